@@ -129,10 +129,10 @@ pub(crate) fn context() -> Option<Context> {
     Some(context.expect("the primary context of a device"))
 }
 
-/// Unwraps an option, as in `let context = need!(common::context());`, or returns from the test if
+/// Unwraps an option, as in `let context = or_skip!(common::context());`, or returns from the test if
 /// it is skipped.
 #[macro_export]
-macro_rules! need {
+macro_rules! or_skip {
     ($value:expr) => {
         match $value {
             Some(value) => value,

@@ -1,6 +1,6 @@
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::event::EventIpcHandle;
 use cuda_safe::{CUresult, Error, EventOptions, Invalid};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn an_event_is_complete_when_the_work_before_it_has_completed() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
         assert!(event.is_complete().expect("an event that was never recorded is complete"));
@@ -25,7 +25,7 @@ fn an_event_is_complete_when_the_work_before_it_has_completed() {
 
 #[test]
 fn events_with_timing_measure_the_work_between_them() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let timing = EventOptions { timing: true, blocking_sync: true, ..Default::default() };
     let (start, end) = (
@@ -56,13 +56,13 @@ fn events_with_timing_measure_the_work_between_them() {
 fn an_event_is_shared_with_another_process() {
     const HANDLE: &str = "EVENT_IPC_HANDLE";
     // The software driver has no events of other processes.
-    let device = need!(common::real_gpu());
+    let device = or_skip!(common::real_gpu());
     if !device.attribute(attribute::IPC_EVENT_SUPPORTED).unwrap_or(false) {
         common::skip("this device has no events for other processes");
         return;
     }
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         if let Ok(handle) = std::env::var(HANDLE) {
             let mut bytes = [0; 64];
@@ -100,7 +100,7 @@ fn an_event_is_shared_with_another_process() {
 
 #[test]
 fn an_interprocess_event_has_no_timing() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let options = EventOptions { interprocess: true, timing: true, ..Default::default() };
     match context.event_with(options) {
         Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::InterprocessTiming),
@@ -112,12 +112,12 @@ mod provoked {
     //! Calls that the driver refuses are reported as errors.
 
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::{CUresult, Context, ContextFlags, Error, Invalid};
 
     #[test]
     fn elapsed_time_is_refused_for_events_without_timing() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let (start, end) = (context.event().expect("an event"), context.event().expect("an event"));
         start.record(&stream).expect("a record");
@@ -130,7 +130,7 @@ mod provoked {
 
     #[test]
     fn an_event_is_recorded_on_streams_of_its_context_only() {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let primary = Context::primary(&device).expect("a primary context");
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let (event, stream) =

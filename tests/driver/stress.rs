@@ -11,10 +11,10 @@
 //! context current). Without these (`CUDA_STRESS_SKIP=contexts,shared::copy`) it does not crash.
 
 mod actions;
-mod boxes;
 mod buffers;
 mod code;
 mod contexts;
+mod copies_2d_3d;
 mod events;
 mod graphs;
 mod green;
@@ -26,7 +26,7 @@ mod worker;
 
 use crate::common::{self, child};
 use crate::module::kernels::{Scale, nothing};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, SmResource, SplitByCount};
 use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
 use cuda_safe::{Context, ContextFlags, Device, Stream, TypedKernel};
@@ -135,9 +135,9 @@ fn partitions(device: &Device) -> Vec<GreenContext> {
 
 #[test]
 fn sixteen_threads_run_random_actions() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         let seed = number("CUDA_STRESS_SEED").unwrap_or(1);
         let until =
             number("CUDA_STRESS_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));

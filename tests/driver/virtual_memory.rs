@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::{Busy, Scale};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::memory::MemoryLocation;
 use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
@@ -52,7 +52,7 @@ fn settle<T>(buffer: &GrowableBuffer<T>, bytes: usize) {
 
 #[test]
 fn sizes_that_are_not_multiples_of_the_granularity_are_refused() {
-    let (context, _stream, granularity) = need!(stage());
+    let (context, _stream, granularity) = or_skip!(stage());
     for bytes in [0, 1, granularity - 1, granularity + 1] {
         let refused = PhysicalMemory::new(context.device(), bytes);
         let expected = Invalid::Granularity { what: "the size", bytes, granularity };
@@ -66,7 +66,7 @@ fn sizes_that_are_not_multiples_of_the_granularity_are_refused() {
 
 #[test]
 fn properties_are_those_of_the_options() {
-    let (context, _stream, granularity) = need!(stage());
+    let (context, _stream, granularity) = or_skip!(stage());
     let made = memory(&context, granularity);
     let properties = made.properties().expect("the properties");
     assert_eq!(properties.location, Some(context.device().into()));
@@ -76,7 +76,7 @@ fn properties_are_those_of_the_options() {
 
 #[test]
 fn work_on_a_stream_uses_a_mapping() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let mut buffer = mapping(&context, granularity).into_buffer::<i32>(&stream).expect("a buffer");
     assert_eq!(buffer.size_bytes(), granularity);
     buffer.fill(3).expect("a fill");
@@ -86,7 +86,7 @@ fn work_on_a_stream_uses_a_mapping() {
 
 #[test]
 fn contents_move_with_the_memory_to_another_address() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let space = Reservation::new(4 * granularity).expect("a reservation");
     let first = space.map(0, memory(&context, granularity)).expect("a mapping");
     let mut buffer = first.into_buffer::<i32>(&stream).expect("a buffer");
@@ -101,7 +101,7 @@ fn contents_move_with_the_memory_to_another_address() {
 
 #[test]
 fn a_mapping_keeps_its_reservation() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let mapping = mapping(&context, granularity);
     assert_eq!(mapping.reservation().address(), mapping.address());
     let mut buffer = mapping.into_buffer::<u8>(&stream).expect("a buffer");
@@ -113,7 +113,7 @@ fn a_mapping_keeps_its_reservation() {
 
 #[test]
 fn a_mapping_beyond_the_end_of_its_reservation_is_refused() {
-    let (context, _stream, granularity) = need!(stage());
+    let (context, _stream, granularity) = or_skip!(stage());
     let space = Reservation::new(2 * granularity).expect("a reservation");
     let given = memory(&context, 2 * granularity);
     let handle = given.as_raw();
@@ -131,7 +131,7 @@ fn a_mapping_beyond_the_end_of_its_reservation_is_refused() {
 
 #[test]
 fn a_buffer_needs_access_of_the_device_of_its_stream() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let space = Reservation::new(granularity).expect("a reservation");
     let bare = space.try_map(0, memory(&context, granularity)).expect("a mapping");
     let device = context.device();
@@ -152,7 +152,7 @@ fn a_buffer_needs_access_of_the_device_of_its_stream() {
 
 #[test]
 fn a_dropped_buffer_is_unmapped_after_the_work_that_uses_it() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     for _ in 0..3 {
         let mut buffer =
             mapping(&context, granularity).into_buffer::<i32>(&stream).expect("a buffer");
@@ -170,7 +170,7 @@ fn a_dropped_buffer_is_unmapped_after_the_work_that_uses_it() {
 
 #[test]
 fn an_ordinary_buffer_is_not_a_mapping() {
-    let (_context, stream, _) = need!(stage());
+    let (_context, stream, _) = or_skip!(stage());
     let buffer = DeviceBuffer::from_slice(&stream, &[1, 2]).expect("memory");
     let rejected = buffer.try_into_mapping().expect_err("it is not a mapping");
     assert_eq!(invalid::<()>(Err(rejected.error)), Invalid::NotMapping);
@@ -179,7 +179,7 @@ fn an_ordinary_buffer_is_not_a_mapping() {
 
 #[test]
 fn a_large_reservation_takes_no_memory() {
-    need!(stage());
+    or_skip!(stage());
     let size = 1 << 40;
     let space = Reservation::new(size).expect("a reservation");
     assert_eq!(space.size(), size);
@@ -190,7 +190,7 @@ fn a_large_reservation_takes_no_memory() {
 
 #[test]
 fn handles_survive_into_raw_and_from_raw() {
-    let (context, _stream, granularity) = need!(stage());
+    let (context, _stream, granularity) = or_skip!(stage());
     let raw = memory(&context, granularity).into_raw();
     // SAFETY: ownership was just released, and the memory has this size.
     let made = unsafe { PhysicalMemory::from_raw(raw, granularity) }.expect("physical memory");
@@ -207,7 +207,7 @@ fn handles_survive_into_raw_and_from_raw() {
 
 #[test]
 fn a_growing_buffer_keeps_its_address_and_its_elements() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let mut buffer = GrowableBuffer::<i32>::new(&stream, 1 << 30).expect("a buffer");
     let start = buffer.as_raw();
     assert_eq!((buffer.len(), buffer.mapped_bytes()), (0, 0));
@@ -233,7 +233,7 @@ fn a_growing_buffer_keeps_its_address_and_its_elements() {
 
 #[test]
 fn a_copy_spans_adjacent_mappings() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let mut buffer = GrowableBuffer::<u8>::new(&stream, 1 << 30).expect("a buffer");
     for mappings in 1..=3 {
         buffer.resize_zeroed(mappings * granularity).expect("memory");
@@ -275,7 +275,7 @@ fn a_copy_spans_adjacent_mappings() {
 
 #[test]
 fn a_shrunk_buffer_is_unmapped_after_the_work_that_uses_it() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let mut buffer = GrowableBuffer::<u8>::new(&stream, 8 * granularity).expect("a buffer");
     for _ in 0..4 {
         let len = buffer.len() + granularity;
@@ -300,7 +300,7 @@ fn a_shrunk_buffer_is_unmapped_after_the_work_that_uses_it() {
 
 #[test]
 fn memory_that_is_not_unmapped_yet_is_used_again() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let mut buffer = GrowableBuffer::<u8>::new(&stream, 4 * granularity).expect("a buffer");
     for _ in 0..3 {
         let len = buffer.len() + granularity;
@@ -324,7 +324,7 @@ fn memory_that_is_not_unmapped_yet_is_used_again() {
 
 #[test]
 fn a_growable_buffer_maps_at_least_a_step() {
-    let (_context, stream, granularity) = need!(stage());
+    let (_context, stream, granularity) = or_skip!(stage());
     let options = GrowableOptions { step: 4 * granularity, ..GrowableOptions::default() };
     let made = GrowableBuffer::<u8>::with_options(&stream, 6 * granularity, &options);
     let mut buffer = made.expect("a buffer");
@@ -345,7 +345,7 @@ fn a_growable_buffer_maps_at_least_a_step() {
 #[test]
 #[cfg(unix)]
 fn an_imported_descriptor_is_the_same_memory() {
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let options = PhysicalOptions::new(context.device()).shareable(Shareable::Descriptor);
     let made = PhysicalMemory::with_options(granularity, &options);
     let made = match made {
@@ -378,7 +378,7 @@ fn an_imported_descriptor_is_the_same_memory() {
 
 #[test]
 fn memory_that_is_not_shareable_has_no_descriptor() {
-    let (context, _stream, granularity) = need!(stage());
+    let (context, _stream, granularity) = or_skip!(stage());
     let made = memory(&context, granularity);
     #[cfg(unix)]
     assert!(matches!(invalid(made.export()), Invalid::NotShareable { .. }));
@@ -387,8 +387,8 @@ fn memory_that_is_not_shareable_has_no_descriptor() {
 
 #[test]
 fn a_graph_owns_a_mapping() {
-    need!(common::since(12, 3));
-    let (context, stream, granularity) = need!(stage());
+    or_skip!(common::since(12, 3));
+    let (context, stream, granularity) = or_skip!(stage());
     let buffer = mapping(&context, granularity).into_buffer::<u8>(&stream);
     let mut graph = cuda_safe::Graph::new(&context).expect("a graph");
     let mut buffer = graph.own(buffer.expect("a buffer")).expect("it is owned");

@@ -2,13 +2,13 @@
 
 mod captures;
 mod graphs;
-mod holes;
 mod managers;
 mod mapped_memory;
 mod memory;
 mod objects;
 mod order;
 mod pairs;
+mod regressions;
 
 use cuda_safe::{Context, Device, PinnedBuffer, Stream};
 use cuda_sim::explore;
@@ -36,7 +36,7 @@ impl Scenario {
 
 /// All scenarios.
 pub(crate) fn all() -> Vec<Scenario> {
-    let mut all = holes::all();
+    let mut all = regressions::all();
     all.extend(graphs::all());
     all.extend(mapped_memory::all());
     all.extend(pairs::all());

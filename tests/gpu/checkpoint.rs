@@ -1,7 +1,7 @@
 //! A checkpoint of another process on a real GPU. Needs the right to trace the process.
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::process::checkpoint::{ProcessState, RunningProcess};
 use cuda_safe::{Context, Device, DeviceBuffer};
 use std::io::{BufRead, BufReader, Write};
@@ -40,8 +40,8 @@ fn another_process_continues_after_a_checkpoint() {
         second();
         return;
     }
-    let device = need!(common::real_gpu());
-    need!(common::since(12, 8));
+    let device = or_skip!(common::real_gpu());
+    or_skip!(common::since(12, 8));
     let context = Context::primary(&device).expect("a context");
     let mut child = Command::new(std::env::current_exe().expect("a path"))
         .args([

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::dynamic::image;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::graph::{DeviceGraph, InstantiateOptions};
 use cuda_safe::{Context, DeviceBuffer, Graph, LaunchConfig, Module, TypedKernel};
 
@@ -11,9 +11,9 @@ const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
 
 #[test]
 fn a_kernel_launches_a_graph_at_each_launch_of_its_own() {
-    let device = need!(common::real_gpu());
-    need!(common::since(12, 0));
-    let image = need!(image(&device, "launcher", SOURCE));
+    let device = or_skip!(common::real_gpu());
+    or_skip!(common::since(12, 0));
+    let image = or_skip!(image(&device, "launcher", SOURCE));
     let context = Context::primary(&device).expect("a context");
     let (stream, other) = (context.stream(), context.stream());
     let (stream, other) = (stream.expect("a stream"), other.expect("a stream"));

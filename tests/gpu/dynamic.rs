@@ -5,7 +5,7 @@
 
 use crate::common;
 use crate::green::{alone, device};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::green::{GreenContext, SmProbe, SmResource, SplitByCount};
 use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Stream, TypedKernel};
@@ -101,8 +101,8 @@ fn run(parent: &Parent, stream: &Stream) -> [BTreeSet<u32>; 2] {
 #[test]
 fn a_kernel_that_launches_kernels_runs_on_its_partition_and_two_more_sms() {
     let _alone = alone();
-    let device = need!(device());
-    let image = need!(image(&device, "dynamic", SOURCE));
+    let device = or_skip!(device());
+    let image = or_skip!(image(&device, "dynamic", SOURCE));
     let context = Context::primary(&device).expect("a context");
     let split = SmResource::of_device(&device).expect("a resource");
     let split = split.split_by_count(SplitByCount {

@@ -2,7 +2,7 @@
 //! dies while it uses the memory.
 
 use crate::common::{self, child};
-use crate::need;
+use crate::or_skip;
 use cuda_memory::{CachingManager, OrderedManager};
 use cuda_safe::device::attribute;
 use cuda_safe::manager::{AutoFreePointer, IpcHandle, IpcKind, MemoryPointer, set_memory_manager};
@@ -143,7 +143,7 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
     }
     let _alone = crate::green::alone();
     child::in_child(&[], || {
-        let device = need!(device());
+        let device = or_skip!(device());
         set_memory_manager(CachingManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let stream = context.stream().expect("a stream");
@@ -207,7 +207,7 @@ fn a_second_process_uses_memory_of_the_first_processs_pool() {
     }
     let _alone = crate::green::alone();
     child::in_child(&[], || {
-        let device = need!(device());
+        let device = or_skip!(device());
         let kinds = device.attribute(attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES);
         let descriptors = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         if kinds.map_or(0, |kinds| kinds.0) & descriptors.0 == 0 {

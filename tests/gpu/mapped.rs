@@ -1,7 +1,7 @@
 //! Arrays in memory that consists of several mappings, like PyTorch's expandable segments.
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::interop::{ArrayInterface, Kind, Layout, StreamSync, TypeString};
 use cuda_safe::sys::{
     self, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
@@ -10,7 +10,7 @@ use cuda_safe::sys::{
 use cuda_safe::{Context, Error, Invalid};
 
 #[track_caller]
-fn well(code: CUresult) {
+fn succeeds(code: CUresult) {
     assert_eq!(code, CUresult::CUDA_SUCCESS);
 }
 
@@ -32,9 +32,11 @@ impl Reserved {
         let least = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
         let (mut part, mut start) = (0, 0);
         // SAFETY: the pointers refer to local variables.
-        well(unsafe { sys::cuMemGetAllocationGranularity(&raw mut part, &raw const prop, least) });
+        succeeds(unsafe {
+            sys::cuMemGetAllocationGranularity(&raw mut part, &raw const prop, least)
+        });
         // SAFETY: as above.
-        well(unsafe { sys::cuMemAddressReserve(&raw mut start, 4 * part, 0, 0, 0) });
+        succeeds(unsafe { sys::cuMemAddressReserve(&raw mut start, 4 * part, 0, 0, 0) });
         let mut access = CUmemAccessDesc {
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
             ..CUmemAccessDesc::default()
@@ -45,11 +47,11 @@ impl Reserved {
             let at = start + number * part as u64;
             let mut handle = 0;
             // SAFETY: as above.
-            well(unsafe { sys::cuMemCreate(&raw mut handle, part, &raw const prop, 0) });
+            succeeds(unsafe { sys::cuMemCreate(&raw mut handle, part, &raw const prop, 0) });
             // SAFETY: these addresses belong to the reservation, and nothing is mapped there.
-            well(unsafe { sys::cuMemMap(at, part, 0, handle, 0) });
+            succeeds(unsafe { sys::cuMemMap(at, part, 0, handle, 0) });
             // SAFETY: the addresses are mapped, and the pointer refers to a local variable.
-            well(unsafe { sys::cuMemSetAccess(at, part, &raw const access, 1) });
+            succeeds(unsafe { sys::cuMemSetAccess(at, part, &raw const access, 1) });
             handles.push(handle);
         }
         Self { start, part, handles }
@@ -61,18 +63,18 @@ impl Drop for Reserved {
         for (number, handle) in [0, 1, 3].into_iter().zip(&self.handles) {
             let at = self.start + number * self.part as u64;
             // SAFETY: nothing uses the memory any more.
-            well(unsafe { sys::cuMemUnmap(at, self.part) });
+            succeeds(unsafe { sys::cuMemUnmap(at, self.part) });
             // SAFETY: this value owns the allocation, which is not mapped any more.
-            well(unsafe { sys::cuMemRelease(*handle) });
+            succeeds(unsafe { sys::cuMemRelease(*handle) });
         }
         // SAFETY: nothing is mapped there any more.
-        well(unsafe { sys::cuMemAddressFree(self.start, 4 * self.part) });
+        succeeds(unsafe { sys::cuMemAddressFree(self.start, 4 * self.part) });
     }
 }
 
 #[test]
 fn an_array_across_mappings_is_imported_and_one_across_a_hole_is_refused() {
-    let device = need!(common::real_gpu());
+    let device = or_skip!(common::real_gpu());
     let context = Context::primary(&device).expect("a context");
     let stream = context.stream().expect("a stream");
     let reserved = Reserved::new(i32::try_from(device.ordinal()).expect("a number"));

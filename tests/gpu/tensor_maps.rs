@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::common::child::in_child;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
@@ -83,7 +83,7 @@ fn store_kernel(context: &Context) -> Store {
 #[test]
 fn a_kernel_loads_a_whole_tensor() {
     in_child(&[], || {
-        let context = need!(context());
+        let context = or_skip!(context());
         let stream = context.stream().expect("a stream");
         let elements: Vec<f32> = (0..32).map(|index| index as f32).collect();
         let memory = DeviceBuffer::from_slice(&stream, &elements).expect("a copy");
@@ -98,7 +98,7 @@ fn a_kernel_loads_a_whole_tensor() {
 #[test]
 fn a_kernel_loads_boxes_inside_and_outside_of_a_tensor() {
     in_child(&[], || {
-        let context = need!(context());
+        let context = or_skip!(context());
         let stream = context.stream().expect("a stream");
         let memory = matrix(&stream);
         let options = TensorMapOptions::default();
@@ -116,7 +116,7 @@ fn a_kernel_loads_boxes_inside_and_outside_of_a_tensor() {
 #[test]
 fn a_kernel_loads_from_memory_that_was_replaced() {
     in_child(&[], || {
-        let context = need!(context());
+        let context = or_skip!(context());
         let stream = context.stream().expect("a stream");
         let zeros = (ROWS * PITCH) as usize;
         let first = DeviceBuffer::<f32>::zeroed(&stream, zeros).expect("memory");
@@ -133,7 +133,7 @@ fn a_kernel_loads_from_memory_that_was_replaced() {
 #[test]
 fn a_kernel_loads_from_a_part_of_a_buffer() {
     in_child(&[], || {
-        let context = need!(context());
+        let context = or_skip!(context());
         let stream = context.stream().expect("a stream");
         let elements: Vec<f32> = (0..64).map(|index| index as f32).collect();
         let memory = DeviceBuffer::from_slice(&stream, &elements).expect("a copy");
@@ -151,7 +151,7 @@ fn a_kernel_loads_from_a_part_of_a_buffer() {
 #[test]
 fn a_builder_passes_a_tensor_map() {
     in_child(&[], || {
-        let context = need!(context());
+        let context = or_skip!(context());
         let stream = context.stream().expect("a stream");
         let memory = matrix(&stream);
         let mut out = DeviceBuffer::<f32>::zeroed(&stream, 32).expect("memory");
@@ -169,7 +169,7 @@ fn a_builder_passes_a_tensor_map() {
 #[test]
 fn a_kernel_stores_boxes_through_a_tensor_map() {
     in_child(&[], || {
-        let context = need!(context());
+        let context = or_skip!(context());
         let stream = context.stream().expect("a stream");
         let mut memory = matrix(&stream);
         let options = TensorMapOptions::default();
@@ -202,8 +202,8 @@ fn check_stored(found: &[f32]) {
 #[test]
 fn a_graph_stores_boxes_through_a_tensor_map() {
     in_child(&[], || {
-        let context = need!(context());
-        need!(common::since(12, 3));
+        let context = or_skip!(context());
+        or_skip!(common::since(12, 3));
         let stream = context.stream().expect("a stream");
         let mut graph = Graph::new(&context).expect("a graph");
         let mut data = graph.own(matrix(&stream)).expect("memory of the graph");
@@ -226,13 +226,13 @@ mod provoked {
     use super::{
         LAYOUT, SHAPE, TensorMap, TensorMapOptions, context, in_child, load, load_kernel, matrix,
     };
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::sys::CUresult;
 
     #[test]
     fn a_copy_that_starts_between_multiples_of_16_bytes_is_fatal() {
         in_child(&[], || {
-            let context = need!(context());
+            let context = or_skip!(context());
             let stream = context.stream().expect("a stream");
             let memory = matrix(&stream);
             let options = TensorMapOptions::default();

@@ -2,7 +2,7 @@
 //! computes.
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, FilterMode, MipmappedArray, Sampler, SparseArray, Surface,
     SurfaceObject, Texel, Texture, TextureObject,
@@ -105,7 +105,7 @@ fn directions(cubes: u8) -> Vec<[f32; 4]> {
 
 #[test]
 fn a_cubemap_is_read_by_directions() {
-    let stream = need!(stage());
+    let stream = or_skip!(stage());
     let texels = numbers(96);
     let cube = array(&stream, ArrayShape::Cubemap { width: 4 }, &texels);
     let texture = Texture::new(&cube, &Sampler::default()).expect("a texture");
@@ -122,7 +122,7 @@ fn a_cubemap_is_read_by_directions() {
 
 #[test]
 fn layers_of_lines_are_not_interpolated() {
-    let stream = need!(stage());
+    let stream = or_skip!(stage());
     let lines = ArrayShape::OneDLayered { width: 4, layers: 3 };
     let lines = array(&stream, lines, &numbers(12));
     let linear = Sampler { filter: FilterMode::Linear, ..Sampler::default() };
@@ -134,7 +134,7 @@ fn layers_of_lines_are_not_interpolated() {
 
 #[test]
 fn levels_are_interpolated_clamped_and_biased() {
-    let stream = need!(stage());
+    let stream = or_skip!(stage());
     let shape = ArrayShape::TwoD { width: 4, height: 4 };
     let mut levels = MipmappedArray::<f32>::new(&stream, shape, 3).expect("an array");
     for (level, value) in [10.0, 20.0, 40.0].into_iter().enumerate() {
@@ -161,7 +161,7 @@ fn levels_are_interpolated_clamped_and_biased() {
 
 #[test]
 fn a_gather_reads_four_texels() {
-    let stream = need!(stage());
+    let stream = or_skip!(stage());
     let options = ArrayOptions { gather: true, ..ArrayOptions::default() };
     let shape = ArrayShape::TwoD { width: 4, height: 4 };
     let mut plane = Array::with_options(&stream, shape, options).expect("an array");
@@ -174,7 +174,7 @@ fn a_gather_reads_four_texels() {
 
 #[test]
 fn kernels_write_volumes_and_layers() {
-    let stream = need!(stage());
+    let stream = or_skip!(stage());
     let (width, height, depth) = (5, 4, 3);
     let extent = Extent::new_3d(width, height, depth);
     let volume = ArrayShape::ThreeD { width, height, depth };
@@ -189,7 +189,7 @@ fn kernels_write_volumes_and_layers() {
 
 #[test]
 fn kernels_write_texels_of_four_channels() {
-    let stream = need!(stage());
+    let stream = or_skip!(stage());
     let shape = ArrayShape::TwoD { width: 3, height: 2 };
     let extent = Extent::new_2d(3, 2);
     let bytes: Vec<[u8; 4]> = (0..6).map(|i| [i, 10 + i, 20 + i, 30 + i]).collect();
@@ -207,7 +207,7 @@ fn kernels_write_texels_of_four_channels() {
 
 #[test]
 fn a_surface_access_outside_is_zero_or_the_nearest_texel() {
-    let stream = need!(stage());
+    let stream = or_skip!(stage());
     let mut line = surface(&stream, ArrayShape::OneD { width: 3 }, &[5u32, 6, 7]);
     let kernel = kernel::<(SurfaceObject, &mut [[u32; 2]], u32)>(&stream, SHAPES, "read_beyond");
     let mut results = DeviceBuffer::<[u32; 2]>::zeroed(&stream, 5).expect("memory");
@@ -220,7 +220,7 @@ fn a_surface_access_outside_is_zero_or_the_nearest_texel() {
 
 #[test]
 fn mapped_tiles_of_a_sparse_array_are_read() {
-    let stream = need!(stage());
+    let stream = or_skip!(stage());
     let device = stream.context().device();
     if !device.attribute(SPARSE_CUDA_ARRAY_SUPPORTED).expect("an attribute") {
         return common::skip("the device has no sparse arrays");

@@ -2,7 +2,7 @@
 //! calls, and memory that two processes share.
 
 use crate::common::{self, child};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::sys::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
     CUmemLocationType, Zeroable, cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemMap,
@@ -41,7 +41,7 @@ fn settle(stream: &Stream) {
 #[test]
 fn device_memory_is_flat_over_ten_thousand_cycles() {
     child::in_child(&[], || {
-        let (context, stream, granularity) = need!(stage());
+        let (context, stream, granularity) = or_skip!(stage());
         let mut buffer = GrowableBuffer::<u8>::new(&stream, GIB).expect("a buffer");
         let free = |buffer: &mut GrowableBuffer<u8>| {
             buffer.truncate(0).expect("shorter");
@@ -115,7 +115,7 @@ fn raw_appends(context: &Context, step: usize, count: usize) -> Vec<Duration> {
 #[test]
 fn an_append_to_a_terabyte_takes_as_long_as_the_raw_calls() {
     child::in_child(&[], || {
-        let (context, stream, granularity) = need!(stage());
+        let (context, stream, granularity) = or_skip!(stage());
         // 64 GiB, or most of a smaller device.
         let free = context.memory_info().expect("known").free;
         let count = (64 * GIB).min(free / 4 * 3) / granularity;
@@ -144,7 +144,7 @@ fn an_append_to_a_terabyte_takes_as_long_as_the_raw_calls() {
 #[test]
 fn unmapping_beside_a_running_kernel_does_not_wait() {
     child::in_child(&[], || {
-        let (context, stream, granularity) = need!(stage());
+        let (context, stream, granularity) = or_skip!(stage());
         let other = context.stream().expect("a stream");
         let mut buffer = GrowableBuffer::<u8>::new(&other, 8 * granularity).expect("a buffer");
         buffer.resize_zeroed(8 * granularity).expect("memory");
@@ -193,7 +193,7 @@ fn two_processes_share_memory_by_a_descriptor() {
     if std::env::var_os(SECOND).is_some() {
         return second();
     }
-    let (context, stream, granularity) = need!(stage());
+    let (context, stream, granularity) = or_skip!(stage());
     let options = PhysicalOptions::new(context.device()).shareable(Shareable::Descriptor);
     let memory = match PhysicalMemory::with_options(granularity, &options) {
         Ok(memory) => memory,

@@ -1,6 +1,6 @@
 //! The page with the environment variables of the software driver.
 
-use crate::{REPOSITORY, command, driver, need, text};
+use crate::{REPOSITORY, command, driver, or_skip, text};
 use cuda_sim::environment::Variable;
 use std::collections::BTreeSet;
 use std::fs;
@@ -62,7 +62,7 @@ fn one_file_reads_the_variables_of_the_driver_and_the_page_has_all_of_them() {
 
 #[test]
 fn a_wrong_value_of_any_variable_gives_a_driver_without_devices() {
-    let driver = need!(driver());
+    let driver = or_skip!(driver());
     let python = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))";
     for (variable, value, reason) in [
         ("CUDA_SIM", "h200@12.5", "no profile 12.5: the GPUs are"),
@@ -90,7 +90,7 @@ fn a_wrong_value_of_any_variable_gives_a_driver_without_devices() {
 
 #[test]
 fn every_wrong_variable_is_reported_and_the_account_is_still_written() {
-    let driver = need!(driver());
+    let driver = or_skip!(driver());
     let python = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))";
     let mut run = command("python3", &driver, "h200");
     let run = run.args(["-c", python]).envs([
@@ -111,7 +111,7 @@ fn every_wrong_variable_is_reported_and_the_account_is_still_written() {
 
 #[test]
 fn a_fault_of_the_environment_makes_the_call_fail_that_it_names() {
-    let driver = need!(driver());
+    let driver = or_skip!(driver());
     let python = "import ctypes; cu = ctypes.CDLL('libcuda.so.1')\n\
                   print(*[cu.cuInit(0) for _ in range(4)], cu.cuDeviceGetCount(None))";
     let mut run = command("python3", &driver, "h200");

@@ -1,7 +1,7 @@
 //! Kernels that programs in C and Python register. The code is that of the README of `cuda-sim`.
 
 use crate::common::{c, skip};
-use crate::{REPOSITORY, command, driver, folder, need, output_of, output_with, text, unique};
+use crate::{REPOSITORY, command, driver, folder, or_skip, output_of, output_with, text, unique};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,8 +55,8 @@ cuGetProcAddress 0 1, dlsym 1
 
 #[test]
 fn a_c_program_registers_kernels() {
-    let driver = need!(driver());
-    let program = need!(compile(&driver));
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile(&driver));
     let output = output_of(command(&program, &driver, "h200").arg("scale"));
     assert_eq!(output, format!("{WELL}scale 0\n"));
 
@@ -76,8 +76,8 @@ fn a_c_program_registers_kernels() {
 
 #[test]
 fn a_kernel_that_is_not_registered_fails_with_its_name_or_does_nothing() {
-    let driver = need!(driver());
-    let program = need!(compile(&driver));
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile(&driver));
     let mut run = command(&program, &driver, "h200");
     let output = run.arg("unregistered").output().expect("starting a program");
     assert_eq!(text(&output.stdout), "scale 700\n");
@@ -93,7 +93,7 @@ fn a_kernel_that_is_not_registered_fails_with_its_name_or_does_nothing() {
 
 #[test]
 fn a_python_program_registers_a_kernel() {
-    let driver = need!(driver());
+    let driver = or_skip!(driver());
     if Command::new("python3").arg("-V").output().is_err() {
         return skip("no python3");
     }

@@ -2,7 +2,7 @@
 //! running on it.
 
 use crate::common::child::in_child;
-use crate::{driver, need};
+use crate::{driver, or_skip};
 use cuda_sys::{
     CUdriverProcAddressQueryResult as Status, CUresult, CudaVersion, Function, abi, cuGetErrorName,
     cuGetErrorString, cuGetProcAddress_v2,
@@ -13,7 +13,7 @@ use std::ptr::{NonNull, dangling_mut, null, null_mut};
 /// Runs `body` in a child process, on the driver with this profile.
 #[track_caller]
 pub(crate) fn on(profile: &str, body: impl FnOnce()) {
-    let folder = need!(driver());
+    let folder = or_skip!(driver());
     let library = folder.join("libcuda.so.1");
     let library = library.to_str().expect("UTF-8 paths");
     in_child(&[("CUDA_SYS_LIBRARY", library), ("CUDA_SIM", profile)], body);

@@ -25,7 +25,7 @@ const KERNELS: &str = include_str!("../kernels/vector.ptx");
 const BYTES: usize = 64;
 
 /// Makes a call that must succeed.
-macro_rules! well {
+macro_rules! succeeds {
     ($call:expr) => {{
         // SAFETY: the pointers refer to local variables or are null, and the handles and the memory are alive.
         let code = unsafe { $call };
@@ -46,29 +46,29 @@ macro_rules! refused {
 macro_rules! variant {
     ($per_thread:expr, $name:ident | $variant:ident ($($argument:expr),*)) => {
         if $per_thread {
-            well!(ptds::$variant($($argument),*))
+            succeeds!(ptds::$variant($($argument),*))
         } else {
-            well!($name($($argument),*))
+            succeeds!($name($($argument),*))
         }
     };
 }
 
 fn current() -> CUcontext {
     let mut context = null_mut();
-    well!(cuInit(0));
-    well!(cuDevicePrimaryCtxRetain(&raw mut context, 0));
-    well!(cuCtxSetCurrent(context));
+    succeeds!(cuInit(0));
+    succeeds!(cuDevicePrimaryCtxRetain(&raw mut context, 0));
+    succeeds!(cuCtxSetCurrent(context));
     context
 }
 
 fn release() {
-    well!(cuCtxSetCurrent(null_mut()));
-    well!(cuDevicePrimaryCtxRelease_v2(0));
+    succeeds!(cuCtxSetCurrent(null_mut()));
+    succeeds!(cuDevicePrimaryCtxRelease_v2(0));
 }
 
 fn device_memory() -> u64 {
     let mut start = 0;
-    well!(cuMemAlloc_v2(&raw mut start, BYTES));
+    succeeds!(cuMemAlloc_v2(&raw mut start, BYTES));
     start
 }
 
@@ -80,7 +80,7 @@ fn array() -> CUarray {
         NumChannels: 1,
     };
     let mut array = null_mut();
-    well!(cuArrayCreate_v2(&raw mut array, &raw const descriptor));
+    succeeds!(cuArrayCreate_v2(&raw mut array, &raw const descriptor));
     array
 }
 
@@ -92,7 +92,7 @@ fn every_synchronous_copy_is_simulated() {
         let (a, b) = (device_memory(), device_memory());
         let (first, second) = (array(), array());
         let mut pinned = null_mut();
-        well!(cuMemAllocHost_v2(&raw mut pinned, BYTES));
+        succeeds!(cuMemAllocHost_v2(&raw mut pinned, BYTES));
         for t in [false, true] {
             let bytes: [u8; BYTES] = std::array::from_fn(|index| index as u8 + u8::from(t));
             let from: *const c_void = bytes.as_ptr().cast();
@@ -150,13 +150,13 @@ fn every_synchronous_copy_is_simulated() {
             variant!(t, cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(to, a, BYTES));
             assert_eq!(copy, bytes);
             variant!(t, cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds(a, 32, 0, 16, 2));
-            well!(cuCtxSynchronize());
+            succeeds!(cuCtxSynchronize());
         }
-        well!(cuMemFreeHost(pinned));
-        well!(cuArrayDestroy(first));
-        well!(cuArrayDestroy(second));
-        well!(cuMemFree_v2(a));
-        well!(cuMemFree_v2(b));
+        succeeds!(cuMemFreeHost(pinned));
+        succeeds!(cuArrayDestroy(first));
+        succeeds!(cuArrayDestroy(second));
+        succeeds!(cuMemFree_v2(a));
+        succeeds!(cuMemFree_v2(b));
         release();
     });
 }
@@ -165,26 +165,26 @@ fn every_synchronous_copy_is_simulated() {
 fn code_from_files_attributes_of_kernels_and_the_profiler_are_simulated() {
     on("h200", || {
         current();
-        well!(cuProfilerStart());
+        succeeds!(cuProfilerStart());
         let path = common::scratch().join(format!("played-{}.ptx", std::process::id()));
         std::fs::write(&path, KERNELS).expect("a temporary file");
         let name = CString::new(path.to_str().expect("text")).expect("no NUL");
         let mut module = null_mut();
-        well!(cuModuleLoad(&raw mut module, name.as_ptr()));
-        well!(cuModuleUnload(module));
+        succeeds!(cuModuleLoad(&raw mut module, name.as_ptr()));
+        succeeds!(cuModuleUnload(module));
         std::fs::remove_file(&path).expect("removed");
 
         let image = CString::new(KERNELS).expect("no NUL");
         let (mut library, mut kernel, mut value) = (null_mut(), null_mut(), 0);
         let (data, keys, values) = (image.as_ptr().cast(), null_mut(), null_mut());
         let out = &raw mut library;
-        well!(cuLibraryLoadData(out, data, keys, values, 0, null_mut(), null_mut(), 0));
-        well!(cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()));
+        succeeds!(cuLibraryLoadData(out, data, keys, values, 0, null_mut(), null_mut(), 0));
+        succeeds!(cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()));
         let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
-        well!(cuKernelGetAttribute(&raw mut value, most, kernel, 0));
+        succeeds!(cuKernelGetAttribute(&raw mut value, most, kernel, 0));
         assert_eq!(value, 1024);
-        well!(cuLibraryUnload(library));
-        well!(cuProfilerStop());
+        succeeds!(cuLibraryUnload(library));
+        succeeds!(cuProfilerStop());
         release();
     });
 }
@@ -195,29 +195,29 @@ fn handles_of_events_and_attributes_of_managed_memory_are_simulated() {
         current();
         // Interprocess, without timing.
         let (mut shared, mut private) = (null_mut(), null_mut());
-        well!(cuEventCreate(&raw mut shared, 4 | 2));
-        well!(cuEventCreate(&raw mut private, 2));
+        succeeds!(cuEventCreate(&raw mut shared, 4 | 2));
+        succeeds!(cuEventCreate(&raw mut private, 2));
         let (mut handle, mut opened) = (Zeroable::zeroed(), null_mut());
         refused!(CUDA_ERROR_INVALID_HANDLE, cuIpcGetEventHandle(&raw mut handle, private));
-        well!(cuIpcGetEventHandle(&raw mut handle, shared));
+        succeeds!(cuIpcGetEventHandle(&raw mut handle, shared));
         refused!(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenEventHandle(&raw mut opened, handle));
         handle.reserved[0] ^= 1;
         refused!(CUDA_ERROR_MAP_FAILED, cuIpcOpenEventHandle(&raw mut opened, handle));
-        well!(cuEventDestroy_v2(shared));
-        well!(cuEventDestroy_v2(private));
+        succeeds!(cuEventDestroy_v2(shared));
+        succeeds!(cuEventDestroy_v2(private));
 
         let mut managed = 0;
-        well!(cuMemAllocManaged(&raw mut managed, 4096, 1));
+        succeeds!(cuMemAllocManaged(&raw mut managed, 4096, 1));
         let mut kind = CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION;
         let (mut one, mut same, mut size) = (7_i32, 7_i32, 4_usize);
         let place = (&raw mut one).cast();
-        well!(cuMemRangeGetAttribute(place, 4, kind, managed, 4096));
+        succeeds!(cuMemRangeGetAttribute(place, 4, kind, managed, 4096));
         let mut place: *mut c_void = (&raw mut same).cast();
         let (places, sizes) = (&raw mut place, &raw mut size);
-        well!(cuMemRangeGetAttributes(places, sizes, &raw mut kind, 1, managed, 4096));
+        succeeds!(cuMemRangeGetAttributes(places, sizes, &raw mut kind, 1, managed, 4096));
         // CU_DEVICE_INVALID: there is no preferred location.
         assert_eq!((one, same), (-2, -2));
-        well!(cuMemFree_v2(managed));
+        succeeds!(cuMemFree_v2(managed));
         release();
     });
 }
@@ -227,9 +227,9 @@ fn each_version_of_the_capture_information_is_simulated() {
     on("h200", || {
         current();
         let mut stream = null_mut();
-        well!(cuStreamCreate(&raw mut stream, 1));
+        succeeds!(cuStreamCreate(&raw mut stream, 1));
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        well!(cuStreamBeginCapture_v2(stream, mode));
+        succeeds!(cuStreamBeginCapture_v2(stream, mode));
         let active = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
         let mut ids = [0; 6];
         let (mut graph, mut nodes, mut edges, mut count) = (null_mut(), null(), null(), 0);
@@ -239,19 +239,23 @@ fn each_version_of_the_capture_information_is_simulated() {
             let mut status = CUstreamCaptureStatus(7);
             let (told, id) = (&raw mut status, &raw mut *id);
             match index {
-                0 => well!(abi::cuStreamGetCaptureInfo(stream, told, id)),
-                1 => well!(ptds::cuStreamGetCaptureInfo_ptsz(stream, told, id)),
-                2 => well!(abi::cuStreamGetCaptureInfo_v2(stream, told, id, graph, nodes, count)),
+                0 => succeeds!(abi::cuStreamGetCaptureInfo(stream, told, id)),
+                1 => succeeds!(ptds::cuStreamGetCaptureInfo_ptsz(stream, told, id)),
+                2 => {
+                    succeeds!(abi::cuStreamGetCaptureInfo_v2(stream, told, id, graph, nodes, count))
+                }
                 3 => {
-                    well!(ptds::cuStreamGetCaptureInfo_v2_ptsz(
+                    succeeds!(ptds::cuStreamGetCaptureInfo_v2_ptsz(
                         stream, told, id, graph, nodes, count
                     ));
                 }
                 4 => {
-                    well!(cuStreamGetCaptureInfo_v3(stream, told, id, graph, nodes, edges, count));
+                    succeeds!(cuStreamGetCaptureInfo_v3(
+                        stream, told, id, graph, nodes, edges, count
+                    ));
                 }
                 _ => {
-                    well!(ptds::cuStreamGetCaptureInfo_v3_ptsz(
+                    succeeds!(ptds::cuStreamGetCaptureInfo_v3_ptsz(
                         stream, told, id, graph, nodes, edges, count
                     ));
                 }
@@ -261,9 +265,9 @@ fn each_version_of_the_capture_information_is_simulated() {
         assert_ne!(ids[0], 0);
         assert_eq!(ids, [ids[0]; 6]);
         let mut graph = null_mut();
-        well!(cuStreamEndCapture(stream, &raw mut graph));
-        well!(cuGraphDestroy(graph));
-        well!(cuStreamDestroy_v2(stream));
+        succeeds!(cuStreamEndCapture(stream, &raw mut graph));
+        succeeds!(cuGraphDestroy(graph));
+        succeeds!(cuStreamDestroy_v2(stream));
         release();
     });
 }

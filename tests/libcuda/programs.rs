@@ -2,8 +2,8 @@
 
 use crate::common::c;
 use crate::{
-    H200_SPLITS, NOT_SIMULATED, REPOSITORY, command, driver, minima, need, output_of, output_with,
-    text, unique,
+    H200_SPLITS, NOT_SIMULATED, REPOSITORY, command, driver, minima, or_skip, output_of,
+    output_with, text, unique,
 };
 use cuda_sys::{CudaVersion, Function};
 use std::fmt::Write as _;
@@ -41,8 +41,8 @@ at exit: well
 
 #[test]
 fn a_program_gets_what_an_h200_gives() {
-    let driver = need!(driver());
-    let program = need!(compile("program", &driver));
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile("program", &driver));
     let output = output_with(command(&program, &driver, "h200").args(minima()), NOT_SIMULATED);
     assert_eq!(
         output,
@@ -61,8 +61,8 @@ fn a_program_gets_what_an_h200_gives() {
 
 #[test]
 fn the_races_of_a_program_are_printed_if_its_environment_requests_it() {
-    let driver = need!(driver());
-    let program = need!(compile("race", &driver));
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile("race", &driver));
     output_of(&mut command(&program, &driver, "h200"));
     let mut detecting = command(&program, &driver, "h200");
     let output = detecting.env("CUDA_SIM_RACES", "1").output();
@@ -84,8 +84,8 @@ fn the_races_of_a_program_are_printed_if_its_environment_requests_it() {
 
 #[test]
 fn a_program_gets_the_profile_that_it_is_started_with() {
-    let driver = need!(driver());
-    let program = need!(compile("program", &driver));
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile("program", &driver));
     let output = output_with(command(&program, &driver, "a100@12.4").arg("16"), NOT_SIMULATED);
     assert_eq!(
         output,
@@ -102,8 +102,8 @@ fn a_program_gets_the_profile_that_it_is_started_with() {
 
 #[test]
 fn an_unknown_profile_gives_a_driver_without_a_device() {
-    let driver = need!(driver());
-    let program = need!(compile("program", &driver));
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile("program", &driver));
     let output = command(&program, &driver, "voodoo2").output().expect("starting a program");
     assert!(output.status.success());
     assert_eq!(text(&output.stdout), "before cuInit: 3\nno device: CUDA_ERROR_NO_DEVICE\n");
@@ -118,8 +118,8 @@ fn an_unknown_profile_gives_a_driver_without_a_device() {
 
 #[test]
 fn a_program_finds_the_functions_of_its_driver_and_no_others() {
-    let driver = need!(driver());
-    let program = need!(compile("lookup", &driver));
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile("lookup", &driver));
     let mut names = String::new();
     for function in Function::all() {
         writeln!(names, "{}", function.symbol()).expect("writing to a string cannot fail");

@@ -3,7 +3,7 @@
 
 use crate::common::skip;
 use crate::{
-    H200_SPLITS, NOT_SIMULATED, REPOSITORY, command, driver, minima, need, output_with, text,
+    H200_SPLITS, NOT_SIMULATED, REPOSITORY, command, driver, minima, or_skip, output_with, text,
     unique,
 };
 use std::fs;
@@ -60,8 +60,8 @@ fn is_importable(folder: &Path) -> bool {
 
 #[test]
 fn nvidias_python_bindings_get_what_an_h200_gives() {
-    let driver = need!(driver());
-    let bindings = need!(bindings());
+    let driver = or_skip!(driver());
+    let bindings = or_skip!(bindings());
     let mut program = command("python3", &driver, "h200");
     program
         .arg(Path::new(REPOSITORY).join("tests/libcuda/splits.py"))

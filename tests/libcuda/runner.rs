@@ -1,7 +1,7 @@
 //! The command `cuda-sim`.
 
 use crate::common::skip;
-use crate::{folder, need, runner, text, unique};
+use crate::{folder, or_skip, runner, text, unique};
 use cuda_sim::environment::Variable;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -62,7 +62,7 @@ fn a_program_runs_on_the_profile_of_the_options_and_its_status_is_returned() {
                 cu.cuDriverGetVersion(ctypes.byref(version)); cu.cuDeviceGetCount(ctypes.byref(count))\n\
                 print(version.value, count.value, os.environ['CUDA_SIM']); sys.exit(7)";
     let options = ["--profile=a100", "--driver", "12.4", "--devices=3", "--seed=5"];
-    let output = need!(python(&options, code));
+    let output = or_skip!(python(&options, code));
     assert_eq!(text(&output.stdout), "12040 3 a100*3@12.4#5\n");
     assert_eq!(output.status.code(), Some(7));
 }
@@ -75,7 +75,7 @@ fn options_replace_parts_of_the_profile_of_the_environment() {
         ("a100@12.4", &["--profile=h200"], "h200"),
         ("", &["--profile=h200@12.4", "--devices=2"], "h200*2@12.4"),
     ] {
-        let mut command = need!(command());
+        let mut command = or_skip!(command());
         command.args(["run", "--no-account"]).args(options);
         command.args(["sh", "-c", "echo $CUDA_SIM"]);
         let output = command.env("CUDA_SIM", inherited).output();
@@ -86,7 +86,7 @@ fn options_replace_parts_of_the_profile_of_the_environment() {
 
 #[test]
 fn a_signal_that_the_caller_ignores_is_ignored_by_the_program() {
-    let runner = need!(runner());
+    let runner = or_skip!(runner());
     let script = "trap '' HUP; exec \"$0\" run --no-account -- sh -c 'kill -HUP $$; echo alive'";
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).arg(runner);
@@ -115,7 +115,7 @@ fn opened_in(command: &mut Command) -> PathBuf {
 fn a_program_that_changes_its_folder_finds_the_driver_with_a_relative_temporary_folder() {
     let place = unique(&folder(), "temporary");
     fs::create_dir_all(place.join("inner")).expect("a folder of this test");
-    let mut command = need!(command());
+    let mut command = or_skip!(command());
     command
         .current_dir(&place)
         .env("TMPDIR", "inner")
@@ -124,7 +124,7 @@ fn a_program_that_changes_its_folder_finds_the_driver_with_a_relative_temporary_
     let driver = opened_in(&mut command);
     assert!(driver.starts_with(place.join("inner")), "{driver:?}");
     // The program's account finds its folder too.
-    let mut command = need!(self::command());
+    let mut command = or_skip!(self::command());
     command.args(["run", "--", "python3", "-c", OPENED]);
     let output = command.current_dir(&place).env("TMPDIR", "inner").output();
     let errors = text(&output.expect("the command").stderr);
@@ -145,27 +145,27 @@ fn the_library_is_in_a_folder_that_only_the_user_can_change() {
         command.env("TMPDIR", &temporary).env("XDG_CACHE_HOME", cache);
         Some(opened_in(&mut command))
     };
-    let first = need!(run(&cache));
+    let first = or_skip!(run(&cache));
     let its = cache.join("cuda-sim");
     assert_eq!(first.parent(), Some(&*its));
     assert_eq!(fs::metadata(&its).expect("the folder").mode() & 0o777, 0o700);
     // The second run uses the same file.
     let library = || fs::metadata(first.join("libcuda.so.1")).expect("the library");
     let number = library().ino();
-    assert_eq!(need!(run(&cache)).as_path(), first);
+    assert_eq!(or_skip!(run(&cache)).as_path(), first);
     assert_eq!(library().ino(), number);
     // A damaged file is replaced.
     fs::write(first.join("libcuda.so.1"), "damaged").expect("the library");
-    assert_eq!(need!(run(&cache)).as_path(), first);
+    assert_eq!(or_skip!(run(&cache)).as_path(), first);
     assert!(library().len() > 7);
 
     // Folders that another user could change are not used.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(&its, open.clone()).expect("the folder");
-    let second = need!(run(&cache));
+    let second = or_skip!(run(&cache));
     assert!(second.starts_with(&temporary), "{second:?}");
     fs::set_permissions(second.parent().expect("a folder"), open).expect("the folder");
-    let mut command = need!(command());
+    let mut command = or_skip!(command());
     command.env("TMPDIR", &temporary).env("XDG_CACHE_HOME", &cache);
     let output = command.args(["run", "true"]).output().expect("the command");
     assert_eq!(output.status.code(), Some(125));
@@ -180,7 +180,7 @@ fn the_library_is_in_a_folder_that_only_the_user_can_change() {
     fs::create_dir(&linked).expect("a folder of this test");
     symlink(&target, linked.join("cuda-sim")).expect("a link");
     for (cache, reason) in [(linked, "is not a folder"), (place.join("a:b"), "contains :")] {
-        let mut command = need!(self::command());
+        let mut command = or_skip!(self::command());
         command.env("TMPDIR", &temporary).env("XDG_CACHE_HOME", cache);
         let output = command.args(["run", "true"]).output().expect("the command");
         let errors = text(&output.stderr);
@@ -197,7 +197,7 @@ fn a_process_that_outlives_the_command_finds_the_library() {
     // Opens the driver after the command has ended.
     let script = "(until [ -e \"$1\" ]; do sleep 0.05; done
                    python3 -c \"$0\" >\"$2.part\"; mv \"$2.part\" \"$2\") >/dev/null 2>&1 </dev/null &";
-    let mut command = need!(command());
+    let mut command = or_skip!(command());
     command.args(["run", "--no-account", "sh", "-c", script, OPENED]);
     let output = command.args([&ended, &result]).output().expect("the command");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -221,7 +221,7 @@ fn a_program_of_cuda_sys_uses_the_library_although_its_environment_names_another
         println!("{:?}", cuda_safe::version());
         return;
     }
-    let mut command = need!(command());
+    let mut command = or_skip!(command());
     command.args(["run", "--no-account", "--driver=12.4"]);
     command.arg(std::env::current_exe().expect("the path of this program"));
     command.args(["--exact", "--nocapture"]);
@@ -254,7 +254,7 @@ fn the_exit_status_says_whether_the_command_or_the_program_failed() {
         (&[plain], 126),
         (&["--no-such-option"], 125),
     ] {
-        let output = need!(output(&[&["run", "--no-account"], program].concat()));
+        let output = or_skip!(output(&[&["run", "--no-account"], program].concat()));
         assert_eq!(output.status.code(), Some(status), "{program:?}");
     }
     fs::remove_dir_all(place).expect("a folder of this test");
@@ -272,7 +272,7 @@ fn the_account_has_the_calls_and_the_objects_of_every_process() {
          os.wait()",
         format!("{OPEN}{child}").replace('\n', ";")
     );
-    let output = need!(python(&[], &code));
+    let output = or_skip!(python(&[], &code));
     let errors = text(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let account = errors.split_once("cuda-sim: accounts of 2 processes\n");
@@ -307,17 +307,17 @@ fn the_account_has_the_calls_and_the_objects_of_every_process() {
 
 #[test]
 fn the_number_of_races_is_in_the_account_or_alone() {
-    let output = need!(python(&["--races"], "cu.cuInit(0)"));
+    let output = or_skip!(python(&["--races"], "cu.cuInit(0)"));
     let errors = text(&output.stderr);
     assert!(errors.starts_with("cuda-sim: account of 1 process\n"), "{errors}");
     assert!(errors.ends_with("objects alive: none\nnumber of races: 0\n"), "{errors}");
-    let output = need!(python(&["--races", "--no-account"], "cu.cuInit(0)"));
+    let output = or_skip!(python(&["--races", "--no-account"], "cu.cuInit(0)"));
     assert_eq!(text(&output.stderr), "cuda-sim: number of races: 0\n");
 }
 
 #[test]
 fn the_account_says_which_process_ended_without_one() {
-    let output = need!(python(&[], "cu.cuInit(0); os.kill(os.getpid(), 9)"));
+    let output = or_skip!(python(&[], "cu.cuInit(0); os.kill(os.getpid(), 9)"));
     assert_eq!(output.status.code(), Some(128 + 9));
     let errors = text(&output.stderr);
     assert!(errors.starts_with("cuda-sim: account of 1 process\n"), "{errors}");
@@ -334,12 +334,12 @@ const RELEASE: &str = "cu.cuDevicePrimaryCtxRelease_v2(0)";
 
 #[test]
 fn memory_that_ends_with_its_context_is_in_the_account() {
-    let output = need!(python(&[], &format!("{LEAK}{RELEASE}")));
+    let output = or_skip!(python(&[], &format!("{LEAK}{RELEASE}")));
     let errors = text(&output.stderr);
     let end = "objects alive: none\nended with their context: 1 device allocations, 4000 bytes of device memory\n";
     assert!(errors.ends_with(end), "{errors}");
     let free = "cu.cuMemFree_v2(address); ";
-    let output = need!(python(&[], &format!("{LEAK}{free}{RELEASE}")));
+    let output = or_skip!(python(&[], &format!("{LEAK}{free}{RELEASE}")));
     let errors = text(&output.stderr);
     assert!(errors.ends_with("objects alive: none\n"), "{errors}");
 }
@@ -372,7 +372,7 @@ fn strict_runs_have_an_exit_status_for_what_they_reject() {
         ),
         (&["--strict", "--faults", "cuMemAlloc=2"], &correct, 0, ""),
     ] {
-        let output = need!(python(options, code));
+        let output = or_skip!(python(options, code));
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(expected), "{options:?} {code}: {errors}");
         let rejected = format!("cuda-sim: rejected: {line}");
@@ -383,7 +383,7 @@ fn strict_runs_have_an_exit_status_for_what_they_reject() {
 #[test]
 fn a_misuse_names_the_option_that_replays_it() {
     let output =
-        need!(python(&["--seed", "7"], "cu.cuInit(0); cu.cuMemFree_v2(ctypes.c_uint64(5))"));
+        or_skip!(python(&["--seed", "7"], "cu.cuInit(0); cu.cuMemFree_v2(ctypes.c_uint64(5))"));
     let errors = text(&output.stderr);
     assert!(errors.contains("(seed 7: cuda-sim run --seed replays it)"), "{errors}");
 }
@@ -392,20 +392,22 @@ fn a_misuse_names_the_option_that_replays_it() {
 fn the_account_goes_to_a_file_or_nowhere() {
     let file = unique(&folder(), "account");
     let name = file.to_str().expect("a path in UTF-8");
-    let output = need!(python(&["--account", name], "cu.cuInit(0)"));
+    let output = or_skip!(python(&["--account", name], "cu.cuInit(0)"));
     assert_eq!(text(&output.stderr), "");
     let account = fs::read_to_string(&file).expect("the account");
     assert!(account.starts_with("cuda-sim: account of 1 process\nprocess "), "{account}");
     fs::remove_file(file).expect("a file of this test");
 
-    let output =
-        need!(python(&["--no-account"], "cu.cuInit(0); print('CUDA_SIM_ACCOUNT' in os.environ)"));
+    let output = or_skip!(python(
+        &["--no-account"],
+        "cu.cuInit(0); print('CUDA_SIM_ACCOUNT' in os.environ)"
+    ));
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("False\n".to_owned(), String::new()));
 }
 
 #[test]
 fn a_program_that_does_not_call_the_driver_is_said_not_to() {
-    let output = need!(output(&["run", "sh", "-c", "echo well"]));
+    let output = or_skip!(output(&["run", "sh", "-c", "echo well"]));
     assert_eq!(text(&output.stdout), "well\n");
     let errors = text(&output.stderr);
     assert!(errors.starts_with("cuda-sim: no process called the driver. "), "{errors}");
@@ -414,7 +416,7 @@ fn a_program_that_does_not_call_the_driver_is_said_not_to() {
 #[test]
 fn a_signal_is_passed_on_to_the_program() {
     let script = "trap 'echo stopped; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
-    let mut command = need!(command());
+    let mut command = or_skip!(command());
     command.args(["run", "--no-account", "--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the command");
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -446,7 +448,7 @@ fn wrong_arguments_are_named() {
         ),
         (&["library"], 125, "missing"),
     ] {
-        let output = need!(output(arguments));
+        let output = or_skip!(output(arguments));
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
         let errors = text(&output.stderr);
         assert!(errors.starts_with("cuda-sim: ") && errors.contains(reason), "{errors}");
@@ -455,16 +457,16 @@ fn wrong_arguments_are_named() {
 
 #[test]
 fn the_lists_have_profiles_and_functions() {
-    let profiles = text(&need!(output(&["profiles"])).stdout);
+    let profiles = text(&or_skip!(output(&["profiles"])).stdout);
     assert!(profiles.starts_with("h200\tNVIDIA H200, CUDA 13.0\n"), "{profiles}");
     let list = |arguments: &[&str]| output(arguments).map(|output| text(&output.stdout));
-    let simulated = need!(list(&["functions", "--driver", "12.4"]));
-    let others = need!(list(&["functions", "--not-simulated"]));
+    let simulated = or_skip!(list(&["functions", "--driver", "12.4"]));
+    let others = or_skip!(list(&["functions", "--not-simulated"]));
     for name in ["cuGreenCtxCreate\t12.4", "cuGetProcAddress_v2\t12.0", "cuMemAlloc_v2\t3.2"] {
         assert!(simulated.lines().any(|line| line == name), "{name}: {simulated}");
     }
     assert!(!simulated.contains("cuDevSmResourceSplit\t"));
     assert!(others.contains("cuGetExportTable\t") && !others.contains("cuMemAlloc_v2\t"));
-    let header = text(&need!(output(&["header"])).stdout);
+    let header = text(&or_skip!(output(&["header"])).stdout);
     assert!(header.contains("int cuSimRegisterKernel("));
 }

@@ -1,7 +1,7 @@
 //! The cache of compiled programs.
 
 use crate::common::{child::in_child, scratch};
-use crate::{libraries, need};
+use crate::{libraries, or_skip};
 use cuda_nvrtc::{
     Cache, CacheOptions, CompileOptions, Error, Program, Standard, Target, supported_architectures,
 };
@@ -36,7 +36,7 @@ fn a_cache_in_memory_writes_no_file() {
     let folder = folder("in-memory");
     let environment = folder.display().to_string();
     in_child(&[("CUDA_NVRTC_CACHE_DIR", &environment)], || {
-        need!(libraries::nvrtc());
+        or_skip!(libraries::nvrtc());
         let cache = Cache::in_memory();
         assert_eq!(cache.folder(), None);
         for _ in 0..2 {
@@ -54,7 +54,7 @@ fn a_cache_in_memory_writes_no_file() {
 
 #[test]
 fn a_program_is_found_in_memory_and_then_on_disk() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = folder("found");
     let program =
         Program::new("template <int N> __global__ void f(int *x) { int unused; *x = N; }")
@@ -90,7 +90,7 @@ fn a_program_is_found_in_memory_and_then_on_disk() {
 
 #[test]
 fn everything_that_affects_the_result_is_a_part_of_the_key() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let cache = cache(&folder("key"));
     let newest = *supported_architectures().expect("NVRTC").last().expect("one");
     let base = Program::new("#include \"a.h\"\n__global__ void f() {}").with_header("a.h", "");
@@ -122,7 +122,7 @@ fn everything_that_affects_the_result_is_a_part_of_the_key() {
 
 #[test]
 fn a_header_on_disk_is_never_out_of_date() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let headers = folder("headers");
     fs::create_dir_all(&headers).expect("creating a folder");
     let cache = cache(&folder("disk-headers"));
@@ -144,7 +144,7 @@ fn a_header_on_disk_is_never_out_of_date() {
 
 #[test]
 fn errors_are_not_cached() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = folder("errors");
     let cache = cache(&folder);
     for _ in 0..2 {
@@ -157,7 +157,7 @@ fn errors_are_not_cached() {
 
 #[test]
 fn a_damaged_entry_is_compiled_again_and_replaced() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = folder("damaged");
     let (program, compile) = (Program::new(SAXPY), CompileOptions::default());
     let fresh = cache(&folder).compile(&program, &compile).expect("a correct program");
@@ -188,7 +188,7 @@ fn a_damaged_entry_is_compiled_again_and_replaced() {
 
 #[test]
 fn a_result_that_cannot_be_written_is_returned() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = folder("removed");
     let cache = cache(&folder);
     fs::remove_dir_all(&folder).expect("removing the folder");
@@ -201,7 +201,7 @@ fn a_result_that_cannot_be_written_is_returned() {
 
 #[test]
 fn the_folder_does_not_grow_beyond_its_limit() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = folder("limit");
     let limited = CacheOptions { disk_bytes: 8000, memory_bytes: 0, ..options(&folder) };
     let cache = Cache::with(limited).expect("a usable folder");
@@ -223,7 +223,7 @@ fn the_folder_does_not_grow_beyond_its_limit() {
 
 #[test]
 fn threads_with_several_caches_share_a_folder() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = &folder("shared");
     let program = |number| Program::new(format!("{SAXPY}\n// {number}"));
     let expected = program(0).compile(&CompileOptions::default()).expect("a correct program");
@@ -279,7 +279,7 @@ mod hostile {
         Cache, CompileOptions, Error, Program, SAXPY, cache, entries, folder, fs, libraries,
         options,
     };
-    use crate::need;
+    use crate::or_skip;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
     use std::path::Path;
     use std::process::Command;
@@ -333,7 +333,7 @@ mod hostile {
 
     #[test]
     fn an_entry_that_is_no_file_is_replaced() {
-        need!(libraries::nvrtc());
+        or_skip!(libraries::nvrtc());
         let folder = folder("entries");
         let (program, compile) = (Program::new(SAXPY), CompileOptions::default());
         let fresh = cache(&folder).compile(&program, &compile);
@@ -384,7 +384,7 @@ mod hostile {
 
     #[test]
     fn an_entry_of_another_user_is_replaced() {
-        need!(libraries::nvrtc());
+        or_skip!(libraries::nvrtc());
         let folder = folder("foreign-entry");
         let (program, compile) = (Program::new(SAXPY), CompileOptions::default());
         let fresh = cache(&folder).compile(&program, &compile);

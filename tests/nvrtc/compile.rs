@@ -1,7 +1,7 @@
 //! Programs, options and what a compilation returns.
 
 use crate::common::scratch;
-use crate::{libraries, need};
+use crate::{libraries, or_skip};
 use cuda_nvrtc::{
     Architecture, CompileOptions, Error, Features, Invalid, PrecompiledHeaders, Program, Standard,
     Target, supported_architectures, version,
@@ -23,7 +23,7 @@ fn for_target(target: Target) -> CompileOptions {
 
 #[test]
 fn without_a_target_the_result_is_ptx_for_the_oldest_architecture() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let compiled = Program::new(SAXPY).compile(&CompileOptions::default());
     let compiled = compiled.expect("a correct program");
     let oldest = supported_architectures().expect("NVRTC")[0];
@@ -38,7 +38,7 @@ fn without_a_target_the_result_is_ptx_for_the_oldest_architecture() {
 
 #[test]
 fn a_real_architecture_gives_a_cubin_and_its_ptx() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let compiled = Program::new(SAXPY).compile(&for_target(Target::Cubin(newest())));
     let compiled = compiled.expect("a correct program");
     let cubin = compiled.cubin().expect("a cubin");
@@ -49,7 +49,7 @@ fn a_real_architecture_gives_a_cubin_and_its_ptx() {
 
 #[test]
 fn lto_ir_has_neither_ptx_nor_a_cubin() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     if version().expect("NVRTC") < CudaVersion::new(12, 0) {
         return libraries::skip("LTO-IR needs CUDA 12.0");
     }
@@ -61,7 +61,7 @@ fn lto_ir_has_neither_ptx_nor_a_cubin() {
 
 #[test]
 fn features_of_one_architecture_are_part_of_the_target() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let hopper = Architecture::new(9, 0);
     if version().expect("NVRTC") < CudaVersion::new(12, 0) {
         return libraries::skip("sm_90a needs CUDA 12.0");
@@ -74,7 +74,7 @@ fn features_of_one_architecture_are_part_of_the_target() {
 
 #[test]
 fn every_option_reaches_the_compiler() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = scratch().join("nvrtc-include");
     fs::create_dir_all(&folder).expect("creating a folder");
     fs::write(folder.join("from_disk.h"), "#define FROM_DISK 5\n").expect("writing a header");
@@ -106,7 +106,7 @@ fn every_option_reaches_the_compiler() {
 
 #[test]
 fn relocatable_code_may_refer_to_other_units() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let source = "__device__ int other(); __global__ void run(int *x) { *x = other(); }";
     let mut options = for_target(Target::Cubin(newest()));
     let error = Program::new(source).compile(&options);
@@ -117,7 +117,7 @@ fn relocatable_code_may_refer_to_other_units() {
 
 #[test]
 fn precompiled_headers_are_created_and_used() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     if version().expect("NVRTC") < CudaVersion::new(12, 8) {
         return libraries::skip("precompiled headers need CUDA 12.8");
     }
@@ -146,7 +146,7 @@ fn precompiled_headers_are_created_and_used() {
 
 #[test]
 fn templates_are_instantiated_by_their_name() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let source = "namespace a {
         __constant__ int table[4];
         template <class T, int N> __global__ void fill(T *x) { *x = N + table[0]; }
@@ -171,7 +171,7 @@ fn templates_are_instantiated_by_their_name() {
 
 #[test]
 fn warnings_are_in_the_log_of_the_result() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let program = Program::new("__global__ void run() { int unused; }").with_name("w.cu");
     let compiled = program.compile(&CompileOptions::default()).expect("only a warning");
     assert!(compiled.log().contains("w.cu(1): warning"), "{}", compiled.log());
@@ -179,7 +179,7 @@ fn warnings_are_in_the_log_of_the_result() {
 
 #[test]
 fn sixteen_threads_compile_at_the_same_time() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let program = &Program::new(SAXPY);
     std::thread::scope(|scope| {
         for number in 0..16 {
@@ -197,7 +197,7 @@ fn sixteen_threads_compile_at_the_same_time() {
 
 #[test]
 fn a_header_in_quotes_is_searched_for_in_the_folder_of_the_program() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = scratch().join("nvrtc-quotes");
     std::fs::create_dir_all(&folder).expect("creating a folder");
     std::fs::write(folder.join("value.h"), "#define VALUE 1234").expect("a header");

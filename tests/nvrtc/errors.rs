@@ -1,7 +1,7 @@
 //! Errors of compilations.
 
 use crate::common::{child::in_child, scratch};
-use crate::{libraries, need};
+use crate::{libraries, or_skip};
 use cuda_nvrtc::sys::nvrtcResult;
 use cuda_nvrtc::{Architecture, CompileError, CompileOptions, Error, Invalid, Program, Target};
 
@@ -23,7 +23,7 @@ fn invalid(program: &Program, options: &CompileOptions) -> Invalid {
 
 #[test]
 fn an_error_has_the_log_and_the_line_of_the_first_error() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let source =
         "__global__ void run(int *x)\n{\n    int unused;\n    *x = missing;\n    *x = absent;\n}\n";
     let error = refused(&Program::new(source).with_name("wrong.cu"), &CompileOptions::default());
@@ -53,7 +53,7 @@ fn a_library_that_is_not_found_is_unavailable() {
 
 #[test]
 fn a_mistake_in_the_program_does_not_count_as_a_missing_compiler() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let options = CompileOptions::default();
     for source in ["int f( {", "int a;\0"] {
         let error = Program::new(source).compile(&options).expect_err("refused");
@@ -63,7 +63,7 @@ fn a_mistake_in_the_program_does_not_count_as_a_missing_compiler() {
 
 #[test]
 fn an_error_in_a_header_names_the_header() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let program = Program::new("#include \"bad.h\"\n").with_header("bad.h", "\n\nint f( {\n");
     let first = refused(&program, &CompileOptions::default()).first.expect("a line");
     assert_eq!((first.file.as_str(), first.line), ("bad.h", 3));
@@ -71,7 +71,7 @@ fn an_error_in_a_header_names_the_header() {
 
 #[test]
 fn an_unknown_option_is_named() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let options = CompileOptions {
         extra: vec!["--fly".into()],
         max_registers: Some(32),
@@ -87,7 +87,7 @@ fn an_unknown_option_is_named() {
 
 #[test]
 fn a_name_that_the_program_does_not_have_is_an_error() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let program = Program::new("__global__ void run() {}").with_name_expression("walk<int>");
     let error = refused(&program, &CompileOptions::default());
     assert!(error.log.contains("walk"), "{}", error.log);
@@ -95,7 +95,7 @@ fn a_name_that_the_program_does_not_have_is_an_error() {
 
 #[test]
 fn an_architecture_that_the_library_does_not_support_is_refused_with_a_list() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let options = CompileOptions {
         target: Some(Target::Cubin(Architecture::new(2, 0))),
         ..Default::default()
@@ -111,7 +111,7 @@ fn an_architecture_that_the_library_does_not_support_is_refused_with_a_list() {
 
 #[test]
 fn a_nul_is_refused_in_every_text() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let options = CompileOptions::default();
     let good = || Program::new("");
     for (program, what) in [
@@ -131,7 +131,7 @@ fn a_nul_is_refused_in_every_text() {
 
 #[test]
 fn a_log_that_is_not_unicode_is_returned() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let folder = scratch().join("nvrtc-not-unicode");
     std::fs::create_dir_all(&folder).expect("creating a folder");
     std::fs::write(folder.join("a.h"), b"#warning \xff\xfe is wrong\nint a = \xff;\n")
@@ -146,7 +146,7 @@ fn a_log_that_is_not_unicode_is_returned() {
 
 #[test]
 fn two_headers_with_the_same_name_are_refused() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let program =
         Program::new("").with_header("a.h", "").with_header("b.h", "").with_header("a.h", "int x;");
     let name = "a.h".to_owned();

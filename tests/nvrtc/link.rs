@@ -1,7 +1,7 @@
 //! Linking with nvJitLink.
 
 use crate::common::scratch;
-use crate::{libraries, need};
+use crate::{libraries, or_skip};
 use cuda_nvrtc::sys::nvJitLinkResult;
 use cuda_nvrtc::{
     Architecture, CompileOptions, Compiled, Error, LinkError, LinkInput, LinkOptions, Linker,
@@ -43,8 +43,8 @@ fn refused(linker: &Linker) -> LinkError {
 
 #[test]
 fn units_of_every_kind_are_linked_to_a_cubin() {
-    need!(libraries::nvrtc());
-    need!(libraries::nvjitlink());
+    or_skip!(libraries::nvrtc());
+    or_skip!(libraries::nvjitlink());
     let architecture = architecture();
     for target in
         [Target::LtoIr(architecture), Target::Cubin(architecture), Target::Ptx(architecture)]
@@ -59,8 +59,8 @@ fn units_of_every_kind_are_linked_to_a_cubin() {
 
 #[test]
 fn lto_ir_is_linked_to_ptx_without_the_call() {
-    need!(libraries::nvrtc());
-    need!(libraries::nvjitlink());
+    or_skip!(libraries::nvrtc());
+    or_skip!(libraries::nvjitlink());
     let options = LinkOptions { ptx: true, ..Default::default() };
     let linked = linker(options, Target::LtoIr(architecture())).link().expect("complete code");
     let ptx = linked.ptx().expect("PTX");
@@ -71,8 +71,8 @@ fn lto_ir_is_linked_to_ptx_without_the_call() {
 
 #[test]
 fn ptx_of_any_source_is_an_input() {
-    need!(libraries::nvrtc());
-    need!(libraries::nvjitlink());
+    or_skip!(libraries::nvrtc());
+    or_skip!(libraries::nvjitlink());
     let target = Target::Ptx(architecture());
     let ptx = compile(TWICE, target).ptx().expect("PTX").to_owned();
     let linker = Linker::new(architecture()).with_ptx("twice", ptx);
@@ -86,8 +86,8 @@ fn ptx_of_any_source_is_an_input() {
 
 #[test]
 fn an_undefined_symbol_is_named() {
-    need!(libraries::nvrtc());
-    need!(libraries::nvjitlink());
+    or_skip!(libraries::nvrtc());
+    or_skip!(libraries::nvjitlink());
     for target in [Target::LtoIr(architecture()), Target::Cubin(architecture())] {
         let linker = Linker::new(architecture()).with_compiled("run", &compile(RUN, target));
         let error = refused(&linker.expect("code"));
@@ -98,8 +98,8 @@ fn an_undefined_symbol_is_named() {
 
 #[test]
 fn an_input_for_another_architecture_is_refused() {
-    need!(libraries::nvrtc());
-    need!(libraries::nvjitlink());
+    or_skip!(libraries::nvrtc());
+    or_skip!(libraries::nvjitlink());
     let supported = supported_architectures().expect("NVRTC");
     let newest = compile(RUN, Target::Cubin(architecture()));
     // The library would reject it too, and leave a lock locked that all threads share.
@@ -133,7 +133,7 @@ fn an_input_for_another_architecture_is_refused() {
 
 #[test]
 fn wrong_options_are_named() {
-    need!(libraries::nvjitlink());
+    or_skip!(libraries::nvjitlink());
     let options = LinkOptions { extra: vec!["-fly".into()], ..Default::default() };
     let error = refused(&Linker::with(Architecture::new(9, 0), options));
     assert_eq!(error.code, nvJitLinkResult::NVJITLINK_ERROR_UNRECOGNIZED_OPTION);
@@ -145,8 +145,8 @@ fn wrong_options_are_named() {
 
 #[test]
 fn only_the_kernels_that_are_used_remain() {
-    need!(libraries::nvrtc());
-    need!(libraries::nvjitlink());
+    or_skip!(libraries::nvrtc());
+    or_skip!(libraries::nvjitlink());
     let source = "extern \"C\" __global__ void first(int *x) { *x = 1; }
         extern \"C\" __global__ void second(int *x) { *x = 2; }";
     let unit = compile(source, Target::LtoIr(architecture()));

@@ -1,7 +1,7 @@
 //! Loading compiled code into a context of a GPU or of the software driver.
 
 use crate::common::{self, child::in_child, is_software};
-use crate::{libraries, need};
+use crate::{libraries, or_skip};
 use cuda_nvrtc::{
     Architecture, CompileOptions, Error, Invalid, Program, Target, supported_architectures, version,
 };
@@ -47,8 +47,8 @@ fn run(context: &Context, program: &Program, target: Target) {
 
 #[test]
 fn a_kernel_compiled_from_source_runs() {
-    let device = need!(common::gpu());
-    need!(libraries::nvrtc());
+    let device = or_skip!(common::gpu());
+    or_skip!(libraries::nvrtc());
     let context = Context::primary(&device).expect("a context");
     let target = Target::of_device(&device).expect("a target");
     run(&context, &Program::new(SAXPY), target);
@@ -57,8 +57,8 @@ fn a_kernel_compiled_from_source_runs() {
 #[test]
 fn ptx_runs_on_a_driver_that_is_not_older_than_the_library() {
     in_child(&NEW_DRIVER, || {
-        let device = need!(common::gpu());
-        need!(libraries::nvrtc());
+        let device = or_skip!(common::gpu());
+        or_skip!(libraries::nvrtc());
         if cuda_safe::version().expect("a driver") < version().expect("NVRTC") {
             return libraries::skip("the driver is older than NVRTC");
         }
@@ -70,8 +70,8 @@ fn ptx_runs_on_a_driver_that_is_not_older_than_the_library() {
 
 #[test]
 fn the_target_of_a_device_is_a_cubin_if_the_library_knows_the_device() {
-    let device = need!(common::gpu());
-    need!(libraries::nvrtc());
+    let device = or_skip!(common::gpu());
+    or_skip!(libraries::nvrtc());
     let architecture = Architecture::of_device(&device).expect("a device");
     if supported_architectures().expect("NVRTC").contains(&architecture) {
         let target = Target::of_device(&device).expect("a target");
@@ -82,11 +82,11 @@ fn the_target_of_a_device_is_a_cubin_if_the_library_knows_the_device() {
 #[test]
 fn a_device_that_the_library_no_longer_supports_is_named() {
     in_child(&software("v100"), || {
-        need!(libraries::nvrtc());
+        or_skip!(libraries::nvrtc());
         if version().expect("NVRTC") < CudaVersion::new(13, 0) {
             return libraries::skip("needs NVRTC of CUDA 13");
         }
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let error = Target::of_device(&device).expect_err("sm_70 is not supported");
         assert!(error.is_unavailable());
         let text = error.to_string();
@@ -97,8 +97,8 @@ fn a_device_that_the_library_no_longer_supports_is_named() {
 #[test]
 fn ptx_that_is_newer_than_the_driver_is_refused_with_both_versions() {
     in_child(&software("h200@12.4"), || {
-        let device: Device = need!(common::gpu());
-        need!(libraries::nvrtc());
+        let device: Device = or_skip!(common::gpu());
+        or_skip!(libraries::nvrtc());
         if version().expect("NVRTC") < CudaVersion::new(13, 0) {
             return libraries::skip("needs NVRTC of CUDA 13");
         }
@@ -118,8 +118,8 @@ fn ptx_that_is_newer_than_the_driver_is_refused_with_both_versions() {
 #[test]
 fn code_for_another_device_is_refused_with_both_architectures() {
     in_child(&NEW_DRIVER, || {
-        let device = need!(common::gpu());
-        need!(libraries::nvrtc());
+        let device = or_skip!(common::gpu());
+        or_skip!(libraries::nvrtc());
         let supported = supported_architectures().expect("NVRTC");
         let newest = *supported.last().expect("an architecture");
         if newest <= Architecture::of_device(&device).expect("a device") {
@@ -141,8 +141,8 @@ fn code_for_another_device_is_refused_with_both_architectures() {
 #[test]
 fn a_cubin_of_a_newer_major_version_is_refused_with_the_reasons() {
     in_child(&software("h200@12.4"), || {
-        let device: Device = need!(common::gpu());
-        need!(libraries::nvrtc());
+        let device: Device = or_skip!(common::gpu());
+        or_skip!(libraries::nvrtc());
         if version().expect("NVRTC") < CudaVersion::new(13, 0) {
             return libraries::skip("needs NVRTC of CUDA 13");
         }
@@ -158,8 +158,8 @@ fn a_cubin_of_a_newer_major_version_is_refused_with_the_reasons() {
 
 #[test]
 fn templates_and_variables_are_found_in_a_cubin() {
-    let device = need!(common::gpu());
-    need!(libraries::nvrtc());
+    let device = or_skip!(common::gpu());
+    or_skip!(libraries::nvrtc());
     let context = Context::primary(&device).expect("a context");
     let source = "__constant__ int table[3] = {4, 5, 6};
         template <class T> __global__ void fill(T *x, T y, char z) { *x = y + z + table[1]; }";
@@ -181,8 +181,8 @@ fn templates_and_variables_are_found_in_a_cubin() {
 
 #[test]
 fn the_error_of_a_cubin_for_another_device_names_both_architectures() {
-    let device = need!(common::gpu());
-    need!(libraries::nvrtc());
+    let device = or_skip!(common::gpu());
+    or_skip!(libraries::nvrtc());
     let own = Architecture::of_device(&device).expect("a device");
     let context = Context::primary(&device).expect("a context");
     let supported = supported_architectures().expect("NVRTC");
@@ -203,8 +203,8 @@ fn the_error_of_a_cubin_for_another_device_names_both_architectures() {
 
 #[test]
 fn lto_ir_must_be_linked_before_it_is_loaded() {
-    let device = need!(common::gpu());
-    need!(libraries::nvrtc());
+    let device = or_skip!(common::gpu());
+    or_skip!(libraries::nvrtc());
     let context = Context::primary(&device).expect("a context");
     let target = Target::LtoIr(Architecture::new(9, 0));
     let compiled = Program::new(SAXPY).compile(&for_target(target)).expect("a correct program");

@@ -1,7 +1,7 @@
 //! The equivalents of other code for compilation at run time: the module `nvrtc` of cudarc, and a port of
 //! cubecl.
 
-use crate::{libraries, need};
+use crate::{libraries, or_skip};
 use cuda_nvrtc::{CompileOptions, Error, Program, Target, supported_architectures};
 
 const SOURCE: &str = "extern \"C\" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }";
@@ -9,7 +9,7 @@ const SOURCE: &str = "extern \"C\" __global__ void twice(float *x) { x[threadIdx
 /// `compile_ptx`.
 #[test]
 fn one_line_compiles_to_ptx_as_in_cudarc() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let compiled = Program::new(SOURCE).compile(&CompileOptions::default());
     let compiled = compiled.expect("a correct program");
     assert!(compiled.ptx().expect("PTX").contains(".entry twice("));
@@ -19,7 +19,7 @@ fn one_line_compiles_to_ptx_as_in_cudarc() {
 /// `include_paths`, `arch` and `name` of `CompileOptions`.
 #[test]
 fn the_options_of_cudarc_are_available() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let newest = supported_architectures().expect("NVRTC").pop();
     let options = CompileOptions {
         target: newest.map(Target::Ptx),
@@ -38,7 +38,7 @@ fn the_options_of_cudarc_are_available() {
 /// `CompileError::CompileError { log, .. }`, where the log is a C string.
 #[test]
 fn an_error_has_its_log_as_in_cudarc() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     match Program::new("wrong").compile(&CompileOptions::default()) {
         Err(Error::Compile(error)) => assert!(error.log.contains("error"), "{error}"),
         other => panic!("expected an error of the compiler, got {other:?}"),
@@ -49,7 +49,7 @@ fn an_error_has_its_log_as_in_cudarc() {
 /// those that return the sizes and the contents of the log, the PTX and the cubin.
 #[test]
 fn what_cubecl_does_with_nine_functions_is_one_call() {
-    need!(libraries::nvrtc());
+    or_skip!(libraries::nvrtc());
     let newest = *supported_architectures().expect("NVRTC").last().expect("one");
     let options = CompileOptions {
         target: Some(Target::Cubin(newest)),

@@ -5,7 +5,9 @@ mod oracle;
 mod safe;
 
 use crate::common;
-use crate::graph::calls::{code, destroy, fill, fill_node, graph, instantiate, made, memory, well};
+use crate::graph::calls::{
+    code, destroy, fill, fill_node, graph, instantiate, memory, out, succeeds,
+};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use cuda_safe::sys::{
@@ -41,36 +43,36 @@ const SIZE: usize = 256;
 impl Bench {
     fn new(profile: Profile) -> Self {
         cuda_sim::install(profile).expect("nothing was called before");
-        well!(cuInit(0));
-        let context: CUcontext = made!(cuDevicePrimaryCtxRetain(0));
-        well!(cuCtxSetCurrent(context));
+        succeeds!(cuInit(0));
+        let context: CUcontext = out!(cuDevicePrimaryCtxRetain(0));
+        succeeds!(cuCtxSetCurrent(context));
         let scratch = memory(SIZE);
         Self {
-            a: made!(cuStreamCreate(NON_BLOCKING)),
-            b: made!(cuStreamCreate(NON_BLOCKING)),
-            event: made!(cuEventCreate(0)),
+            a: out!(cuStreamCreate(NON_BLOCKING)),
+            b: out!(cuStreamCreate(NON_BLOCKING)),
+            event: out!(cuEventCreate(0)),
             memory: memory(SIZE),
             scratch,
         }
     }
 
     fn write(&self, stream: CUstream) {
-        well!(cuMemsetD8Async(self.memory, 1, SIZE, stream));
+        succeeds!(cuMemsetD8Async(self.memory, 1, SIZE, stream));
     }
 
     /// Reads bytes 16 to 48.
     fn read(&self, stream: CUstream) {
         let (to, from) = (self.scratch, self.memory + 16);
-        well!(cuMemcpyDtoDAsync_v2(to, from, 32, stream));
+        succeeds!(cuMemcpyDtoDAsync_v2(to, from, 32, stream));
     }
 
     fn record(&self) {
-        well!(cuEventRecord(self.event, self.a));
+        succeeds!(cuEventRecord(self.event, self.a));
     }
 
     fn synchronize(&self) {
-        well!(cuStreamSynchronize(self.b));
-        well!(cuStreamSynchronize(self.a));
+        succeeds!(cuStreamSynchronize(self.b));
+        succeeds!(cuStreamSynchronize(self.a));
     }
 }
 
@@ -80,7 +82,7 @@ fn detecting(expected: usize, body: impl FnOnce(&Bench)) {
     common::child::in_child(&[], || {
         let bench = Bench::new(Profile::h200().with_race_detection());
         body(&bench);
-        well!(cuCtxSynchronize());
+        succeeds!(cuCtxSynchronize());
         let found = races();
         assert_eq!(found.len(), expected, "{found:#?}");
         assert_eq!(cuda_sim::misuses().len(), expected);
@@ -158,11 +160,11 @@ fn a_detector_that_is_off_reports_nothing() {
 #[test]
 fn accesses_to_different_bytes_and_two_reads_are_no_race() {
     detecting(0, |bench| {
-        well!(cuMemsetD8Async(bench.memory, 1, 16, bench.a));
+        succeeds!(cuMemsetD8Async(bench.memory, 1, 16, bench.a));
         bench.read(bench.b);
         let other = memory(SIZE);
         let from = bench.memory + 16;
-        well!(cuMemcpyDtoDAsync_v2(other, from, 32, bench.a));
+        succeeds!(cuMemcpyDtoDAsync_v2(other, from, 32, bench.a));
     });
 }
 
@@ -171,7 +173,7 @@ fn an_event_orders_what_comes_before_its_record() {
     detecting(1, |bench| {
         bench.write(bench.a);
         bench.record();
-        well!(cuStreamWaitEvent(bench.b, bench.event, 0));
+        succeeds!(cuStreamWaitEvent(bench.b, bench.event, 0));
         bench.read(bench.b);
         // The record does not order this.
         bench.write(bench.a);
@@ -181,12 +183,12 @@ fn an_event_orders_what_comes_before_its_record() {
 #[test]
 fn an_event_orders_transitively() {
     detecting(0, |bench| {
-        let third: CUstream = made!(cuStreamCreate(NON_BLOCKING));
+        let third: CUstream = out!(cuStreamCreate(NON_BLOCKING));
         bench.write(bench.a);
         bench.record();
-        well!(cuStreamWaitEvent(third, bench.event, 0));
-        well!(cuEventRecord(bench.event, third));
-        well!(cuStreamWaitEvent(bench.b, bench.event, 0));
+        succeeds!(cuStreamWaitEvent(third, bench.event, 0));
+        succeeds!(cuEventRecord(bench.event, third));
+        succeeds!(cuStreamWaitEvent(bench.b, bench.event, 0));
         bench.read(bench.b);
     });
 }
@@ -194,11 +196,11 @@ fn an_event_orders_transitively() {
 #[test]
 fn waits_and_successful_queries_of_the_host_order() {
     detecting(0, |bench| {
-        let start: CUevent = made!(cuEventCreate(0));
+        let start: CUevent = out!(cuEventCreate(0));
         let waits: [&dyn Fn(); 6] = [
-            &|| well!(cuStreamSynchronize(bench.a)),
-            &|| well!(cuEventSynchronize(bench.event)),
-            &|| well!(cuCtxSynchronize()),
+            &|| succeeds!(cuStreamSynchronize(bench.a)),
+            &|| succeeds!(cuEventSynchronize(bench.event)),
+            &|| succeeds!(cuCtxSynchronize()),
             &|| {
                 while code!(cuStreamQuery(bench.a)) == CUresult::CUDA_ERROR_NOT_READY {}
             },
@@ -215,13 +217,13 @@ fn waits_and_successful_queries_of_the_host_order() {
             },
         ];
         for wait in waits {
-            well!(cuEventRecord(start, bench.a));
+            succeeds!(cuEventRecord(start, bench.a));
             bench.write(bench.a);
             bench.record();
             wait();
             bench.read(bench.b);
             // Orders the next write after this read.
-            well!(cuStreamSynchronize(bench.b));
+            succeeds!(cuStreamSynchronize(bench.b));
         }
     });
 }
@@ -239,11 +241,11 @@ fn work_that_is_complete_although_nothing_waited_for_it_is_not_ordered() {
 #[test]
 fn the_legacy_default_stream_is_ordered_with_blocking_streams_only() {
     detecting(1, |bench| {
-        let blocking: CUstream = made!(cuStreamCreate(0));
+        let blocking: CUstream = out!(cuStreamCreate(0));
         bench.write(blocking);
         bench.read(LEGACY);
         bench.write(blocking);
-        well!(cuStreamSynchronize(blocking));
+        succeeds!(cuStreamSynchronize(blocking));
         bench.write(LEGACY);
         bench.read(bench.a);
     });
@@ -252,23 +254,23 @@ fn the_legacy_default_stream_is_ordered_with_blocking_streams_only() {
 #[test]
 fn the_legacy_default_stream_is_ordered_after_the_work_of_a_destroyed_blocking_stream() {
     detecting(0, |bench| {
-        let blocking: CUstream = made!(cuStreamCreate(0));
+        let blocking: CUstream = out!(cuStreamCreate(0));
         bench.write(blocking);
-        well!(cuStreamDestroy_v2(blocking));
+        succeeds!(cuStreamDestroy_v2(blocking));
         bench.read(LEGACY);
         // Only the read is waited for, which needs the write.
-        well!(cuStreamSynchronize(LEGACY));
+        succeeds!(cuStreamSynchronize(LEGACY));
     });
 }
 
 #[test]
 fn the_legacy_default_stream_is_ordered_after_complete_work_of_a_destroyed_blocking_stream() {
     detecting(0, |bench| {
-        let blocking: CUstream = made!(cuStreamCreate(0));
+        let blocking: CUstream = out!(cuStreamCreate(0));
         bench.write(blocking);
         // The write runs, but the host does not learn that it is complete.
         assert_eq!(code!(cuStreamQuery(blocking)), CUresult::CUDA_ERROR_NOT_READY);
-        well!(cuStreamDestroy_v2(blocking));
+        succeeds!(cuStreamDestroy_v2(blocking));
         bench.read(LEGACY);
     });
 }
@@ -279,9 +281,9 @@ fn a_synchronous_copy_races_with_a_stream_that_does_not_block() {
         let mut host = [0u8; 8];
         bench.write(bench.a);
         let to: *mut c_void = host.as_mut_ptr().cast();
-        well!(cuMemcpyDtoH_v2(to, bench.memory, 8));
+        succeeds!(cuMemcpyDtoH_v2(to, bench.memory, 8));
         // The fill may run only now.
-        well!(cuStreamSynchronize(bench.a));
+        succeeds!(cuStreamSynchronize(bench.a));
         let race = &races()[0];
         assert_eq!(race.second.function, "cuMemcpyDtoH_v2");
         assert!(matches!(race.second.place, Place::LegacyStream(_)));
@@ -292,13 +294,13 @@ fn a_synchronous_copy_races_with_a_stream_that_does_not_block() {
 fn a_copy_races_with_the_use_of_its_pinned_memory_by_another_copy() {
     detecting(1, |bench| {
         let mut pinned: *mut c_void = null_mut();
-        well!(cuMemAllocHost_v2(&raw mut pinned, SIZE));
-        well!(cuMemcpyDtoHAsync_v2(pinned, bench.memory, SIZE, bench.a));
+        succeeds!(cuMemAllocHost_v2(&raw mut pinned, SIZE));
+        succeeds!(cuMemcpyDtoHAsync_v2(pinned, bench.memory, SIZE, bench.a));
         let to = bench.scratch;
-        well!(cuMemcpyHtoD_v2(to, pinned, SIZE));
-        well!(cuStreamSynchronize(bench.a));
+        succeeds!(cuMemcpyHtoD_v2(to, pinned, SIZE));
+        succeeds!(cuStreamSynchronize(bench.a));
         assert_eq!(races()[0].memory.kind, "pinned memory");
-        well!(cuMemcpyHtoDAsync_v2(to, pinned, SIZE, bench.a));
+        succeeds!(cuMemcpyHtoDAsync_v2(to, pinned, SIZE, bench.a));
     });
 }
 
@@ -307,7 +309,7 @@ fn a_host_function_orders_what_comes_before_it() {
     unsafe extern "C" fn nothing(_: *mut c_void) {}
     detecting(0, |bench| {
         bench.write(bench.a);
-        well!(cuLaunchHostFunc(bench.a, Some(nothing), null_mut()));
+        succeeds!(cuLaunchHostFunc(bench.a, Some(nothing), null_mut()));
         // Runs the host function, which could have told this thread.
         while code!(cuStreamQuery(bench.a)) == CUresult::CUDA_ERROR_NOT_READY {}
         bench.read(bench.b);
@@ -319,8 +321,8 @@ fn a_wait_for_a_value_is_ordered_after_the_write_of_the_value() {
     detecting(0, |bench| {
         let word = memory(4);
         bench.write(bench.a);
-        well!(cuStreamWriteValue32_v2(bench.a, word, 1, 0));
-        well!(cuStreamWaitValue32_v2(bench.b, word, 1, 1));
+        succeeds!(cuStreamWriteValue32_v2(bench.a, word, 1, 0));
+        succeeds!(cuStreamWaitValue32_v2(bench.b, word, 1, 1));
         bench.read(bench.b);
     });
 }
@@ -332,19 +334,19 @@ fn nodes_of_a_graph_without_an_edge_race_and_launches_do_not() {
         let first = fill_node(graph, &[], &fill(bench.memory, 1, 4));
         fill_node(graph, &[first], &fill(bench.memory, 2, 4));
         let executable = instantiate(graph);
-        well!(cuGraphLaunch(executable, bench.a));
-        well!(cuGraphLaunch(executable, bench.a));
-        well!(cuStreamSynchronize(bench.a));
+        succeeds!(cuGraphLaunch(executable, bench.a));
+        succeeds!(cuGraphLaunch(executable, bench.a));
+        succeeds!(cuStreamSynchronize(bench.a));
         assert_eq!(races(), []);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         fill_node(graph, &[], &fill(bench.memory, 3, 4));
         let executable = instantiate(graph);
-        well!(cuGraphLaunch(executable, bench.a));
-        well!(cuStreamSynchronize(bench.a));
+        succeeds!(cuGraphLaunch(executable, bench.a));
+        succeeds!(cuStreamSynchronize(bench.a));
         let race = &races()[0];
         assert_eq!(race.first.function, "cuGraphLaunch");
         assert!(race.to_string().contains("between the two nodes"), "{race}");
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
@@ -353,17 +355,17 @@ fn nodes_of_a_graph_without_an_edge_race_and_launches_do_not() {
 fn an_external_event_of_a_graph_orders() {
     detecting(0, |bench| {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        well!(cuStreamBeginCapture_v2(bench.a, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.a, mode));
         bench.write(bench.a);
-        well!(cuEventRecordWithFlags(bench.event, bench.a, 1));
+        succeeds!(cuEventRecordWithFlags(bench.event, bench.a, 1));
         let mut graph = null_mut();
-        well!(cuStreamEndCapture(bench.a, &raw mut graph));
+        succeeds!(cuStreamEndCapture(bench.a, &raw mut graph));
         let executable = instantiate(graph);
-        well!(cuGraphLaunch(executable, bench.a));
-        well!(cuStreamWaitEvent(bench.b, bench.event, 0));
+        succeeds!(cuGraphLaunch(executable, bench.a));
+        succeeds!(cuStreamWaitEvent(bench.b, bench.event, 0));
         bench.read(bench.b);
-        well!(cuCtxSynchronize());
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuCtxSynchronize());
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
@@ -374,10 +376,10 @@ fn memory_that_is_used_before_its_allocation_on_another_stream_is_a_race() {
         let profile = Profile::h200().with_race_detection();
         let bench = Bench::new(profile.with_lenient_misuse());
         let mut its = 0;
-        well!(cuMemAllocAsync(&raw mut its, 64, bench.a));
-        well!(cuMemsetD8Async(its, 1, 64, bench.b));
-        well!(cuStreamSynchronize(bench.b));
-        well!(cuStreamSynchronize(bench.a));
+        succeeds!(cuMemAllocAsync(&raw mut its, 64, bench.a));
+        succeeds!(cuMemsetD8Async(its, 1, 64, bench.b));
+        succeeds!(cuStreamSynchronize(bench.b));
+        succeeds!(cuStreamSynchronize(bench.a));
         let race = &races()[0];
         assert_eq!(race.first.function, "cuMemAllocAsync");
         assert_eq!(race.first.access, Access::Allocate);
@@ -386,7 +388,7 @@ fn memory_that_is_used_before_its_allocation_on_another_stream_is_a_race() {
         assert_eq!(races().len(), 1);
         // The fill had its effect.
         let mut host = [0u8; 64];
-        well!(cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), its, 64));
+        succeeds!(cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), its, 64));
         assert_eq!(host, [1; 64]);
     });
 }
@@ -402,10 +404,10 @@ fn memory_that_is_freed_on_another_stream_than_it_is_used_on_is_a_race() {
             let profile = Profile::h200().with_race_detection().with_seed(seed);
             let bench = Bench::new(profile.with_lenient_misuse());
             let mut its = 0;
-            well!(cuMemAllocAsync(&raw mut its, 64, bench.a));
-            well!(cuStreamSynchronize(bench.a));
-            well!(cuMemsetD8Async(its, 1, 64, bench.b));
-            well!(cuMemFreeAsync(its, bench.a));
+            succeeds!(cuMemAllocAsync(&raw mut its, 64, bench.a));
+            succeeds!(cuStreamSynchronize(bench.a));
+            succeeds!(cuMemsetD8Async(its, 1, 64, bench.b));
+            succeeds!(cuMemFreeAsync(its, bench.a));
             bench.synchronize();
             let found = races();
             assert_eq!(found.len(), 1, "{found:#?}");
@@ -421,18 +423,21 @@ fn memory_that_is_freed_on_another_stream_than_it_is_used_on_is_a_race() {
 #[test]
 fn memory_of_a_graph_must_be_used_before_the_next_launch_allocates_it_again() {
     detecting(3, |bench| {
-        well!(cuStreamBeginCapture_v2(bench.a, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL));
-        let memory: CUdeviceptr = made!(cuMemAllocAsync(SIZE, bench.a));
-        well!(cuMemsetD8Async(memory, 1, SIZE, bench.a));
+        succeeds!(cuStreamBeginCapture_v2(
+            bench.a,
+            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL
+        ));
+        let memory: CUdeviceptr = out!(cuMemAllocAsync(SIZE, bench.a));
+        succeeds!(cuMemsetD8Async(memory, 1, SIZE, bench.a));
         let mut graph: CUgraph = null_mut();
-        well!(cuStreamEndCapture(bench.a, &raw mut graph));
+        succeeds!(cuStreamEndCapture(bench.a, &raw mut graph));
         let frees_first = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
         let flags = u64::from(frees_first.0);
-        let executable: CUgraphExec = made!(cuGraphInstantiateWithFlags(graph, flags));
-        well!(cuGraphLaunch(executable, bench.a));
-        well!(cuMemcpyDtoDAsync_v2(bench.scratch, memory, SIZE, bench.a));
-        well!(cuGraphLaunch(executable, bench.b));
-        well!(cuCtxSynchronize());
+        let executable: CUgraphExec = out!(cuGraphInstantiateWithFlags(graph, flags));
+        succeeds!(cuGraphLaunch(executable, bench.a));
+        succeeds!(cuMemcpyDtoDAsync_v2(bench.scratch, memory, SIZE, bench.a));
+        succeeds!(cuGraphLaunch(executable, bench.b));
+        succeeds!(cuCtxSynchronize());
         // With the free, the allocation and the fill of the second launch.
         for race in races() {
             assert_eq!(race.first.access, Access::Read);
@@ -449,17 +454,17 @@ fn memory_of_a_graph_must_be_used_before_the_next_launch_allocates_it_again() {
 fn an_illegal_access_does_not_fail_later_calls_in_the_lenient_mode() {
     common::child::in_child(&[], || {
         let bench = Bench::new(Profile::h200().with_lenient_misuse());
-        let its: CUdeviceptr = made!(cuMemAlloc_v2(64));
+        let its: CUdeviceptr = out!(cuMemAlloc_v2(64));
         let graph = graph();
         fill_node(graph, &[], &fill(its, 1, 4));
         let executable = instantiate(graph);
-        well!(cuMemFree_v2(its));
-        well!(cuGraphLaunch(executable, bench.a));
-        well!(cuStreamSynchronize(bench.a));
+        succeeds!(cuMemFree_v2(its));
+        succeeds!(cuGraphLaunch(executable, bench.a));
+        succeeds!(cuStreamSynchronize(bench.a));
         let misuses = cuda_sim::misuses();
         assert_eq!(misuses.len(), 1, "{misuses:?}");
         bench.write(bench.a);
-        well!(cuStreamSynchronize(bench.a));
+        succeeds!(cuStreamSynchronize(bench.a));
     });
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod textures;
 
 use crate::common;
 use crate::module::kernels::Busy;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, Half, MipmappedArray, Normalized, Sampler, Texel, TexelFormat,
     Texture,
@@ -62,7 +62,7 @@ const SHAPES: [ArrayShape; 7] = [
 
 #[test]
 fn a_copy_returns_the_texels_of_every_shape() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     for shape in SHAPES {
         let all = numbered(shape);
         let made = array(&stream, shape);
@@ -98,7 +98,7 @@ fn the_descriptor_names_shape_format_and_options() {
         assert_eq!((its.format, its.channels), (Some(format), channels));
         assert_eq!((its.shape, its.flags), (PLANE, 0));
     }
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     check::<u8>(&stream, TexelFormat::Unsigned8, 1);
     check::<[u8; 2]>(&stream, TexelFormat::Unsigned8, 2);
     check::<[u16; 4]>(&stream, TexelFormat::Unsigned16, 4);
@@ -122,7 +122,7 @@ fn the_descriptor_names_shape_format_and_options() {
 
 #[test]
 fn a_part_is_copied_from_and_to_buffers_slices_and_arrays() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let whole = ArrayShape::ThreeD { width: 5, height: 4, depth: 3 };
     let part = Extent::new_3d(2, 3, 2);
     let at = [3, 1, 1];
@@ -170,7 +170,7 @@ fn a_part_is_copied_from_and_to_buffers_slices_and_arrays() {
 
 #[test]
 fn a_part_beyond_the_array_is_refused() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let array = array(&stream, PLANE);
     let one = Extent::new_2d(1, 1);
     for (at, extent) in [
@@ -188,7 +188,7 @@ fn a_part_beyond_the_array_is_refused() {
 
 #[test]
 fn copies_of_other_sizes_and_streams_are_refused() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let mut made = array(&stream, PLANE);
     let lengths = Invalid::Lengths { source: 19, target: 20 };
     assert_eq!(invalid(made.copy_from_slice(&[0; 19])), lengths);
@@ -214,7 +214,7 @@ fn copies_of_other_sizes_and_streams_are_refused() {
 
 #[test]
 fn arrays_that_a_device_cannot_access_are_refused() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     fn new(stream: &Stream, shape: ArrayShape) -> &'static str {
         rejected(Array::<u8>::new(stream, shape))
     }
@@ -247,7 +247,7 @@ fn arrays_that_a_device_cannot_access_are_refused() {
 
 #[test]
 fn levels_of_a_mipmapped_array_halve() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let shape = ArrayShape::TwoDLayered { width: 8, height: 3, layers: 2 };
     assert_eq!(shape.max_levels(), 4);
     let mut made = MipmappedArray::<u32>::new(&stream, shape, 4).expect("an array");
@@ -277,7 +277,7 @@ fn levels_of_a_mipmapped_array_halve() {
 
 #[test]
 fn an_array_moves_to_another_stream_with_its_work() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let other = context.stream().expect("a stream");
     let mut made = array(&stream, PLANE);
     let busy = Busy::new(&context, &stream);
@@ -291,7 +291,7 @@ fn an_array_moves_to_another_stream_with_its_work() {
 
 #[test]
 fn an_array_of_other_code_has_the_format_of_its_type() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let (raw, stream) = array(&stream, PLANE).into_raw();
     assert!(!raw.is_null());
     // SAFETY: the handle is an array of this context.
@@ -314,7 +314,7 @@ fn an_array_of_other_code_has_the_format_of_its_type() {
 
 #[test]
 fn a_mipmapped_array_of_other_code_has_the_levels_of_its_shape() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let shape = ArrayShape::TwoD { width: 8, height: 4 };
     let mut levels = MipmappedArray::<u32>::new(&stream, shape, 3).expect("an array");
     let mut last = levels.level_mut(2).expect("a level");
@@ -352,7 +352,7 @@ fn a_mipmapped_array_of_other_code_has_the_levels_of_its_shape() {
 
 #[test]
 fn an_array_is_created_and_dropped_beside_a_capture() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let other = context.stream().expect("a stream");
     let captured = array(&other, PLANE);
     let capture = other.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
@@ -372,7 +372,7 @@ fn an_array_is_created_and_dropped_beside_a_capture() {
 
 #[test]
 fn copies_of_arrays_are_not_captured() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let mut first = array(&stream, PLANE);
     let second = array(&stream, PLANE);
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, first.len()).expect("memory");
@@ -405,7 +405,7 @@ fn shown(value: &impl Debug, parts: &[&str]) {
 
 #[test]
 fn debug_output_names_texel_and_shape() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let mut array = array(&stream, PLANE);
     shown(&array, &["Array", "u32", "width: 5", "height: 4"]);
     shown(&array.as_mut(), &["ArrayMut", "u32", "width: 5"]);

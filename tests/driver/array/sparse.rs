@@ -1,7 +1,7 @@
 //! Sparse arrays: tiles that are mapped and unmapped in the order of a stream.
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
@@ -39,7 +39,7 @@ fn plane(stream: &Stream) -> SparseArray<u32> {
 
 #[test]
 fn a_region_is_mapped_by_tiles() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let mut plane = plane(&stream);
     let tile = plane.tile();
     assert_eq!(tile.depth, 1);
@@ -76,7 +76,7 @@ fn a_region_is_mapped_by_tiles() {
 
 #[test]
 fn copies_need_mapped_tiles() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let mut plane = plane(&stream);
     assert_eq!(rejected(plane.part([0; 3], DOT)), "the part");
     assert_eq!(rejected(plane.part([1000, 0, 0], DOT)), "the part");
@@ -100,7 +100,7 @@ fn copies_need_mapped_tiles() {
 
 #[test]
 fn layers_and_volumes_have_tiles_of_their_own() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let layers = ArrayShape::TwoDLayered { width: 512, height: 512, layers: 3 };
     let mut layers = SparseArray::<u32>::new(&stream, layers).expect("an array");
     layers.map([0, 0, 2], DOT).expect("a mapping");
@@ -118,7 +118,7 @@ fn layers_and_volumes_have_tiles_of_their_own() {
 
 #[test]
 fn an_array_moves_to_another_stream_with_its_tiles() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let other = context.stream().expect("a stream");
     let mut plane = plane(&stream);
     plane.map([0; 3], DOT).expect("a mapping");
@@ -134,7 +134,7 @@ fn an_array_moves_to_another_stream_with_its_tiles() {
 
 #[test]
 fn textures_and_surfaces_own_or_borrow_a_sparse_array() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = self::plane(&stream);
     plane.map([0; 3], DOT).expect("a mapping");
@@ -156,7 +156,7 @@ fn textures_and_surfaces_own_or_borrow_a_sparse_array() {
 
 #[test]
 fn tiles_of_a_captured_stream_are_not_changed() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let mut plane = plane(&stream);
     plane.map([0; 3], DOT).expect("a mapping");
     let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");

@@ -1,7 +1,7 @@
 //! The encoding of tensor maps, and tensor maps as arguments of launches.
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
@@ -62,7 +62,7 @@ fn check_refused<T>(done: Result<T>, parameter: &str) {
 
 #[test]
 fn a_map_describes_a_tensor_in_memory() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let (first, mut second) = (memory(&stream), memory(&stream));
     let options = TensorMapOptions {
@@ -86,7 +86,7 @@ fn a_map_describes_a_tensor_in_memory() {
 
 #[test]
 fn maps_of_one_to_five_dimensions_are_encoded() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let memory = memory(&stream);
     let (dims, strides) = ([16, 8, 4, 2, 2], [64, 512, 2048, 4096]);
@@ -105,7 +105,7 @@ fn maps_of_one_to_five_dimensions_are_encoded() {
 
 #[test]
 fn maps_for_convolutions_are_encoded() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let mut memory = memory(&stream);
     let options = TensorMapOptions::default();
@@ -116,8 +116,8 @@ fn maps_for_convolutions_are_encoded() {
 
 #[test]
 fn maps_for_wide_convolutions_are_encoded() {
-    let context = need!(context());
-    need!(common::since(12, 8));
+    let context = or_skip!(context());
+    or_skip!(common::since(12, 8));
     let stream = context.stream().expect("a stream");
     let mut memory = memory(&stream);
     let options = TensorMapOptions::default();
@@ -127,7 +127,7 @@ fn maps_for_wide_convolutions_are_encoded() {
 
 #[test]
 fn a_tensor_outside_of_its_memory_is_refused() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let memory = memory(&stream);
     let options = TensorMapOptions::default();
@@ -153,7 +153,7 @@ fn a_tensor_outside_of_its_memory_is_refused() {
 
 #[test]
 fn shapes_of_tensors_are_checked() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let memory = memory(&stream);
     let cases: [(&[u64], &[u64], &str); 12] = [
@@ -189,7 +189,7 @@ fn shapes_of_tensors_are_checked() {
 
 #[test]
 fn boxes_and_options_are_checked() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let memory = memory(&stream);
     let tiled = |dims: &[u32], element_strides: &[u32], swizzle| {
@@ -217,7 +217,7 @@ fn boxes_and_options_are_checked() {
 
 #[test]
 fn columns_of_convolutions_are_checked() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let memory = memory(&stream);
     let options = TensorMapOptions::default();
@@ -250,7 +250,7 @@ fn columns_of_convolutions_are_checked() {
 
 #[test]
 fn a_launch_refuses_a_map_of_another_stream() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let streams = [(); 2].map(|()| context.stream().expect("a stream"));
     let [stream, other] = &streams;
     let module = Module::from_ptx(&context, TENSOR).expect("a module");
@@ -279,7 +279,7 @@ fn a_launch_refuses_a_map_of_another_stream() {
 
 #[test]
 fn a_map_of_other_code_keeps_its_memory_borrowed() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let memory = memory(&stream);
     let options = TensorMapOptions::default();
@@ -293,8 +293,8 @@ fn a_map_of_other_code_keeps_its_memory_borrowed() {
 
 #[test]
 fn nodes_that_use_one_tensor_must_be_ordered_if_one_writes() {
-    let context = need!(context());
-    need!(common::since(12, 3));
+    let context = or_skip!(context());
+    or_skip!(common::since(12, 3));
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, TENSOR).expect("a module");
     let kernel = module

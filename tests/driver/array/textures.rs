@@ -3,7 +3,7 @@
 use crate::common;
 use crate::green::{alone, resource, smallest};
 use crate::module::kernels::{Busy, TEXTURE, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::array::{
     AddressMode, Array, ArrayOptions, ArrayShape, FilterMode, Half, MipmappedArray, Normalized,
     ReadMode, Sampler, Surface, SurfaceObject, Texel, Texture, TextureObject,
@@ -143,7 +143,7 @@ fn points() -> Vec<[f32; 2]> {
 
 #[test]
 fn a_texture_is_filtered_and_addressed_as_the_sampler_says() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let plane = array(&stream, PLANE, &bumps());
     let points = points();
     for filter in [FilterMode::Point, FilterMode::Linear] {
@@ -196,7 +196,7 @@ fn every_format_is_read_as_its_sampler_says() {
             assert!((found - expected).abs() < 1e-4, "{found}, not {expected}");
         }
     }
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let fractions = ReadMode::Normalized;
     near(read(&stream, 51u8, fractions), &[0.2]);
     near(read(&stream, [0u8, 255, 102, 51], fractions), &[0.0, 1.0, 0.4, 0.2]);
@@ -214,7 +214,7 @@ fn every_format_is_read_as_its_sampler_says() {
 
 #[test]
 fn integers_are_read_as_integers_or_fractions() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let texels: Vec<[u8; 4]> = (0..12).map(|i| [i, 2 * i, 3 * i, 255]).collect();
     let mut plane = array(&stream, PLANE, &texels);
     let sampler = Sampler::default();
@@ -237,7 +237,7 @@ fn integers_are_read_as_integers_or_fractions() {
 
 #[test]
 fn volumes_and_layers_are_sampled() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let texels: Vec<f32> = (0..24u8).map(f32::from).collect();
     let (width, height, depth) = (4, 3, 2);
     let volume = ArrayShape::ThreeD { width, height, depth };
@@ -260,7 +260,7 @@ fn volumes_and_layers_are_sampled() {
 
 #[test]
 fn linear_memory_is_fetched_by_index() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let elements: Vec<f32> = (0..100u8).map(|i| f32::from(i) * 0.5).collect();
     let buffer = DeviceBuffer::from_slice(&stream, &elements).expect("memory");
     let first = |found: Vec<[f32; 4]>| found.iter().map(|its| its[0]).collect::<Vec<f32>>();
@@ -296,7 +296,7 @@ fn linear_memory_is_fetched_by_index() {
 
 #[test]
 fn pitched_memory_is_filtered() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let mut plane = PitchedBuffer::<f32>::zeroed(&stream, WIDTH, HEIGHT).expect("memory");
     plane.copy_from_slice(&bumps()).expect("a copy");
     let sampler = Sampler { filter: FilterMode::Linear, ..Sampler::default() };
@@ -312,7 +312,7 @@ fn pitched_memory_is_filtered() {
 
 #[test]
 fn a_level_is_a_texture_of_its_own() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let shape = ArrayShape::TwoD { width: 4, height: 4 };
     let mut levels = MipmappedArray::<f32>::new(&stream, shape, 3).expect("an array");
     for (level, texels) in (0..).zip([16, 4, 1]) {
@@ -338,7 +338,7 @@ fn a_level_is_a_texture_of_its_own() {
 
 #[test]
 fn kernels_write_surfaces_that_textures_then_read() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
     let texels: Vec<u32> = (0..12).collect();
@@ -377,7 +377,7 @@ fn kernels_write_surfaces_that_textures_then_read() {
 #[test]
 fn textures_and_surfaces_are_used_on_a_stream_of_a_green_context() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let group = smallest(resource).groups.remove(0);
     let green = GreenContext::new([group]).expect("a partition");
     let stream = green.stream().expect("a stream");
@@ -394,7 +394,7 @@ fn textures_and_surfaces_are_used_on_a_stream_of_a_green_context() {
 
 #[test]
 fn a_launch_on_another_stream_is_refused() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let other = context.stream().expect("a stream");
     let made = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
@@ -424,7 +424,7 @@ fn a_launch_on_another_stream_is_refused() {
 
 #[test]
 fn textures_that_the_driver_would_accept_are_refused() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let integers = array(&stream, PLANE, &[0u8; 12]);
     let wide = array(&stream, PLANE, &[0u32; 12]);
     let new = |sampler: Sampler| rejected(Texture::new(&integers, &sampler));
@@ -465,7 +465,7 @@ fn textures_that_the_driver_would_accept_are_refused() {
 
 #[test]
 fn objects_are_destroyed_after_the_work_that_uses_them() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let buffer = DeviceBuffer::from_slice(&stream, &[2.5f32; 64]).expect("memory");
     let fetch = kernel::<(TextureObject, i32, &mut [[f32; 4]], u32)>(&context, TEXTURE, "fetch");
     let mut results = DeviceBuffer::<[f32; 4]>::zeroed(&stream, 4).expect("memory");
@@ -486,7 +486,7 @@ fn objects_are_destroyed_after_the_work_that_uses_them() {
 
 #[test]
 fn an_object_is_dropped_with_another_context_or_none_current() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let array = array(&stream, PLANE, &bumps());
     let texture = Texture::new(&array, &Sampler::default()).expect("a texture");
     let kept = Texture::new(&array, &Sampler::default()).expect("a texture");
@@ -501,7 +501,7 @@ fn an_object_is_dropped_with_another_context_or_none_current() {
 
 #[test]
 fn a_forgotten_texture_only_leaks() {
-    let (_context, stream) = need!(stage());
+    let (_context, stream) = or_skip!(stage());
     let mut array = array(&stream, PLANE, &bumps());
     std::mem::forget(Texture::new(&array, &Sampler::default()).expect("a texture"));
     array.copy_from_slice(&[1.0; 12]).expect("a copy");

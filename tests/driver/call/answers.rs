@@ -1,8 +1,8 @@
 //! Answers of raw calls that a driver does not document, measured on an H200 (driver 580).
 
-use crate::call::raw::well;
+use crate::call::raw::succeeds;
 use crate::common::{self, child};
-use crate::need;
+use crate::or_skip;
 use core::ffi::c_void;
 use cuda_safe::sys::{
     CUresult, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventRecord,
@@ -22,16 +22,16 @@ const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
 #[test]
 fn allocations_of_no_bytes_write_the_address_0() {
     child::in_child(&[], || {
-        let context = need!(common::context());
-        need!(common::since(13, 0));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(13, 0));
         let _current = context.make_current().expect("current");
         let stream = context.stream().expect("a stream");
         let mut address = 7;
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuMemAllocAsync(&raw mut address, 0, stream.as_raw()) });
+        succeeds(unsafe { cuMemAllocAsync(&raw mut address, 0, stream.as_raw()) });
         assert_eq!(address, 0);
         // SAFETY: there is no memory at 0, and the driver accepts it.
-        well(unsafe { cuMemFreeAsync(0, stream.as_raw()) });
+        succeeds(unsafe { cuMemFreeAsync(0, stream.as_raw()) });
         let mut address = 7;
         // SAFETY: the pointer refers to a local variable.
         let code = unsafe { cuMemAlloc_v2(&raw mut address, 0) };
@@ -42,19 +42,19 @@ fn allocations_of_no_bytes_write_the_address_0() {
         assert_eq!((code, address), (INVALID, 0));
         let mut pinned = without_provenance_mut(7);
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuMemAllocHost_v2(&raw mut pinned, 0) });
+        succeeds(unsafe { cuMemAllocHost_v2(&raw mut pinned, 0) });
         assert!(pinned.is_null());
         let mut pinned = without_provenance_mut(7);
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuMemHostAlloc(&raw mut pinned, 0, 0) });
+        succeeds(unsafe { cuMemHostAlloc(&raw mut pinned, 0, 0) });
         assert!(pinned.is_null());
     });
 }
 
 #[test]
 fn a_null_function_kernel_or_module_is_refused() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     let _current = context.make_current().expect("current");
     let mut name = null();
     // SAFETY: the pointer refers to a local variable, and the driver checks the function.
@@ -76,8 +76,8 @@ fn a_null_function_kernel_or_module_is_refused() {
 #[test]
 fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
     child::in_child(&[], || {
-        let context = need!(common::context());
-        need!(common::since(13, 0));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(13, 0));
         let other = Context::new(&context.device(), ContextFlags::default()).expect("a context");
         let timed = EventOptions { timing: true, ..EventOptions::default() };
         let events = [&context, &other].map(|context| {
@@ -99,27 +99,27 @@ fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
 #[test]
 fn the_legacy_stream_waits_for_the_work_of_a_destroyed_stream() {
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let _current = context.make_current().expect("current");
         let ran = Arc::new(AtomicBool::new(false));
         let mut stream = null_mut();
         // SAFETY: the pointer refers to a local variable. The stream is a blocking stream.
-        well(unsafe { cuStreamCreate(&raw mut stream, 0) });
+        succeeds(unsafe { cuStreamCreate(&raw mut stream, 0) });
         let data = Arc::into_raw(Arc::clone(&ran)).cast_mut().cast();
         // SAFETY: the function takes the reference.
-        well(unsafe { cuLaunchHostFunc(stream, Some(set_later), data) });
+        succeeds(unsafe { cuLaunchHostFunc(stream, Some(set_later), data) });
         // SAFETY: the stream is not used afterwards.
-        well(unsafe { cuStreamDestroy_v2(stream) });
+        succeeds(unsafe { cuStreamDestroy_v2(stream) });
         let mut event = null_mut();
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuEventCreate(&raw mut event, 0) });
+        succeeds(unsafe { cuEventCreate(&raw mut event, 0) });
         // SAFETY: the event is alive, and null is the legacy default stream.
-        well(unsafe { cuEventRecord(event, null_mut()) });
+        succeeds(unsafe { cuEventRecord(event, null_mut()) });
         // SAFETY: the event is alive.
-        well(unsafe { cuEventSynchronize(event) });
+        succeeds(unsafe { cuEventSynchronize(event) });
         assert!(ran.load(Ordering::SeqCst));
         // SAFETY: the event is not used afterwards.
-        well(unsafe { cuEventDestroy_v2(event) });
+        succeeds(unsafe { cuEventDestroy_v2(event) });
     });
 }
 
@@ -132,7 +132,7 @@ unsafe extern "C" fn set_later(flag: *mut c_void) {
 }
 
 mod provoked {
-    use super::{CUresult, child, common, need, null_mut};
+    use super::{CUresult, child, common, null_mut, or_skip};
     use crate::module::kernels::vector;
     use cuda_safe::LaunchConfig;
     use cuda_safe::sys;
@@ -146,8 +146,8 @@ mod provoked {
 
     #[test]
     fn text_that_is_no_ptx_is_an_invalid_image_and_wrong_ptx_is_invalid_ptx() {
-        let context = need!(common::context());
-        need!(common::since(13, 0));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(13, 0));
         let _current = context.make_current().expect("current");
         for (text, expected) in [
             (c"no PTX", CUresult::CUDA_ERROR_INVALID_IMAGE),
@@ -169,8 +169,8 @@ mod provoked {
 
     #[test]
     fn a_library_reads_its_code_when_it_is_first_used() {
-        let context = need!(common::context());
-        need!(common::since(13, 0));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(13, 0));
         let _current = context.make_current().expect("current");
         let ptx = c".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry k(";
         for (image, expected) in [
@@ -214,10 +214,10 @@ mod provoked {
 
     #[test]
     fn after_a_fatal_error_calls_about_devices_and_contexts_succeed() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(common::context());
-            need!(common::since(13, 0));
+            let context = or_skip!(common::context());
+            or_skip!(common::since(13, 0));
             let _current = context.make_current().expect("current");
             let stream = context.stream().expect("a stream");
             let scale = vector(&context).kernel("scale").expect("a kernel");
@@ -282,10 +282,10 @@ mod provoked {
 
     #[test]
     fn the_last_release_of_a_primary_context_succeeds_after_a_fatal_error() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let device = need!(common::context()).device().as_raw();
-            need!(common::since(13, 0));
+            let device = or_skip!(common::context()).device().as_raw();
+            or_skip!(common::since(13, 0));
             fail();
             // The crate may have retained the context several times.
             let mut releases = 0;
@@ -307,10 +307,10 @@ mod provoked {
 
     #[test]
     fn a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let device = need!(common::context()).device().as_raw();
-            need!(common::since(13, 0));
+            let device = or_skip!(common::context()).device().as_raw();
+            or_skip!(common::since(13, 0));
             fail();
             let code = answer!(cuDevicePrimaryCtxReset_v2(device));
             assert!(code.is_success(), "{code}");

@@ -1,10 +1,10 @@
 //! Deprecated functions that the crate does not use but C programs call: the use count of contexts,
 //! and the bank size of shared memory.
 
-use crate::call::raw::{current, well};
+use crate::call::raw::{current, succeeds};
 use crate::common::{self, child};
 use crate::module::kernels::nothing;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::sys::abi::cuCtxCreate_v2;
 use cuda_safe::sys::{
     CUcontext, CUresult, CUsharedconfig, cuCtxAttach, cuCtxDestroy_v2, cuCtxDetach,
@@ -18,14 +18,14 @@ fn create() -> Option<CUcontext> {
     let device = common::gpu()?;
     let mut context = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuCtxCreate_v2(&raw mut context, 0, device.as_raw()) });
+    succeeds(unsafe { cuCtxCreate_v2(&raw mut context, 0, device.as_raw()) });
     assert_eq!(current(), context);
     Some(context)
 }
 
 fn pop() {
     // SAFETY: null is allowed, and the popped handle is then not written.
-    well(unsafe { cuCtxPopCurrent_v2(null_mut()) });
+    succeeds(unsafe { cuCtxPopCurrent_v2(null_mut()) });
 }
 
 fn attach(flags: u32) -> (CUresult, CUcontext) {
@@ -37,36 +37,36 @@ fn attach(flags: u32) -> (CUresult, CUcontext) {
 
 #[test]
 fn a_created_context_is_destroyed_with_its_last_use() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(create());
+        let context = or_skip!(create());
         let (code, attached) = attach(0);
-        well(code);
+        succeeds(code);
         assert_eq!(attached, context);
         // SAFETY: the context is current and has two uses.
-        well(unsafe { cuCtxDetach(context) });
+        succeeds(unsafe { cuCtxDetach(context) });
         assert_eq!(current(), context, "one use is left");
         // SAFETY: as above, and the context is empty.
-        well(unsafe { cuCtxDetach(context) });
+        succeeds(unsafe { cuCtxDetach(context) });
         assert!(current().is_null(), "it was destroyed");
     });
 }
 
 #[test]
 fn detaching_a_primary_context_beyond_its_uses_has_no_effect() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let primary = context.as_raw();
         let detached = context.with_current(|_| {
             let (code, attached) = attach(0);
-            well(code);
+            succeeds(code);
             assert_eq!(attached, primary);
             for _ in 0..3 {
                 // SAFETY: the context is current, and its retain keeps it alive, which this test
                 // checks. If the driver destroys it, only the child process ends.
-                well(unsafe { cuCtxDetach(primary) });
+                succeeds(unsafe { cuCtxDetach(primary) });
                 assert_eq!(current(), primary);
             }
         });
@@ -79,12 +79,12 @@ fn detaching_a_primary_context_beyond_its_uses_has_no_effect() {
 
 #[test]
 fn a_destroy_ignores_the_use_count() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(create());
-        well(attach(0).0);
+        let context = or_skip!(create());
+        succeeds(attach(0).0);
         // SAFETY: the context is alive and empty.
-        well(unsafe { cuCtxDestroy_v2(context) });
+        succeeds(unsafe { cuCtxDestroy_v2(context) });
         assert!(current().is_null());
     });
 }
@@ -104,18 +104,18 @@ fn the_bank_size_of_shared_memory_is_fixed() {
         CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE,
         CUsharedconfig::CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE,
     ];
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let kernel = nothing(&context);
     let four = CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     let asked = context.with_current(|_| {
         for size in SIZES {
             // SAFETY: a context is current.
-            well(unsafe { cuCtxSetSharedMemConfig(size) });
+            succeeds(unsafe { cuCtxSetSharedMemConfig(size) });
             let (code, config) = bank_size();
-            well(code);
+            succeeds(code);
             assert_eq!(config, four, "after {size:?}");
             // SAFETY: the kernel is alive.
-            well(unsafe { cuFuncSetSharedMemConfig(kernel.kernel().as_raw(), size) });
+            succeeds(unsafe { cuFuncSetSharedMemConfig(kernel.kernel().as_raw(), size) });
         }
     });
     asked.expect("a guard");
@@ -129,9 +129,9 @@ mod provoked {
 
     #[test]
     fn attach_takes_no_context_and_no_flags_and_detach_only_the_current_context() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(create());
+            let context = or_skip!(create());
             assert_eq!(attach(1).0, INVALID_VALUE);
             // SAFETY: the driver rejects null.
             assert_eq!(unsafe { cuCtxAttach(null_mut(), 0) }, INVALID_VALUE);
@@ -143,15 +143,15 @@ mod provoked {
             // SAFETY: the context is alive and current on no thread.
             assert_eq!(unsafe { cuCtxDetach(context) }, INVALID_CONTEXT);
             // SAFETY: as above.
-            well(unsafe { cuCtxPushCurrent_v2(context) });
+            succeeds(unsafe { cuCtxPushCurrent_v2(context) });
             // SAFETY: the context is alive and empty.
-            well(unsafe { cuCtxDestroy_v2(context) });
+            succeeds(unsafe { cuCtxDestroy_v2(context) });
         });
     }
 
     #[test]
     fn an_unknown_bank_size_is_refused() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let kernel = nothing(&context);
         let unknown = CUsharedconfig(77);
         assert_eq!(bank_size().0, INVALID_CONTEXT, "none is current");

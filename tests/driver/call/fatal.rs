@@ -3,16 +3,16 @@
 mod provoked {
     use crate::common::{self, child};
     use crate::module::kernels::{Scale, vector};
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::{DeviceBuffer, Error, LaunchConfig};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn an_illegal_address_is_fatal_and_later_drops_do_not_panic() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let stream = context.stream().expect("a stream");
             let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
             let scale = vector(&context).kernel("scale").expect("a kernel");
@@ -36,7 +36,7 @@ mod provoked {
 
     #[test]
     fn a_process_exits_with_the_error_that_main_returns() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::exits(3, || {
             let work = || {
                 let stream = common::context().expect("a context").stream()?;
@@ -56,7 +56,7 @@ mod provoked {
 
     #[test]
     fn a_process_can_exit_while_its_threads_are_busy() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::exits(5, || {
             let context = common::context().expect("a context");
             let scale = Arc::new(Scale::new(&context));
@@ -88,9 +88,9 @@ mod provoked {
     #[cfg(unix)]
     #[test]
     fn a_forked_child_releases_nothing_and_waits_for_nothing() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let stream = context.stream().expect("a stream");
             let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
             let scale = Scale::new(&context);

@@ -74,14 +74,14 @@ unsafe extern "C" fn make(job: *mut c_void) {
 mod provoked {
     use super::*;
     use crate::common::{self, child};
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::{DeviceBuffer, Module, PinnedBuffer};
 
     #[test]
     fn most_driver_calls_are_refused_in_a_host_function() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let (stream, other) =
                 (context.stream().expect("a stream"), context.stream().expect("a stream"));
             let event = context.event().expect("an event");

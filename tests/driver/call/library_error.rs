@@ -3,7 +3,7 @@
 use crate::common;
 use crate::green::{alone, resource};
 use crate::module::kernels::pinned;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::green::{GreenContext, PartitionRequest, PartitionSize, SmResource, SplitByCount};
 use cuda_safe::memory::{MappedBuffer, PinnedRange};
@@ -55,7 +55,7 @@ fn partitioned(resource: &SmResource) -> Result<Vec<Stream>> {
 
 #[test]
 fn one_question_mark_converts_each_error() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let elements = vec![1, 2, 3, 4, u32::MAX];
     let moved = through_all_memory(&context, elements.clone());
     assert_eq!(moved, Ok(elements));
@@ -75,7 +75,7 @@ fn one_question_mark_converts_each_error() {
 #[test]
 fn one_question_mark_converts_each_error_of_partitions() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let streams = partitioned(&resource).expect("a partition");
     assert!(matches!(
         partitioned(&resource).expect_err("the stream is alive"),
@@ -86,7 +86,7 @@ fn one_question_mark_converts_each_error_of_partitions() {
 
 #[test]
 fn closures_of_captures_and_scopes_return_the_error_of_a_library() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[7; 4]).expect("a copy");
     let graph = stream.capture(CaptureMode::default(), |_| {

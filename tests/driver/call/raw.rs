@@ -4,7 +4,7 @@ use cuda_safe::sys::{CUcontext, CUresult, cuCtxGetCurrent};
 use std::ptr::null_mut;
 
 #[track_caller]
-pub(crate) fn well(code: CUresult) {
+pub(crate) fn succeeds(code: CUresult) {
     assert!(code.is_success(), "{code}");
 }
 
@@ -13,6 +13,6 @@ pub(crate) fn well(code: CUresult) {
 pub(crate) fn current() -> CUcontext {
     let mut current = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuCtxGetCurrent(&raw mut current) });
+    succeeds(unsafe { cuCtxGetCurrent(&raw mut current) });
     current
 }

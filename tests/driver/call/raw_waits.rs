@@ -1,9 +1,9 @@
 //! Which synchronous calls wait for their work, measured on an H200 (driver 580).
 
-use crate::call::raw::well;
+use crate::call::raw::succeeds;
 use crate::common::{self, child};
 use crate::memory::raw_copies::{DEVICE, HOST, call, host, plane, row};
-use crate::need;
+use crate::or_skip;
 use core::ffi::c_void;
 use cuda_safe::sys::{
     CUresult, cuLaunchHostFunc, cuMemcpy, cuMemcpy2D_v2, cuMemcpy3D_v2, cuMemcpyDtoD_v2,
@@ -25,7 +25,7 @@ impl Blocked {
     fn enqueue() -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let data = Arc::into_raw(ends.clone()).cast_mut().cast();
-        well(call!(cuLaunchHostFunc(null_mut(), Some(until_it_ends), data)));
+        succeeds(call!(cuLaunchHostFunc(null_mut(), Some(until_it_ends), data)));
         Self(ends)
     }
 
@@ -68,8 +68,8 @@ fn check_wait(context: &Context, name: &str, waits: bool, call: impl FnOnce() ->
 
 #[test]
 fn synchronous_copies_and_fills_wait_only_if_they_use_host_memory() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     child::in_child(&[], || {
         let context = common::context().expect("a context");
         let _current = context.make_current().expect("current");
@@ -117,8 +117,8 @@ fn synchronous_copies_and_fills_wait_only_if_they_use_host_memory() {
 /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` makes calls wait that otherwise do not.
 #[test]
 fn synchronous_calls_wait_for_memory_with_the_setting_sync_memops() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     child::in_child(&[], || {
         let context = common::context().expect("a context");
         let _current = context.make_current().expect("current");

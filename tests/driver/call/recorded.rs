@@ -7,7 +7,7 @@
 
 use crate::call::probes;
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::Device;
 use cuda_safe::device::attribute;
 use std::fs;
@@ -75,8 +75,8 @@ fn settle(device: &Device, file: &str, answers: &[(String, String)]) {
 
 #[test]
 fn every_split_by_count_gives_the_recorded_groups() {
-    let device = need!(common::gpu());
-    need!(common::since(12, 5));
+    let device = or_skip!(common::gpu());
+    or_skip!(common::since(12, 5));
     let mut splits = Vec::new();
     for flags in 0..3 {
         for min in 0..=probes::sm_count(&device) + 1 {
@@ -111,10 +111,10 @@ fn misuses_of_streams() -> &'static [&'static str] {
 
 #[test]
 fn single_calls_give_the_recorded_codes() {
-    need!(common::gpu());
-    need!(common::since(13, 0));
+    or_skip!(common::gpu());
+    or_skip!(common::since(13, 0));
     common::child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let answers = probes::answers(&device);
         settle(&device, "answers.txt", &answers);
         if common::is_software() {
@@ -136,7 +136,7 @@ fn attributes_have_the_recorded_values() {
         "PCI_BUS_ID",
         "PCI_DEVICE_ID",
     ];
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let all = attribute::all(&device).expect("the known ones").into_iter();
     let all = all.filter(|(name, _)| !OF_THE_MACHINE.contains(name));
     let all: Vec<_> = all.map(|(name, value)| (name.to_owned(), value)).collect();

@@ -4,7 +4,7 @@
 
 use crate::common::{self, child};
 use crate::graph::build::{Log, invalid};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::error::Rejected;
 use cuda_safe::graph::{EdgeKind, kind};
@@ -17,10 +17,10 @@ const MODE: CaptureMode = CaptureMode::ThreadLocal;
 /// Runs `body` with a stream, in a child process, if the driver can capture into graphs.
 #[track_caller]
 fn with_stream(body: impl FnOnce(&Context, &Stream)) {
-    need!(common::gpu());
-    need!(common::since(12, 3));
+    or_skip!(common::gpu());
+    or_skip!(common::since(12, 3));
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         body(&context, &stream);
     });

@@ -7,7 +7,7 @@ pub(crate) mod modes;
 
 use crate::common::{self, child};
 use crate::module::kernels::{Scale, pinned};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::error::Rejected;
 use cuda_safe::memory::{Extent, PitchedBuffer, Region};
@@ -17,9 +17,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Runs `body` with a stream, in a child process.
 #[track_caller]
 pub(crate) fn with_stream(body: impl FnOnce(&Context, &Stream)) {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         body(&context, &stream);
     });
@@ -355,7 +355,7 @@ mod provoked {
 
     use super::{status, with_stream};
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::capture::{CaptureMode, CaptureStatus};
     use cuda_safe::{CUresult, Context, ContextFlags, Error, Invalid};
 
@@ -467,7 +467,7 @@ mod provoked {
 
     #[test]
     fn a_graph_launches_only_on_streams_of_its_context() {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         with_stream(|_, stream| {
             let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
             let graph = graph.expect("a graph").instantiate().expect("an executable graph");

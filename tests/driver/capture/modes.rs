@@ -91,21 +91,21 @@ impl Things {
         let mut memory = 0;
         let current = context.make_current().expect("current");
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { sys::cuMemAlloc_v2(&raw mut memory, 64) });
+        succeeds(unsafe { sys::cuMemAlloc_v2(&raw mut memory, 64) });
         let (mut host, mut module, mut stream, mut mark) =
             (null_mut(), null_mut(), null_mut(), null_mut());
         // SAFETY: as above.
-        well(unsafe { sys::cuMemHostAlloc(&raw mut host, 64, 0) });
+        succeeds(unsafe { sys::cuMemHostAlloc(&raw mut host, 64, 0) });
         let text = CString::new(VECTOR).expect("no NUL");
         // SAFETY: as above, and the text ends with a NUL.
-        well(unsafe { sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()) });
+        succeeds(unsafe { sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()) });
         // SAFETY: as above.
-        well(unsafe { sys::cuStreamCreate(&raw mut stream, 1) });
+        succeeds(unsafe { sys::cuStreamCreate(&raw mut stream, 1) });
         // SAFETY: as above.
-        well(unsafe { sys::cuEventCreate(&raw mut mark, 2) });
+        succeeds(unsafe { sys::cuEventCreate(&raw mut mark, 2) });
         let mut ordered = 0;
         // SAFETY: as above.
-        well(unsafe { sys::cuMemAllocAsync(&raw mut ordered, 64, other.as_raw()) });
+        succeeds(unsafe { sys::cuMemAllocAsync(&raw mut ordered, 64, other.as_raw()) });
         other.synchronize().expect("a wait");
         drop(current);
         Self {
@@ -183,26 +183,26 @@ impl Things {
 }
 
 #[track_caller]
-fn well(code: CUresult) {
+fn succeeds(code: CUresult) {
     assert_eq!(code, CUresult::CUDA_SUCCESS);
 }
 
 fn begin(stream: CUstream, mode: Mode) {
     // SAFETY: the stream is alive.
-    well(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) });
+    succeeds(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) });
 }
 
 /// Ends a capture. Returns the status it had and the code of `cuStreamEndCapture`.
 fn end(stream: CUstream) -> (Status, CUresult) {
     let mut status = Status::default();
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
-    well(unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) });
+    succeeds(unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) });
     let mut graph = null_mut();
     // SAFETY: as above.
     let code = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
     if !graph.is_null() {
         // SAFETY: this function owns the graph.
-        well(unsafe { sys::cuGraphDestroy(graph) });
+        succeeds(unsafe { sys::cuGraphDestroy(graph) });
     }
     (status, code)
 }
@@ -210,13 +210,13 @@ fn end(stream: CUstream) -> (Status, CUresult) {
 mod provoked {
     use super::*;
     use crate::common::{self, child};
-    use crate::need;
+    use crate::or_skip;
 
     #[test]
     fn calls_invalidate_captures_by_their_mode_and_thread() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let modes = [
                 Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
                 Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -284,10 +284,10 @@ mod provoked {
 
     #[test]
     fn context_records_and_waits_invalidate_captures_of_the_contexts_streams() {
-        let device = need!(common::gpu());
-        need!(common::since(12, 5));
+        let device = or_skip!(common::gpu());
+        or_skip!(common::since(12, 5));
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let (event, others) = (context.event(), other.event());
             let (event, others) = (event.expect("an event"), others.expect("an event"));
@@ -311,10 +311,10 @@ mod provoked {
 
     #[test]
     fn a_context_wait_for_a_captured_event_joins_no_stream_to_the_capture() {
-        let device = need!(common::gpu());
-        need!(common::since(12, 5));
+        let device = or_skip!(common::gpu());
+        or_skip!(common::since(12, 5));
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let (stream, beside) = (context.stream(), other.stream());
             let (stream, beside) = (stream.expect("a stream"), beside.expect("a stream"));
@@ -322,12 +322,12 @@ mod provoked {
             let (its, raw) = (other.as_raw(), event.as_raw());
             let seen = beside_a_capture(&stream, || {
                 // SAFETY: the event and the stream are alive.
-                well(unsafe { sys::cuEventRecord(raw, stream.as_raw()) });
+                succeeds(unsafe { sys::cuEventRecord(raw, stream.as_raw()) });
                 // SAFETY: the context and the event are alive.
                 let code = unsafe { sys::cuCtxWaitEvent(its, raw) };
                 let mut status = Status::default();
                 // SAFETY: the stream is alive, and the pointer refers to a local variable.
-                well(unsafe { sys::cuStreamIsCapturing(beside.as_raw(), &raw mut status) });
+                succeeds(unsafe { sys::cuStreamIsCapturing(beside.as_raw(), &raw mut status) });
                 assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
                 code
             });
@@ -338,16 +338,16 @@ mod provoked {
 
     #[test]
     fn a_copy_between_contexts_cannot_be_captured() {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let stream = context.stream().expect("a stream");
             let allocate = |context: &Context| {
                 let mut address = 0;
                 let _current = context.make_current().expect("current");
                 // SAFETY: the pointer refers to a local variable.
-                well(unsafe { sys::cuMemAlloc_v2(&raw mut address, 64) });
+                succeeds(unsafe { sys::cuMemAlloc_v2(&raw mut address, 64) });
                 address
             };
             let (to, from) = (allocate(&context), allocate(&other));
@@ -362,9 +362,9 @@ mod provoked {
 
     #[test]
     fn an_event_belongs_to_the_capture_that_recorded_it_last() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let streams = [context.stream(), context.stream(), context.stream()];
             let [first, second, waiting] = streams.map(|its| its.expect("a stream"));
             let event = context.event().expect("an event");
@@ -372,10 +372,10 @@ mod provoked {
             begin(second.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
             for stream in [&first, &second] {
                 // SAFETY: the event and the stream are alive.
-                well(unsafe { sys::cuEventRecord(event.as_raw(), stream.as_raw()) });
+                succeeds(unsafe { sys::cuEventRecord(event.as_raw(), stream.as_raw()) });
             }
             // SAFETY: as above.
-            well(unsafe { sys::cuStreamWaitEvent(waiting.as_raw(), event.as_raw(), 0) });
+            succeeds(unsafe { sys::cuStreamWaitEvent(waiting.as_raw(), event.as_raw(), 0) });
             assert_eq!(
                 waiting.capture_id().expect("a number"),
                 second.capture_id().expect("a number")
@@ -384,9 +384,9 @@ mod provoked {
             let (outside, free) = (context.stream(), context.stream());
             let (outside, free) = (outside.expect("a stream"), free.expect("a stream"));
             // SAFETY: as above.
-            well(unsafe { sys::cuEventRecord(event.as_raw(), outside.as_raw()) });
+            succeeds(unsafe { sys::cuEventRecord(event.as_raw(), outside.as_raw()) });
             // SAFETY: as above.
-            well(unsafe { sys::cuStreamWaitEvent(free.as_raw(), event.as_raw(), 0) });
+            succeeds(unsafe { sys::cuStreamWaitEvent(free.as_raw(), event.as_raw(), 0) });
             assert_eq!(free.capture_id().expect("an answer"), None);
             let _ = end(first.as_raw());
             let _ = end(second.as_raw());

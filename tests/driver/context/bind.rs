@@ -1,9 +1,9 @@
 //! Contexts that are bound to a thread.
 
-use crate::call::raw::{current, well};
+use crate::call::raw::{current, succeeds};
 use crate::common::{self, child};
 use crate::green::{alone, refusal, resource, smallest};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::green::GreenContext;
 use cuda_safe::sys::{cuCtxSynchronize, cuStreamCreate, cuStreamDestroy_v2};
 use cuda_safe::{Context, ContextFlags, Invalid, Stream};
@@ -26,16 +26,16 @@ fn on_a_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
 fn use_current_context() {
     let mut stream = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuStreamCreate(&raw mut stream, 1) });
+    succeeds(unsafe { cuStreamCreate(&raw mut stream, 1) });
     // SAFETY: the stream was just created and has no work.
-    well(unsafe { cuStreamDestroy_v2(stream) });
+    succeeds(unsafe { cuStreamDestroy_v2(stream) });
     // SAFETY: the call has no arguments.
-    well(unsafe { cuCtxSynchronize() });
+    succeeds(unsafe { cuCtxSynchronize() });
 }
 
 #[test]
 fn a_bound_context_stays_current_after_calls_and_guards_of_other_contexts() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     on_a_thread(|| {
         let other = own(&primary);
         assert!(current().is_null());
@@ -56,7 +56,7 @@ fn a_bound_context_stays_current_after_calls_and_guards_of_other_contexts() {
 
 #[test]
 fn a_bound_context_stays_alive_until_the_thread_ends() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     on_a_thread(|| {
         let context = own(&primary);
         let raw = context.as_raw();
@@ -69,7 +69,7 @@ fn a_bound_context_stays_alive_until_the_thread_ends() {
 
 #[test]
 fn binding_another_context_replaces_the_current_one_and_keeps_both_alive() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     on_a_thread(|| {
         let context = own(&primary);
         let raw = context.as_raw();
@@ -88,7 +88,7 @@ fn binding_another_context_replaces_the_current_one_and_keeps_both_alive() {
 
 #[test]
 fn a_context_cannot_be_bound_inside_a_guard() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     on_a_thread(|| {
         let other = own(&primary);
         let refused = |guards| {
@@ -117,7 +117,7 @@ fn a_context_cannot_be_bound_inside_a_guard() {
 #[test]
 fn a_context_cannot_be_bound_while_a_green_context_is_current() {
     let _alone = alone();
-    let group = smallest(need!(resource())).groups.pop();
+    let group = smallest(or_skip!(resource())).groups.pop();
     let green = GreenContext::new(group).expect("a green context");
     on_a_thread(|| {
         let guard = green.make_current().expect("current");
@@ -158,7 +158,7 @@ thread_local! {
 fn thread_local_variables_may_use_a_bound_context_when_the_thread_ends() {
     // Without its own process, a leak of another test could be counted.
     child::in_child(&[], || {
-        let primary = need!(common::context());
+        let primary = or_skip!(common::context());
         let (sender, results) = channel();
         let joined = std::thread::spawn(move || {
             let context = own(&primary);

@@ -4,7 +4,7 @@ pub(crate) mod settings;
 pub(crate) mod stack;
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::sys::{CUcontext, cuCtxGetCurrent, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2};
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid};
 use std::thread;
@@ -26,7 +26,7 @@ fn pop() {
 
 #[test]
 fn a_context_floats_and_calls_do_not_change_the_stack() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     assert!(current().is_null());
     let own = Context::new(&device, ContextFlags::empty()).expect("a context");
@@ -48,7 +48,7 @@ fn a_context_floats_and_calls_do_not_change_the_stack() {
 
 #[test]
 fn guards_nest_and_end_in_reverse_order() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let own = Context::new(&device, ContextFlags::SCHED_YIELD).expect("a context");
     let outer = primary.make_current().expect("current");
@@ -67,7 +67,7 @@ fn guards_nest_and_end_in_reverse_order() {
 
 #[test]
 fn a_guard_pops_on_panic() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         primary.with_current(|_| panic!("in the middle"))
     }));
@@ -77,7 +77,7 @@ fn a_guard_pops_on_panic() {
 
 #[test]
 fn a_guard_that_finds_another_context_pops_nothing_and_reports_it() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let guard = primary.make_current().expect("current");
@@ -102,7 +102,7 @@ fn a_guard_that_finds_another_context_pops_nothing_and_reports_it() {
 
 #[test]
 fn a_context_may_be_used_and_dropped_on_any_thread() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     let workers: Vec<_> = (0..8)
         .map(|_| {
             let primary = primary.clone();
@@ -122,7 +122,7 @@ fn a_context_may_be_used_and_dropped_on_any_thread() {
 
 #[test]
 fn a_borrowed_context_is_not_released() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     // SAFETY: `primary` outlives the borrowed context.
     let borrowed = unsafe { Context::borrow_raw(primary.as_raw()) }.expect("a live context");
     assert_eq!(borrowed, primary);
@@ -133,7 +133,7 @@ fn a_borrowed_context_is_not_released() {
 
 #[test]
 fn a_foreign_context_keeps_its_owner() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     let owner = std::sync::Arc::new(primary.clone());
     let raw = primary.as_raw();
     // SAFETY: the owner keeps the context alive.
@@ -148,7 +148,7 @@ fn a_foreign_context_keeps_its_owner() {
 
 #[test]
 fn a_null_context_handle_is_refused() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     // SAFETY: the call is refused and accesses nothing.
     let refused = unsafe { Context::borrow_raw(std::ptr::null_mut()) };
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
@@ -156,7 +156,7 @@ fn a_null_context_handle_is_refused() {
 
 #[test]
 fn free_and_total_memory_are_reported() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     let stream = primary.stream().expect("a stream");
     // With memory in use, the two numbers differ.
     let used = DeviceBuffer::<u8>::zeroed_sync(&stream, 1 << 20).expect("memory");
@@ -167,7 +167,7 @@ fn free_and_total_memory_are_reported() {
 
 #[test]
 fn an_owned_context_is_destroyed_after_everything_made_in_it() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let context = Context::new(&device, ContextFlags::empty()).expect("a context");
     let stream = context.stream().expect("a stream");
     let event = context.event().expect("an event");

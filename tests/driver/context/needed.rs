@@ -400,7 +400,7 @@ mod provoked {
     use super::*;
     use crate::common::{self, child};
     use crate::green::{resource, smallest};
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::context::CurrentContext;
     use cuda_safe::green::GreenContext;
     use cuda_safe::memory::MemoryPool;
@@ -430,10 +430,10 @@ mod provoked {
 
     #[test]
     fn calls_need_a_current_context_unless_an_argument_determines_it() {
-        need!(common::gpu());
-        need!(common::since(12, 4));
+        or_skip!(common::gpu());
+        or_skip!(common::since(12, 4));
         child::in_child(&[], || {
-            let resource = need!(resource());
+            let resource = or_skip!(resource());
             let context = Context::primary(&resource.device()).expect("a context");
             let stream = context.stream().expect("a stream");
             let event = context.event().expect("an event");

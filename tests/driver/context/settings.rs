@@ -1,6 +1,6 @@
 use crate::common;
 use crate::module::kernels::{Busy, Scale};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::context::{CachePreference, Limit};
 use cuda_safe::sys::{
     CUctx_flags, CUfunc_cache, CUlimit, cuCtxGetApiVersion, cuCtxGetCacheConfig, cuCtxGetFlags,
@@ -16,7 +16,7 @@ fn own() -> Option<Context> {
 
 #[test]
 fn limits_are_read_and_set() {
-    let context = need!(own());
+    let context = or_skip!(own());
     let before = context.limit(Limit::StackSize).expect("every context has one");
     assert!(before > 0);
     context.set_limit(Limit::StackSize, 2 * before).expect("twice as much");
@@ -67,7 +67,7 @@ fn each_cache_preference_is_set_and_read() {
         (CachePreference::Equal, CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL),
         (CachePreference::None, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE),
     ];
-    let context = need!(own());
+    let context = or_skip!(own());
     let before = context.cache_preference().expect("known");
     assert_eq!(before, CachePreference::None);
     for (preference, expected) in EACH {
@@ -113,7 +113,7 @@ const COREDUMPS: [ContextFlags; 2] =
 /// In a child process, because flags for core dumps create files, here in the folder of the tests.
 #[test]
 fn each_flag_has_the_value_of_its_c_name() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let scratch = common::scratch();
     let [file, pipe] = ["settings.core", "settings.pipe"].map(|name| {
         let path = scratch.join(name).into_os_string();
@@ -148,7 +148,7 @@ fn each_flag_has_the_value_of_its_c_name() {
                 assert_eq!(its & ways, raw.0, "{flag:?} of {its:#x}");
             }
         }
-        need!(common::since(12, 1));
+        or_skip!(common::since(12, 1));
         let context = Context::new(&device, ContextFlags::empty()).expect("a context");
         for (flag, raw, _) in FLAGS {
             match context.set_flags(flag) {
@@ -171,11 +171,11 @@ fn each_flag_has_the_value_of_its_c_name() {
 
 #[test]
 fn a_context_has_the_flags_it_was_created_with() {
-    let context = need!(own());
+    let context = or_skip!(own());
     let flags = context.flags().expect("known");
     assert!(flags.contains(ContextFlags::SCHED_YIELD), "{flags:?}");
     assert!(!flags.contains(ContextFlags::SCHED_BLOCKING_SYNC));
-    need!(common::since(12, 1));
+    or_skip!(common::since(12, 1));
     context.set_flags(ContextFlags::SCHED_BLOCKING_SYNC).expect("another way to wait");
     let flags = context.flags().expect("known");
     assert!(flags.contains(ContextFlags::SCHED_BLOCKING_SYNC), "{flags:?}");
@@ -183,7 +183,7 @@ fn a_context_has_the_flags_it_was_created_with() {
 
 #[test]
 fn a_context_reports_its_api_version_and_priorities() {
-    let context = need!(own());
+    let context = or_skip!(own());
     let mut version = 0;
     // SAFETY: the context is alive, and the pointer refers to a local variable.
     let asked = unsafe { cuCtxGetApiVersion(context.as_raw(), &raw mut version) };
@@ -198,7 +198,7 @@ fn a_context_reports_its_api_version_and_priorities() {
 
 #[test]
 fn the_primary_context_is_active_while_it_is_retained() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let context = Context::primary(&device).expect("a primary context");
     assert!(device.primary_state().expect("known").active);
     let flags = device.primary_state().expect("known").flags;
@@ -218,7 +218,7 @@ fn raw_state(device: &Device) -> (bool, u32) {
 
 #[test]
 fn flags_of_the_primary_context_can_be_set_before_and_while_it_is_retained() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     common::child::in_child(&[], || {
         let first = ContextFlags::SCHED_BLOCKING_SYNC | ContextFlags::LMEM_RESIZE_TO_MAX;
         let second = ContextFlags::SCHED_YIELD;
@@ -244,7 +244,7 @@ fn flags_of_the_primary_context_can_be_set_before_and_while_it_is_retained() {
 /// After the reset the context is empty, and can be used by those who retain it.
 #[test]
 fn a_retained_primary_context_can_be_reset() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     common::child::in_child(&[], || {
         let held = Context::primary(&device).expect("a primary context");
         let handle = held.as_raw();
@@ -282,10 +282,10 @@ fn a_retained_primary_context_can_be_reset() {
 
 #[test]
 fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
-    need!(common::gpu());
-    need!(common::since(12, 5));
+    or_skip!(common::gpu());
+    or_skip!(common::since(12, 5));
     common::child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let (all, later) = (context.event().expect("an event"), context.event().expect("an event"));
         let scale = Scale::new(&context);
@@ -307,8 +307,8 @@ fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
 
 #[test]
 fn an_event_of_another_context_is_not_recorded() {
-    let context = need!(own());
-    let other = need!(common::context()).event().expect("an event");
+    let context = or_skip!(own());
+    let other = or_skip!(common::context()).event().expect("an event");
     match context.record_event(&other) {
         Err(Error::Invalid(invalid)) => {
             assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
@@ -323,8 +323,8 @@ mod provoked {
     /// Limits that the device or the driver does not have are refused.
     #[test]
     fn each_limit_has_the_value_of_its_c_name() {
-        need!(common::gpu());
-        let context = need!(own());
+        or_skip!(common::gpu());
+        let context = or_skip!(own());
         for (index, (limit, raw, value)) in LIMITS.into_iter().enumerate() {
             let before = limits(&context);
             assert_eq!(context.limit(limit).ok(), before[index], "{raw:?}");
@@ -362,7 +362,7 @@ mod provoked {
 
     #[test]
     fn an_unknown_limit_is_a_driver_error() {
-        let context = need!(own());
+        let context = or_skip!(own());
         let version = cuda_safe::version().expect("a driver");
         match context.limit(Limit::PerBlockMemorySize) {
             Ok(_) => assert!(version >= cuda_safe::CudaVersion::new(13, 4)),
@@ -380,7 +380,7 @@ mod provoked {
 
     #[test]
     fn mutually_exclusive_flags_are_refused() {
-        let context = need!(own());
+        let context = or_skip!(own());
         let device = context.device();
         let ways = [
             ContextFlags::SCHED_SPIN,
@@ -405,7 +405,7 @@ mod provoked {
 
     #[test]
     fn an_unknown_cache_preference_is_refused() {
-        let context = need!(own());
+        let context = or_skip!(own());
         let error = context.set_cache_preference(CachePreference::Other(77));
         let code = error.expect_err("there are four").code();
         assert_eq!(code, Some(CUresult::CUDA_ERROR_INVALID_VALUE));

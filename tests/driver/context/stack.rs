@@ -1,8 +1,8 @@
 //! The context stack of each thread, tested with raw calls.
 
-use crate::call::raw::{current, well};
+use crate::call::raw::{current, succeeds};
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::sys::{
     CUcontext, abi::cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
     cuCtxSynchronize, cuStreamCreate, cuStreamDestroy_v2,
@@ -14,20 +14,20 @@ use std::sync::Barrier;
 fn create(device: &Device) -> CUcontext {
     let mut context = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuCtxCreate_v2(&raw mut context, 0, device.as_raw()) });
+    succeeds(unsafe { cuCtxCreate_v2(&raw mut context, 0, device.as_raw()) });
     context
 }
 
 fn pop() -> CUcontext {
     let mut popped = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+    succeeds(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
     popped
 }
 
 #[test]
 fn creating_a_context_pushes_it_and_destroying_it_pops_it() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let guard = primary.make_current().expect("current");
     let first = create(&device);
@@ -36,7 +36,7 @@ fn creating_a_context_pushes_it_and_destroying_it_pops_it() {
     assert_eq!(current(), second);
     for (context, below) in [(second, first), (first, primary.as_raw())] {
         // SAFETY: the context was created here, and nothing was created in it.
-        well(unsafe { cuCtxDestroy_v2(context) });
+        succeeds(unsafe { cuCtxDestroy_v2(context) });
         assert_eq!(current(), below);
     }
     guard.end().expect("the context that this thread pushed");
@@ -44,7 +44,7 @@ fn creating_a_context_pushes_it_and_destroying_it_pops_it() {
 
 #[test]
 fn a_context_popped_on_one_thread_can_be_used_on_another() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let context = create(&device);
     assert_eq!(pop(), context);
     assert!(current().is_null(), "it floats");
@@ -53,27 +53,27 @@ fn a_context_popped_on_one_thread_can_be_used_on_another() {
         assert!(current().is_null());
         let context = with_exposed_provenance_mut(number);
         // SAFETY: the context stays alive until this thread has ended.
-        well(unsafe { cuCtxPushCurrent_v2(context) });
+        succeeds(unsafe { cuCtxPushCurrent_v2(context) });
         assert_eq!(current(), context);
         let mut stream = null_mut();
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuStreamCreate(&raw mut stream, 1) });
+        succeeds(unsafe { cuStreamCreate(&raw mut stream, 1) });
         // SAFETY: the call has no arguments.
-        well(unsafe { cuCtxSynchronize() });
+        succeeds(unsafe { cuCtxSynchronize() });
         // SAFETY: the stream was just created and has no work.
-        well(unsafe { cuStreamDestroy_v2(stream) });
+        succeeds(unsafe { cuStreamDestroy_v2(stream) });
         assert_eq!(pop(), context);
         assert!(current().is_null());
     });
     user.join().expect("no panic");
     assert!(current().is_null());
     // SAFETY: the context was created here, and nothing is left in it.
-    well(unsafe { cuCtxDestroy_v2(context) });
+    succeeds(unsafe { cuCtxDestroy_v2(context) });
 }
 
 #[test]
 fn a_context_can_be_current_on_several_threads_and_is_current_on_no_other() {
-    let primary = need!(common::context());
+    let primary = or_skip!(common::context());
     let together = Barrier::new(3);
     // Nothing between the barriers may panic, because the other threads would then wait forever.
     let seen = std::thread::scope(|scope| {

@@ -1,13 +1,13 @@
 pub(crate) mod peer;
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::Device;
 use cuda_safe::device::attribute;
 
 #[test]
 fn every_device_reports_its_name_uuid_memory_and_capability() {
-    let first = need!(common::gpu());
+    let first = or_skip!(common::gpu());
     let devices = Device::all().expect("at least one device");
     assert_eq!(devices.len(), Device::count().expect("the count") as usize);
     assert_eq!(devices[0], first);
@@ -23,7 +23,7 @@ fn every_device_reports_its_name_uuid_memory_and_capability() {
 
 #[test]
 fn typed_attributes_agree_with_the_raw_numbers() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT);
     let raw = device.attribute_raw(attribute::MULTIPROCESSOR_COUNT.as_raw());
     assert_eq!(
@@ -41,13 +41,13 @@ mod provoked {
     //! Unknown attributes and ordinals are errors of the driver.
 
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::device::attribute;
     use cuda_safe::{Device, Error, Invalid};
 
     #[test]
     fn all_attributes_that_the_driver_knows_are_listed() {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let all = attribute::all(&device).expect("the known ones");
         // The software driver knows only the attributes that were needed so far.
         let least = if common::is_software() { 30 } else { 110 };
@@ -57,7 +57,7 @@ mod provoked {
 
     #[test]
     fn the_error_for_an_attribute_newer_than_the_driver_names_both_versions() {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let newest = attribute::TENSOR_MAP_LARGE_TENSOR_MIN_SIZE;
         let driver = cuda_safe::version().expect("a driver");
         let since = newest.since().expect("newer than 11.7");
@@ -79,7 +79,7 @@ mod provoked {
 
     #[test]
     fn the_error_for_an_ordinal_out_of_range_names_the_device_count() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         let count = Device::count().expect("the count");
         for ordinal in [count, count + 1, u32::MAX] {
             match Device::get(ordinal) {

@@ -1,12 +1,12 @@
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::AtomicOperation;
 use cuda_safe::device::attribute;
 use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer};
 
 #[test]
 fn a_device_is_found_by_its_pci_bus_id() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let number = |attribute| device.attribute(attribute).expect("known");
     let place = format!(
         "{:04x}:{:02x}:{:02x}.0",
@@ -19,14 +19,14 @@ fn a_device_is_found_by_its_pci_bus_id() {
 
 #[test]
 fn a_device_is_not_a_peer_of_itself() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     assert!(!device.can_access_peer(&device).expect("an answer"));
 }
 
 #[test]
 fn a_device_reports_its_atomics_in_host_memory() {
-    let device = need!(common::gpu());
-    need!(common::since(13, 0));
+    let device = or_skip!(common::gpu());
+    or_skip!(common::since(13, 0));
     for operation in [AtomicOperation::IntegerAdd, AtomicOperation::FloatMax] {
         device.host_atomics(operation).expect("an answer");
     }
@@ -34,7 +34,7 @@ fn a_device_reports_its_atomics_in_host_memory() {
 
 #[test]
 fn shared_memory_is_copied_into_another_context() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let device = context.device();
     let home = context.stream().expect("a stream");
     let other = Context::new(&device, ContextFlags::empty()).expect("a context");
@@ -63,7 +63,7 @@ mod provoked {
     //! Calls that the driver refuses.
 
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::context::GraphicsClient;
     use cuda_safe::device::attribute;
     use cuda_safe::sys::{CUexecAffinityType, cuDeviceGetExecAffinitySupport};
@@ -71,7 +71,7 @@ mod provoked {
 
     #[test]
     fn a_bus_id_without_a_device_is_an_error() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         for wrong in ["ffff:ff:1f.0", "no place"] {
             let error = Device::by_pci_bus_id(wrong).expect_err(wrong);
             assert!(error.code().is_some(), "{error}");
@@ -81,8 +81,8 @@ mod provoked {
 
     #[test]
     fn a_graphics_context_needs_a_device_with_graphics() {
-        let device = need!(common::gpu());
-        need!(common::since(12, 5));
+        let device = or_skip!(common::gpu());
+        or_skip!(common::since(12, 5));
         let draws = [attribute::D3D12_CIG_SUPPORTED, attribute::VULKAN_CIG_SUPPORTED];
         if draws.map(|draws| device.attribute(draws).unwrap_or(false)) != [false; 2] {
             return common::skip("this one draws");
@@ -105,7 +105,7 @@ mod provoked {
 
     #[test]
     fn a_context_with_an_affinity_needs_mps() {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let (mut supported, kind) = (0, CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT);
         // SAFETY: the pointer refers to a local variable.
         let code =

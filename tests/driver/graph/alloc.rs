@@ -3,7 +3,7 @@
 use crate::common;
 use crate::graph::build::invalid;
 use crate::module::kernels::{VECTOR, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions, Node, NodeId, kind};
@@ -58,7 +58,7 @@ fn with_auto_free(graph: &Graph) -> ExecutableGraph {
 /// allocation reuses the memory of an earlier one.
 #[test]
 fn a_pipeline_allocates_its_temporary_memory_in_the_graph() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     pipeline(&context, &stream, graph).expect("no error");
 }
 
@@ -92,7 +92,7 @@ fn pipeline(context: &Context, stream: &Stream, mut graph: Graph) -> Result<()> 
 
 #[test]
 fn uses_outside_of_the_lifetime_of_the_memory_are_refused() {
-    let (context, _stream, _) = need!(stage());
+    let (context, _stream, _) = or_skip!(stage());
     let scale = scale(&context);
     let new = || Graph::new(&context).expect("a graph");
     // The driver does not look at the arguments of a kernel.
@@ -128,7 +128,7 @@ fn uses_outside_of_the_lifetime_of_the_memory_are_refused() {
 
 #[test]
 fn parts_are_used_by_copies_fills_and_kernels() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let (node, mut memory) = alloc(&mut graph, 8);
     let (low, high) = memory.as_mut_slice().split_at(4).expect("two parts");
@@ -146,7 +146,7 @@ fn parts_are_used_by_copies_fills_and_kernels() {
 
 #[test]
 fn a_graph_with_memory_nodes_is_not_copied_and_loses_nothing() {
-    let (context, _stream, mut graph) = need!(stage());
+    let (context, _stream, mut graph) = or_skip!(stage());
     let (node, mut memory) = alloc(&mut graph, 4);
     let fill = graph.add_fill(&[node.id()], &mut memory, 1);
     let fill = fill.expect("a node");
@@ -171,7 +171,7 @@ fn a_graph_with_memory_nodes_is_not_copied_and_loses_nothing() {
 
 #[test]
 fn memory_that_a_launch_keeps_must_be_freed_before_the_next_launch() {
-    let (_context, stream, graph) = need!(stage());
+    let (_context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     let mut executable = graph.instantiate().expect("an executable graph");
     for _ in 0..3 {
@@ -200,7 +200,7 @@ fn memory_that_a_launch_keeps_must_be_freed_before_the_next_launch() {
 
 #[test]
 fn memory_is_taken_once_after_a_launch_that_keeps_it() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (mut graph, memory) = keeping(graph);
     let (node, mut freed) = alloc(&mut graph, 4);
     graph.add_free(&[node.id()], &mut freed).expect("a node");
@@ -223,7 +223,7 @@ fn memory_is_taken_once_after_a_launch_that_keeps_it() {
 
 #[test]
 fn a_launch_frees_memory_of_the_launch_before_but_not_of_a_buffer() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     let other = context.stream().expect("a stream");
     let mut executable = with_auto_free(&graph);
@@ -245,7 +245,7 @@ fn a_launch_frees_memory_of_the_launch_before_but_not_of_a_buffer() {
 
 #[test]
 fn a_dropped_executable_graph_frees_the_memory_that_it_keeps() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     for auto_free in [false, true, false] {
         let mut executable = match auto_free {
@@ -263,7 +263,7 @@ fn a_dropped_executable_graph_frees_the_memory_that_it_keeps() {
 
 #[test]
 fn a_buffer_outlives_the_graphs_that_allocated_it() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     let mut executable = graph.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
@@ -281,7 +281,7 @@ fn a_buffer_outlives_the_graphs_that_allocated_it() {
 
 #[test]
 fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (mut child, mut memory) = keeping(graph);
     let mut executable = child.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
@@ -293,7 +293,7 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
     let refused = child.add_free(&[], &mut memory).expect_err("the graph was instantiated");
     assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
     let mut graph = Graph::new(&context).expect("a graph");
-    need!(common::since(12, 9));
+    or_skip!(common::since(12, 9));
     let child = graph.add_child_moved(&[], child).expect("a node");
     graph.add_free(&[child.id()], &mut memory).expect("a node");
     for instantiate in [|graph: &Graph| graph.instantiate().expect("a graph"), with_auto_free] {
@@ -313,7 +313,7 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
 /// Measured with driver 580.
 #[test]
 fn the_driver_accepts_a_free_node_in_another_graph_only_once() {
-    let (context, _, mut graph) = need!(stage());
+    let (context, _, mut graph) = or_skip!(stage());
     let (_, memory) = alloc(&mut graph, 4);
     let other = Graph::new(&context).expect("a graph");
     let free = |graph: &Graph| {
@@ -330,7 +330,7 @@ fn the_driver_accepts_a_free_node_in_another_graph_only_once() {
 
 #[test]
 fn a_launch_comes_after_the_free_of_the_buffer() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     let mut executable = graph.instantiate().expect("an executable graph");
     for _ in 0..8 {
@@ -349,7 +349,7 @@ fn a_launch_comes_after_the_free_of_the_buffer() {
 
 #[test]
 fn a_buffer_that_is_freed_on_a_borrowed_stream_permits_the_next_launch() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     let mut executable = graph.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
@@ -365,7 +365,7 @@ fn a_buffer_that_is_freed_on_a_borrowed_stream_permits_the_next_launch() {
 
 #[test]
 fn a_launch_that_keeps_memory_needs_an_owned_stream() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     let executable = graph.instantiate().expect("an executable graph");
     // SAFETY: `stream` outlives the borrowed stream.
@@ -379,7 +379,7 @@ fn a_launch_that_keeps_memory_needs_an_owned_stream() {
 
 #[test]
 fn of_concurrent_launches_one_keeps_the_memory() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     let mut executable = graph.instantiate().expect("an executable graph");
     for _ in 0..16 {
@@ -406,7 +406,7 @@ fn of_concurrent_launches_one_keeps_the_memory() {
 
 #[test]
 fn wrong_allocations_and_frees_are_refused() {
-    let (context, _stream, mut graph) = need!(stage());
+    let (context, _stream, mut graph) = or_skip!(stage());
     let options = AllocOptions::default();
     let refused = graph.add_alloc::<i32>(&[], 0, &options);
     assert!(matches!(invalid(refused), Invalid::EmptyNode { .. }));
@@ -434,7 +434,7 @@ fn wrong_allocations_and_frees_are_refused() {
 
 #[test]
 fn a_free_node_that_is_refused_can_be_added_again() {
-    let (_context, _stream, mut graph) = need!(stage());
+    let (_context, _stream, mut graph) = or_skip!(stage());
     let (node, mut memory) = alloc(&mut graph, 4);
     let refused = graph.add_free(&[node.id(), node.id()], &mut memory);
     assert!(matches!(invalid(refused), Invalid::RepeatedDependency { .. }));
@@ -443,7 +443,7 @@ fn a_free_node_that_is_refused_can_be_added_again() {
 
 #[test]
 fn an_older_executable_graph_cannot_use_the_memory_of_a_newer_node() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let buffer = DeviceBuffer::<i32>::zeroed(&stream, 4).expect("memory");
     let mut data = graph.own(buffer).expect("the graph owns it");
     let fill = graph.add_fill(&[], &mut data, 1).expect("a node");
@@ -457,7 +457,7 @@ fn an_older_executable_graph_cannot_use_the_memory_of_a_newer_node() {
 
 #[test]
 fn an_update_takes_memory_nodes_from_its_own_graph_only() {
-    let (context, stream, graph) = need!(stage());
+    let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
     let (other, _theirs) = keeping(Graph::new(&context).expect("a graph"));
     let mut executable = graph.instantiate().expect("an executable graph");
@@ -474,7 +474,7 @@ fn an_update_takes_memory_nodes_from_its_own_graph_only() {
 
 #[test]
 fn the_parameters_of_memory_nodes_are_returned() {
-    let (context, _stream, mut graph) = need!(stage());
+    let (context, _stream, mut graph) = or_skip!(stage());
     let device = context.device();
     let (node, mut memory) = alloc(&mut graph, 4);
     let free = graph.add_free(&[node.id()], &mut memory).expect("a node");
@@ -491,7 +491,7 @@ fn the_parameters_of_memory_nodes_are_returned() {
 
 #[test]
 fn a_graph_runs_again_after_its_memory_was_trimmed() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let device = context.device();
     let (node, mut memory) = alloc(&mut graph, 1 << 20);
     let fill = graph.add_fill(&[node.id()], &mut memory, 1);

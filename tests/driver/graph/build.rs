@@ -1,7 +1,7 @@
 //! Graphs built by hand: nodes, edges, removal, clones, child graphs and queries.
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{EdgeKind, InstantiateOptions, NodeType, kind, kind::Kind};
 use cuda_safe::sys::CUgraphDebugDot_flags;
@@ -49,7 +49,7 @@ impl Log {
 
 #[test]
 fn nodes_run_in_the_order_of_their_edges_at_each_launch() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let log = Log::default();
     let mut graph = Graph::new(&context).expect("a graph");
     let last = graph.add_host_function(&[], log.append("last")).expect("a node");
@@ -67,7 +67,7 @@ fn nodes_run_in_the_order_of_their_edges_at_each_launch() {
 
 #[test]
 fn the_objects_of_a_running_launch_live_until_it_is_complete() {
-    let (_context, stream, mut graph) = need!(stage_with_graph());
+    let (_context, stream, mut graph) = or_skip!(stage_with_graph());
     let finished = Arc::new(AtomicU32::new(0));
     let its = Arc::clone(&finished);
     let sleep = || std::thread::sleep(std::time::Duration::from_millis(30));
@@ -93,7 +93,7 @@ fn the_objects_of_a_running_launch_live_until_it_is_complete() {
 
 #[test]
 fn a_panic_of_a_host_function_is_returned_once() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let panics = || panic!("out of cheese");
     graph.add_host_function(&[], panics).expect("a node");
@@ -109,7 +109,7 @@ fn a_panic_of_a_host_function_is_returned_once() {
 
 #[test]
 fn queries_list_nodes_and_edges() {
-    let (context, _stream) = need!(stage());
+    let (context, _stream) = or_skip!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let (a, b) = (graph.add_empty(&[]), graph.add_empty(&[]));
     let (a, b) = (a.expect("a node").id(), b.expect("a node").id());
@@ -137,7 +137,7 @@ fn queries_list_nodes_and_edges() {
 
 #[test]
 fn handles_of_removed_nodes_are_errors_even_after_their_slot_is_used_again() {
-    let (context, _stream) = need!(stage());
+    let (context, _stream) = or_skip!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let removed = graph.add_empty(&[]).expect("a node");
     graph.remove(removed).expect("a node");
@@ -157,7 +157,7 @@ fn handles_of_removed_nodes_are_errors_even_after_their_slot_is_used_again() {
 
 #[test]
 fn handles_of_another_graph_are_errors() {
-    let (context, _stream) = need!(stage());
+    let (context, _stream) = or_skip!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let mut other = Graph::new(&context).expect("a graph");
     let theirs = other.add_empty(&[]).expect("a node");
@@ -173,7 +173,7 @@ fn handles_of_another_graph_are_errors() {
 
 #[test]
 fn a_node_of_another_kind_is_an_error() {
-    let (context, _stream) = need!(stage());
+    let (context, _stream) = or_skip!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let node = graph.add_empty(&[]).expect("a node");
     assert_eq!(graph.typed::<kind::Empty>(node.id()).expect("its kind"), node);
@@ -183,7 +183,7 @@ fn a_node_of_another_kind_is_an_error() {
 
 #[test]
 fn an_unchanged_clone_has_nodes_of_its_own() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let log = Log::default();
     let mut graph = Graph::new(&context).expect("a graph");
     let node = graph.add_host_function(&[], log.append("run")).expect("a node");
@@ -203,7 +203,7 @@ fn an_unchanged_clone_has_nodes_of_its_own() {
 
 #[test]
 fn a_child_graph_is_a_copy() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let log = Log::default();
     let mut child = Graph::new(&context).expect("a graph");
     child.add_host_function(&[], log.append("child")).expect("a node");
@@ -221,8 +221,8 @@ fn a_child_graph_is_a_copy() {
 
 #[test]
 fn a_child_graph_can_be_moved() {
-    let (context, stream) = need!(stage());
-    need!(common::since(12, 9));
+    let (context, stream) = or_skip!(stage());
+    or_skip!(common::since(12, 9));
     let log = Log::default();
     let mut child = Graph::new(&context).expect("a graph");
     child.add_host_function(&[], log.append("child")).expect("a node");
@@ -238,7 +238,7 @@ fn a_child_graph_can_be_moved() {
 
 #[test]
 fn a_child_graph_that_cannot_be_moved_is_returned() {
-    let (context, _stream) = need!(stage());
+    let (context, _stream) = or_skip!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let removed = graph.add_empty(&[]).expect("a node");
     graph.remove(removed).expect("a node");
@@ -251,7 +251,7 @@ fn a_child_graph_that_cannot_be_moved_is_returned() {
 
 #[test]
 fn event_nodes_order_a_launch_with_other_streams() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let other = context.stream().expect("a stream");
     let (ready, done) = (context.event(), context.event());
     let (ready, done) = (ready.expect("an event"), done.expect("an event"));
@@ -284,9 +284,9 @@ impl Log {
 
 #[test]
 fn captured_graphs_list_their_nodes_and_are_not_launched_by_safe_code() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     common::child::in_child(&[], || {
-        let (context, stream) = need!(stage());
+        let (context, stream) = or_skip!(stage());
         let (first, second) = (context.event(), context.event());
         let (first, second) = (first.expect("an event"), second.expect("an event"));
         let graph = stream.capture(CaptureMode::default(), |stream| {
@@ -314,7 +314,7 @@ fn captured_graphs_list_their_nodes_and_are_not_launched_by_safe_code() {
 
 #[test]
 fn a_drawing_names_the_nodes() {
-    let (context, _stream) = need!(stage());
+    let (context, _stream) = or_skip!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let first = graph.add_empty(&[]).expect("a node");
     graph.add_host_function(&[first.id()], || ()).expect("a node");
@@ -331,7 +331,7 @@ fn a_drawing_names_the_nodes() {
 
 #[test]
 fn flags_of_an_executable_graph_can_be_read_back() {
-    let (context, stream) = need!(stage());
+    let (context, stream) = or_skip!(stage());
     let graph = Graph::new(&context).expect("a graph");
     let options = InstantiateOptions {
         auto_free_on_launch: true,
@@ -350,9 +350,9 @@ fn flags_of_an_executable_graph_can_be_read_back() {
 
 #[test]
 fn a_launch_on_a_captured_stream_is_refused_and_the_capture_continues() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     common::child::in_child(&[], || {
-        let (context, stream) = need!(stage());
+        let (context, stream) = or_skip!(stage());
         let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
         let executable = executable.expect("an executable graph");
         executable.launch(&stream).expect("a launch");
@@ -366,7 +366,7 @@ fn a_launch_on_a_captured_stream_is_refused_and_the_capture_continues() {
 
 #[test]
 fn threads_launch_one_executable_graph() {
-    let (context, _stream) = need!(stage());
+    let (context, _stream) = or_skip!(stage());
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let mut graph = Graph::new(&context).expect("a graph");
     let count = || {
@@ -395,7 +395,7 @@ mod provoked {
 
     #[test]
     fn a_repeated_dependency_and_wrong_edges_are_named() {
-        let (context, _stream) = need!(stage());
+        let (context, _stream) = or_skip!(stage());
         let mut graph = Graph::new(&context).expect("a graph");
         let (a, b) = (graph.add_empty(&[]), graph.add_empty(&[]));
         let (a, b) = (a.expect("a node").id(), b.expect("a node").id());
@@ -422,7 +422,7 @@ mod provoked {
 
     #[test]
     fn a_cycle_is_refused_when_the_graph_is_instantiated() {
-        let (context, _stream) = need!(stage());
+        let (context, _stream) = or_skip!(stage());
         let mut graph = Graph::new(&context).expect("a graph");
         let a = graph.add_empty(&[]).expect("a node");
         let b = graph.add_empty(&[a.id()]).expect("a node");
@@ -437,7 +437,7 @@ mod provoked {
 
     #[test]
     fn only_kernels_copies_and_fills_are_disabled() {
-        let (context, _stream) = need!(stage());
+        let (context, _stream) = or_skip!(stage());
         let mut graph = Graph::new(&context).expect("a graph");
         let node = graph.add_empty(&[]).expect("a node");
         let mut executable = graph.instantiate().expect("an executable graph");

@@ -4,7 +4,7 @@ use crate::common;
 use crate::graph::build::invalid;
 use crate::green::{alone, resource, smallest};
 use crate::module::kernels::{CONDITIONAL, VECTOR, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{ConditionalHandle, Node, kind};
 use cuda_safe::{Context, DeviceBuffer, Graph, Invalid, LaunchConfig, Result, Stream, TypedKernel};
@@ -71,7 +71,7 @@ fn fill(body: &mut Graph, data: &mut GraphBuffer<u32>, value: u32) -> Result<()>
 #[test]
 fn a_body_runs_if_a_kernel_sets_its_handle() {
     for (value, expected) in [(0, 0), (1, 7), (5, 7)] {
-        let mut stage = need!(Stage::new());
+        let mut stage = or_skip!(Stage::new());
         let handle = stage.handle(None);
         let set = stage.set(handle, value);
         let (graph, data) = (&mut stage.graph, &mut stage.data);
@@ -83,8 +83,8 @@ fn a_body_runs_if_a_kernel_sets_its_handle() {
 #[test]
 fn one_of_two_bodies_runs_and_both_may_write_the_same_memory() {
     for (value, expected) in [(0, 2), (1, 1)] {
-        let mut stage = need!(Stage::new());
-        need!(common::since(12, 8));
+        let mut stage = or_skip!(Stage::new());
+        or_skip!(common::since(12, 8));
         let handle = stage.handle(None);
         let set = stage.set(handle, value);
         let (graph, data) = (&mut stage.graph, std::cell::RefCell::new(&mut stage.data));
@@ -99,8 +99,8 @@ fn one_of_two_bodies_runs_and_both_may_write_the_same_memory() {
 #[test]
 fn a_switch_runs_the_body_of_its_value_or_none() {
     for (value, expected) in [(0, 10), (2, 12), (3, 0)] {
-        let mut stage = need!(Stage::new());
-        need!(common::since(12, 8));
+        let mut stage = or_skip!(Stage::new());
+        or_skip!(common::since(12, 8));
         let handle = stage.handle(None);
         let set = stage.set(handle, value);
         let (graph, data) = (&mut stage.graph, &mut stage.data);
@@ -115,7 +115,7 @@ fn a_switch_runs_the_body_of_its_value_or_none() {
 /// a branch.
 #[test]
 fn a_loop_counts_down_and_a_branch_follows() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let (context, stream, graph) = (&stage.context, &stage.stream, &mut stage.graph);
     let count_down: CountDown = kernel(context, CONDITIONAL, "count_down");
     let scale: TypedKernel<(&mut [i32], i32, i32, u32)> = kernel(context, VECTOR, "scale");
@@ -149,7 +149,7 @@ fn a_loop_counts_down_and_a_branch_follows() {
 
 #[test]
 fn without_a_default_the_value_persists_from_launch_to_launch() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(None);
     let (graph, data) = (&mut stage.graph, &mut stage.data);
     let branch = graph.add_if(&[], handle, |body| fill(body, data, 7)).expect("a node");
@@ -165,7 +165,7 @@ fn without_a_default_the_value_persists_from_launch_to_launch() {
 
 #[test]
 fn conditional_nodes_are_nested_with_handles_of_the_graph_and_of_a_body() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let (outer, inner) = (stage.handle(Some(1)), stage.handle(Some(1)));
     let (context, graph, data) = (&stage.context, &mut stage.graph, &mut stage.data);
     graph
@@ -183,7 +183,7 @@ fn conditional_nodes_are_nested_with_handles_of_the_graph_and_of_a_body() {
 
 #[test]
 fn nodes_in_bodies_are_changed_in_the_executable_graph() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let (outer, inner) = (stage.handle(Some(1)), stage.handle(Some(1)));
     let (graph, data) = (&mut stage.graph, &mut stage.data);
     let mut node = None;
@@ -208,7 +208,7 @@ fn nodes_in_bodies_are_changed_in_the_executable_graph() {
 
 #[test]
 fn a_change_in_a_body_that_makes_accesses_unordered_is_refused() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
     let other = DeviceBuffer::<u32>::zeroed(&stage.stream, 1).expect("memory");
     let (graph, data) = (&mut stage.graph, &mut stage.data);
@@ -229,7 +229,7 @@ fn a_change_in_a_body_that_makes_accesses_unordered_is_refused() {
 
 #[test]
 fn a_body_conflicts_with_nodes_outside_that_no_edge_orders() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
     let (graph, data) = (&mut stage.graph, &mut stage.data);
     let first = graph.add_fill(&[], &mut *data, 1).expect("a node");
@@ -241,7 +241,7 @@ fn a_body_conflicts_with_nodes_outside_that_no_edge_orders() {
 
 #[test]
 fn nodes_that_a_body_cannot_contain_are_refused_when_they_are_added() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
     let (context, graph, data) = (&stage.context, &mut stage.graph, &mut stage.data);
     let event = context.event().expect("an event");
@@ -269,7 +269,7 @@ fn nodes_that_a_body_cannot_contain_are_refused_when_they_are_added() {
 
 #[test]
 fn captured_nodes_are_checked_before_they_enter_a_body() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
     let event = stage.context.event().expect("an event");
     let captured = stage.stream.capture(Default::default(), |stream| event.record_external(stream));
@@ -286,7 +286,7 @@ fn captured_nodes_are_checked_before_they_enter_a_body() {
 
 #[test]
 fn handles_belong_to_one_node_of_their_graph() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
     let mut other = Graph::new(&stage.context).expect("a graph");
     let foreign = other.conditional_handle(&stage.context, None);
@@ -314,7 +314,7 @@ fn handles_belong_to_one_node_of_their_graph() {
 
 #[test]
 fn a_graph_with_conditional_nodes_exists_once() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(0));
     let (context, graph) = (&stage.context, &mut stage.graph);
     let node = graph.add_if(&[], handle, |body| {
@@ -352,7 +352,7 @@ fn a_graph_with_conditional_nodes_exists_once() {
 
 #[test]
 fn a_body_that_fails_stays_as_far_as_it_was_built() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
     let (graph, data) = (&mut stage.graph, &mut stage.data);
     let failed = graph.add_if(&[], handle, |body| {
@@ -382,7 +382,7 @@ fn a_body_that_fails_stays_as_far_as_it_was_built() {
 
 #[test]
 fn a_body_that_is_moved_out_takes_its_graph_out_of_use() {
-    let mut stage = need!(Stage::new());
+    let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
     let context = stage.context.clone();
     let (graph, data) = (&mut stage.graph, &mut stage.data);
@@ -405,9 +405,9 @@ fn a_body_that_is_moved_out_takes_its_graph_out_of_use() {
 #[test]
 fn a_body_runs_in_a_green_context() {
     let _alone = alone();
-    let mut stage = need!(Stage::new());
-    need!(common::since(12, 4));
-    let group = smallest(need!(resource())).groups.remove(0);
+    let mut stage = or_skip!(Stage::new());
+    or_skip!(common::since(12, 4));
+    let group = smallest(or_skip!(resource())).groups.remove(0);
     let green = cuda_safe::green::GreenContext::new([group]).expect("a green context");
     let handle = stage.graph.conditional_handle(&green, Some(1));
     let handle = handle.expect("a handle");

@@ -3,7 +3,7 @@
 use crate::common;
 use crate::graph::build::{invalid, stage_with_graph as stage};
 use crate::module::kernels::{VECTOR, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::graph::{EdgeKind, GraphBuffer};
 use cuda_safe::memory::{Extent, Region};
 use cuda_safe::{
@@ -27,7 +27,7 @@ const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 
 #[test]
 fn a_chain_of_copies_and_fills_runs_at_each_launch() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let host = PinnedBuffer::<i32>::zeroed(&context, 4).expect("memory");
     let mut host = graph.own_pinned(host);
     let mut a = own(&mut graph, &stream, &[0; 4]);
@@ -55,7 +55,7 @@ fn a_chain_of_copies_and_fills_runs_at_each_launch() {
 
 #[test]
 fn regions_are_copied_and_filled() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let source = own(&mut graph, &stream, &(0..24).collect::<Vec<_>>());
     let mut target = own(&mut graph, &stream, &[-1; 24]);
     let whole = Region::new(Extent::new_3d(4, 3, 2));
@@ -81,7 +81,7 @@ fn regions_are_copied_and_filled() {
 
 #[test]
 fn kernels_run_with_the_arguments_of_their_nodes() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let mut data = own(&mut graph, &stream, &[1, 2, 3]);
     // SAFETY: the kernel accesses the first three elements.
@@ -100,7 +100,7 @@ fn kernels_run_with_the_arguments_of_their_nodes() {
 
 #[test]
 fn shared_buffers_are_read_by_several_graphs() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let other = context.stream().expect("a stream");
     let shared = DeviceBuffer::from_slice(&other, &[1, 2, 3]).expect("memory");
     let shared = shared.share().expect("shared");
@@ -117,7 +117,7 @@ fn shared_buffers_are_read_by_several_graphs() {
 
 #[test]
 fn unordered_writes_are_refused_and_both_nodes_are_named() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let mut data = own(&mut graph, &stream, &[1; 32]);
     let fill = graph.add_fill(&[], &mut data, 1).expect("a node");
@@ -141,7 +141,7 @@ fn unordered_writes_are_refused_and_both_nodes_are_named() {
 
 #[test]
 fn programmatic_edges_do_not_order_accesses() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let mut data = own(&mut graph, &stream, &[1; 32]);
     let mut add = |graph: &mut Graph| {
@@ -160,7 +160,7 @@ fn programmatic_edges_do_not_order_accesses() {
 
 #[test]
 fn disjoint_parts_are_written_by_unordered_nodes() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let mut data = own(&mut graph, &stream, &[0; 8]);
     let (low, high) = data.as_mut_slice().split_at(4).expect("two parts");
     graph.add_fill(&[], low, 1).expect("a node");
@@ -173,7 +173,7 @@ fn disjoint_parts_are_written_by_unordered_nodes() {
 
 #[test]
 fn a_graph_that_owns_memory_has_one_executable_graph_and_no_copies() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let mut data = own(&mut graph, &stream, &[0; 8]);
     graph.add_fill(&[], &mut data, 1).expect("a node");
     let executable = graph.instantiate().expect("an executable graph");
@@ -184,7 +184,7 @@ fn a_graph_that_owns_memory_has_one_executable_graph_and_no_copies() {
     let mut parent = Graph::new(&context).expect("a graph");
     let refused = parent.add_child(&[], &mut graph);
     assert!(matches!(invalid(refused), Invalid::GraphOwnsMemory { .. }));
-    need!(common::since(12, 9));
+    or_skip!(common::since(12, 9));
     let child = parent.add_child_moved(&[], graph).expect("a node");
     parent.add_fill(&[], &mut data, 2).expect("the memory moved too");
     assert!(matches!(invalid(parent.instantiate()), Invalid::UnorderedAccess { .. }));
@@ -198,7 +198,7 @@ fn a_graph_that_owns_memory_has_one_executable_graph_and_no_copies() {
 
 #[test]
 fn memory_of_another_graph_is_refused() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let mut other = Graph::new(&context).expect("a graph");
     let mut theirs = own(&mut other, &stream, &[0; 8]);
     let refused = graph.add_fill(&[], &mut theirs, 1);
@@ -210,7 +210,7 @@ fn memory_of_another_graph_is_refused() {
 
 #[test]
 fn nodes_without_bytes_are_refused() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let mut empty = own(&mut graph, &stream, &[]);
     let refused = graph.add_fill(&[], &mut empty, 1);
     assert!(matches!(invalid(refused), Invalid::EmptyNode { .. }));
@@ -224,7 +224,7 @@ fn nodes_without_bytes_are_refused() {
 
 #[test]
 fn accesses_from_outside_are_ordered_with_launches() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let mut data = own(&mut graph, &stream, &[1, 2, 3]);
     // SAFETY: the kernel accesses the first three elements.
@@ -246,7 +246,7 @@ fn accesses_from_outside_are_ordered_with_launches() {
 
 #[test]
 fn an_access_comes_after_the_earlier_work_on_a_buffer_that_entered_late() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let _first = own(&mut graph, &stream, &[1]);
     let mut executable = graph.instantiate().expect("an executable graph");
     let other = context.stream().expect("a stream");
@@ -267,7 +267,7 @@ fn an_access_comes_after_the_earlier_work_on_a_buffer_that_entered_late() {
 
 #[test]
 fn reads_from_outside_are_ordered_with_launches() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let mut data = own(&mut graph, &stream, &[1, 2, 3]);
     // SAFETY: the kernel accesses the first three elements.
@@ -304,7 +304,7 @@ fn reads_from_outside_are_ordered_with_launches() {
 
 #[test]
 fn the_buffer_is_returned_when_no_graph_uses_it() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let mut data = own(&mut graph, &stream, &[0; 4]);
     graph.add_fill(&[], &mut data, 3).expect("a node");
     let data = data.into_buffer().expect_err("the graph uses it");

@@ -4,7 +4,7 @@
 use crate::common;
 use crate::graph::build::{invalid, stage_with_graph as stage};
 use crate::module::kernels::{VECTOR, kernel, nothing};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{kind, kind::Kind, node_attribute};
 use cuda_safe::stream::{BarrierScope, MemoryOperation, WaitCondition};
@@ -17,7 +17,7 @@ const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 
 #[test]
 fn a_kernel_that_is_changed_in_the_graph_runs_in_executable_graphs_made_later() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale: Scale = kernel(&context, VECTOR, "scale");
     let buffer = DeviceBuffer::from_slice(&stream, &[1, 1, 1]).expect("memory");
     let mut data = graph.own(buffer).expect("the graph owns it");
@@ -43,7 +43,7 @@ fn a_kernel_that_is_changed_in_the_graph_runs_in_executable_graphs_made_later() 
 
 #[test]
 fn copies_fills_functions_and_events_are_changed_in_the_graph() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let list = Arc::new(Mutex::new(Vec::new()));
     let append = |number: i32| {
         let list = Arc::clone(&list);
@@ -87,7 +87,7 @@ fn copies_fills_functions_and_events_are_changed_in_the_graph() {
 
 #[test]
 fn instantiation_checks_the_memory_of_changed_nodes() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let mut memory = || {
         let buffer = DeviceBuffer::<i32>::zeroed(&stream, 4).expect("memory");
         graph.own(buffer).expect("the graph owns it")
@@ -115,7 +115,7 @@ fn instantiation_checks_the_memory_of_changed_nodes() {
 
 #[test]
 fn nodes_that_do_not_exist_are_not_changed() {
-    let (context, _stream, mut graph) = need!(stage());
+    let (context, _stream, mut graph) = or_skip!(stage());
     let mut other = Graph::new(&context).expect("a graph");
     let theirs = other.add_host_function(&[], || ()).expect("a node");
     let removed = graph.add_host_function(&[], || ()).expect("a node");
@@ -131,9 +131,9 @@ fn nodes_that_do_not_exist_are_not_changed() {
 
 #[test]
 fn events_of_captured_nodes_are_found() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     common::child::in_child(&[], || {
-        let (context, stream, _graph) = need!(stage());
+        let (context, stream, _graph) = or_skip!(stage());
         let event = context.event().expect("an event");
         let graph = stream.capture(CaptureMode::default(), |stream| event.record_external(stream));
         let mut graph = graph.expect("a graph");
@@ -146,7 +146,7 @@ fn events_of_captured_nodes_are_found() {
 
 #[test]
 fn attributes_of_kernel_nodes_are_set_read_and_copied() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let nothing = nothing(&context);
     let add = |graph: &mut Graph| {
         // SAFETY: the kernel accesses nothing.
@@ -183,7 +183,7 @@ fn attributes_of_kernel_nodes_are_set_read_and_copied() {
 
 #[test]
 fn a_node_has_clusters() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     if context.device().compute_capability().expect("a query").0 < 9 {
         common::skip("the device has no clusters");
         return;
@@ -204,7 +204,7 @@ fn a_node_has_clusters() {
 
 #[test]
 fn an_attribute_out_of_range_is_refused_before_the_call() {
-    let (context, _stream, mut graph) = need!(stage());
+    let (context, _stream, mut graph) = or_skip!(stage());
     // SAFETY: the kernel accesses nothing.
     let node = unsafe { graph.add_kernel(&[], &context, &nothing(&context), ONE, ()) };
     let node = node.expect("a node");
@@ -223,7 +223,7 @@ fn an_attribute_out_of_range_is_refused_before_the_call() {
 
 #[test]
 fn a_child_graph_is_read_through_its_node() {
-    let (context, _stream, mut graph) = need!(stage());
+    let (context, _stream, mut graph) = or_skip!(stage());
     let mut inner = Graph::new(&context).expect("a graph");
     inner.add_empty(&[]).expect("a node");
     let mut child = Graph::new(&context).expect("a graph");
@@ -262,8 +262,8 @@ fn a_child_graph_is_read_through_its_node() {
 
 #[test]
 fn a_child_graph_that_was_moved_is_read_too() {
-    let (context, stream, mut graph) = need!(stage());
-    need!(common::since(12, 9));
+    let (context, stream, mut graph) = or_skip!(stage());
+    or_skip!(common::since(12, 9));
     let mut child = Graph::new(&context).expect("a graph");
     let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
     let mut data = child.own(buffer).expect("the graph owns it");
@@ -287,7 +287,7 @@ fn wait(address: u64, value: u32) -> MemoryOperation {
 
 #[test]
 fn memory_operations_run_in_each_launch() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let words = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
     let (first, second) = (words.as_raw(), words.as_raw() + 4);
     let both = [
@@ -324,7 +324,7 @@ fn memory_operations_run_in_each_launch() {
 
 #[test]
 fn batches_of_no_and_of_too_many_memory_operations_are_refused() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");
     // SAFETY: there is no operation.
     let none = unsafe { graph.add_memory_operations(&[], &[]) };
@@ -343,9 +343,9 @@ fn batches_of_no_and_of_too_many_memory_operations_are_refused() {
 
 #[test]
 fn captured_memory_operations_are_read() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     common::child::in_child(&[], || {
-        let (_context, stream, _graph) = need!(stage());
+        let (_context, stream, _graph) = or_skip!(stage());
         let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");
         let operation = write(word.as_raw(), 6);
         let graph = stream.capture(CaptureMode::default(), |stream| {
@@ -361,7 +361,7 @@ fn captured_memory_operations_are_read() {
 
 #[test]
 fn nodes_without_semaphores_do_nothing() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     // SAFETY: there is no semaphore, here and below.
     let signal = unsafe { graph.add_semaphore_signals(&[], &[]) }.expect("a node");
     // SAFETY: as above.
@@ -388,7 +388,7 @@ mod provoked {
 
     #[test]
     fn a_change_that_the_driver_refuses_leaves_the_node_as_it_was() {
-        let (context, stream, mut graph) = need!(stage());
+        let (context, stream, mut graph) = or_skip!(stage());
         let scale: Scale = kernel(&context, VECTOR, "scale");
         let buffer = DeviceBuffer::from_slice(&stream, &[1, 1, 1]).expect("memory");
         let mut data = graph.own(buffer).expect("the graph owns it");
@@ -408,8 +408,8 @@ mod provoked {
 
     #[test]
     fn a_kernel_node_that_device_code_may_change_stays_in_its_graph() {
-        let (context, stream, mut graph) = need!(stage());
-        need!(common::since(12, 4));
+        let (context, stream, mut graph) = or_skip!(stage());
+        or_skip!(common::since(12, 4));
         let nothing = nothing(&context);
         let add = |graph: &mut Graph| {
             // SAFETY: the kernel accesses nothing.

@@ -4,7 +4,7 @@
 use crate::common::{self, child};
 use crate::graph::build::{Log, invalid};
 use crate::module::kernels::{VECTOR, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{GraphBuffer, GraphRecorder};
 use cuda_safe::sys::{CUstream, cuMemcpyDtoDAsync_v2, cuMemsetD32Async};
@@ -19,10 +19,10 @@ const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 /// Runs `body` with a recorder, in a child process.
 #[track_caller]
 fn with_recorder(body: impl FnOnce(&Context, &Stream, GraphRecorder)) {
-    need!(common::gpu());
-    need!(common::since(12, 3));
+    or_skip!(common::gpu());
+    or_skip!(common::since(12, 3));
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let recorder = Graph::new(&context).expect("a graph").into_recorder(&stream);
         body(&context, &stream, recorder.expect("a recorder"));

@@ -2,7 +2,7 @@
 
 use crate::graph::build::{invalid, stage_with_graph as stage};
 use crate::module::kernels::{VECTOR, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::graph::UpdateProblem;
 use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Stream, TypedKernel};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ fn scale(context: &Context) -> Scale {
 
 #[test]
 fn a_changed_kernel_runs_in_later_launches() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let buffer = DeviceBuffer::from_slice(&stream, &[1, 1, 1]).expect("memory");
     let mut data = graph.own(buffer).expect("the graph owns it");
@@ -39,7 +39,7 @@ fn a_changed_kernel_runs_in_later_launches() {
 
 #[test]
 fn a_disabled_node_does_nothing() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let buffer = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
     let mut data = graph.own(buffer).expect("the graph owns it");
     let node = graph.add_fill(&[], &mut data, 7).expect("a node");
@@ -62,7 +62,7 @@ fn a_disabled_node_does_nothing() {
 
 #[test]
 fn copies_functions_and_events_are_changed() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let list = Arc::new(Mutex::new(Vec::new()));
     let append = |number: i32| {
         let list = Arc::clone(&list);
@@ -93,7 +93,7 @@ fn copies_functions_and_events_are_changed() {
 
 #[test]
 fn a_change_that_makes_accesses_unordered_is_refused() {
-    let (_context, stream, mut graph) = need!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let mut memory = || {
         let buffer = DeviceBuffer::<i32>::zeroed(&stream, 4).expect("memory");
         graph.own(buffer).expect("the graph owns it")
@@ -113,7 +113,7 @@ fn a_change_that_makes_accesses_unordered_is_refused() {
 
 #[test]
 fn nodes_that_the_executable_graph_does_not_have_are_refused() {
-    let (context, _stream, mut graph) = need!(stage());
+    let (context, _stream, mut graph) = or_skip!(stage());
     let removed = graph.add_host_function(&[], || ()).expect("a node");
     let mut executable = graph.instantiate().expect("an executable graph");
     graph.remove(removed).expect("a node");
@@ -130,7 +130,7 @@ fn nodes_that_the_executable_graph_does_not_have_are_refused() {
 
 #[test]
 fn a_child_graph_is_changed_as_a_whole() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let list = Arc::new(Mutex::new(Vec::new()));
     let child = |number: i32| {
         let list = Arc::clone(&list);
@@ -150,7 +150,7 @@ fn a_child_graph_is_changed_as_a_whole() {
 
 #[test]
 fn a_whole_graph_is_updated_from_one_with_the_same_shape() {
-    let (context, stream, mut graph) = need!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let build = |graph: &mut Graph, value: i32, factor: i32| {
         let buffer = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
@@ -196,7 +196,7 @@ mod provoked {
 
     #[test]
     fn an_update_from_another_shape_is_explained_and_changes_nothing() {
-        let (context, stream, mut graph) = need!(stage());
+        let (context, stream, mut graph) = or_skip!(stage());
         let list = Arc::new(Mutex::new(0));
         let count = Arc::clone(&list);
         graph

@@ -1,8 +1,8 @@
-use crate::call::raw::well;
+use crate::call::raw::succeeds;
 use crate::common::{self, child};
 use crate::green::{alone, refusal, resource, smallest};
 use crate::module::kernels::{RecordSmid, SMID, kernel};
-use crate::need;
+use crate::or_skip;
 use core::ffi::c_void;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
 use cuda_safe::stream::{MemoryOperation, WaitCondition};
@@ -28,7 +28,7 @@ fn two() -> Option<[GreenContext; 2]> {
 #[test]
 fn an_event_of_a_whole_partition_completes_after_all_of_its_streams() {
     let _alone = alone();
-    let [one, other] = need!(two());
+    let [one, other] = or_skip!(two());
     let event = one.context().event().expect("an event");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let tell = |stream: &Stream, what| {
@@ -51,7 +51,7 @@ fn an_event_of_a_whole_partition_completes_after_all_of_its_streams() {
 #[test]
 fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
     let _alone = alone();
-    let [one, other] = need!(two());
+    let [one, other] = or_skip!(two());
     let made = one.with_current(|current| {
         assert_eq!(current.green_context(), &one);
         // A C library would create a stream like this, in the current context.
@@ -87,7 +87,7 @@ fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
 #[test]
 fn a_stream_reports_its_partition_or_none() {
     let _alone = alone();
-    let [one, _] = need!(two());
+    let [one, _] = or_skip!(two());
     let plain = one.context().stream().expect("a stream");
     assert_eq!(GreenContext::of_stream(&plain).expect("an answer"), None);
     let its = one.stream().expect("a stream");
@@ -99,19 +99,19 @@ fn a_stream_reports_its_partition_or_none() {
 #[test]
 fn a_stream_of_foreign_code_reports_the_partition_that_was_current() {
     let _alone = alone();
-    let [one, _] = need!(two());
+    let [one, _] = or_skip!(two());
     let created = |expected: CUgreenCtx| {
         for flags in [CUstream_flags::CU_STREAM_NON_BLOCKING.0, CUstream_flags::CU_STREAM_DEFAULT.0]
         {
             let (mut plain, mut with_priority) = (null_mut(), null_mut());
             // SAFETY: the pointer refers to a local variable.
-            well(unsafe { cuStreamCreate(&raw mut plain, flags) });
+            succeeds(unsafe { cuStreamCreate(&raw mut plain, flags) });
             // SAFETY: as above.
-            well(unsafe { cuStreamCreateWithPriority(&raw mut with_priority, flags, -1) });
+            succeeds(unsafe { cuStreamCreateWithPriority(&raw mut with_priority, flags, -1) });
             for stream in [plain, with_priority] {
                 assert_eq!(green_of(stream), Ok(expected), "flags {flags}");
                 // SAFETY: the stream was created above, and nothing uses it.
-                well(unsafe { cuStreamDestroy_v2(stream) });
+                succeeds(unsafe { cuStreamDestroy_v2(stream) });
             }
         }
     };
@@ -124,9 +124,9 @@ fn a_stream_of_foreign_code_reports_the_partition_that_was_current() {
 #[test]
 fn the_default_stream_of_a_partition_runs_on_its_sms() {
     const BLOCKS: u32 = 64 * 132;
-    need!(resource());
+    or_skip!(resource());
     child::in_child(&[], || {
-        let [one, _] = need!(two());
+        let [one, _] = or_skip!(two());
         let context = one.context();
         let its = RecordSmid::new(context).sms(&one.stream().expect("a stream"));
         let record = kernel::<(&'static mut [u32], u32)>(context, SMID, "record_smid");
@@ -142,7 +142,7 @@ fn the_default_stream_of_a_partition_runs_on_its_sms() {
             let legacy = CU_STREAM_LEGACY;
             // SAFETY: the kernel writes one element for each block, and the memory has that many and
             // stays alive.
-            well(unsafe {
+            succeeds(unsafe {
                 cuLaunchKernel(function, BLOCKS, 1, 1, 32, 1, 1, 0, legacy, list, none)
             });
             current.legacy_stream().synchronize().expect("a wait");
@@ -166,7 +166,7 @@ fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
 #[test]
 fn the_default_streams_of_a_partition_report_it() {
     let _alone = alone();
-    let [one, other] = need!(two());
+    let [one, other] = or_skip!(two());
     let context = one.context();
     let (ours, theirs) = (context.event(), context.event());
     let (ours, theirs) = (ours.expect("an event"), theirs.expect("an event"));
@@ -224,9 +224,9 @@ fn the_default_streams_of_a_partition_report_it() {
 /// completed. If the later work delayed the earlier event, the test would never end.
 #[test]
 fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
-    need!(resource());
+    or_skip!(resource());
     child::in_child(&[], || {
-        let [one, _] = need!(two());
+        let [one, _] = or_skip!(two());
         let context = one.context();
         let events = [context.event(), context.event()];
         let [earlier, later] = events.map(|event| event.expect("an event"));
@@ -259,7 +259,7 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
 #[test]
 fn a_partition_is_current_on_one_thread_even_through_several_objects() {
     let _alone = alone();
-    let [one, _] = need!(two());
+    let [one, _] = or_skip!(two());
     let again = || {
         // SAFETY: `one` outlives the borrowed partitions.
         unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) }.expect("a green context")
@@ -287,7 +287,7 @@ fn a_partition_is_current_on_one_thread_even_through_several_objects() {
 #[test]
 fn a_borrowed_partition_is_not_destroyed() {
     let _alone = alone();
-    let [one, other] = need!(two());
+    let [one, other] = or_skip!(two());
     let view = one.as_raw_context().expect("a view");
     assert_eq!(one.as_raw_context().expect("a view"), view, "the same");
     // SAFETY: the partition outlives the borrowed one and the stream created from it.
@@ -313,7 +313,7 @@ fn a_borrowed_partition_is_not_destroyed() {
 #[test]
 fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let driver = cuda_safe::version().expect("a driver");
     if driver < CudaVersion::new(13, 1) {
@@ -354,7 +354,7 @@ fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
 #[test]
 fn a_partition_without_a_default_stream_needs_13_3() {
     let _alone = alone();
-    let groups = smallest(need!(resource())).groups.into_iter().take(1);
+    let groups = smallest(or_skip!(resource())).groups.into_iter().take(1);
     let driver = cuda_safe::version().expect("a driver");
     match Descriptor::new(groups).without_default_stream().try_create() {
         Ok(partition) => {
@@ -381,7 +381,7 @@ mod provoked {
     use super::two;
     use crate::common::{self, child};
     use crate::green::{alone, refusal, resource};
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::capture::CaptureMode;
     use cuda_safe::sys::{
         CUdevResource, CUdevResourceType, CUevent, CUgreenCtx, CUresult, CUstream_flags,
@@ -422,10 +422,10 @@ mod provoked {
     /// If a driver crashes on one of these calls, only the child process ends, and the test fails.
     #[test]
     fn a_null_green_context_is_refused_by_every_function() {
-        need!(resource());
-        need!(common::since(12, 9));
+        or_skip!(resource());
+        or_skip!(common::since(12, 9));
         child::in_child(&[], || {
-            let event = need!(common::context()).event().expect("an event");
+            let event = or_skip!(common::context()).event().expect("an event");
             // SAFETY: the driver rejects null.
             let destroyed = unsafe { cuGreenCtxDestroy(null_mut()) };
             let others = codes(null_mut(), event.as_raw());
@@ -445,9 +445,9 @@ mod provoked {
     /// them could crash here, in the child process.
     #[test]
     fn a_second_destroy_is_refused() {
-        need!(resource());
+        or_skip!(resource());
         child::in_child(&[], || {
-            let [one, other] = need!(two());
+            let [one, other] = or_skip!(two());
             let raw = one.as_raw();
             std::mem::forget(one);
             // SAFETY: nothing else destroys the green context, and it has no stream.
@@ -464,7 +464,7 @@ mod provoked {
     #[test]
     fn recording_an_event_of_a_captured_partition_has_its_own_error() {
         let _alone = alone();
-        let [one, _] = need!(two());
+        let [one, _] = or_skip!(two());
         let event = one.context().event().expect("an event");
         let stream = one.stream().expect("a stream");
         for wait in [false, true] {
@@ -482,7 +482,7 @@ mod provoked {
     #[test]
     fn recording_an_event_of_a_partition_or_waiting_invalidates_all_of_its_captures() {
         let _alone = alone();
-        let [one, other] = need!(two());
+        let [one, other] = or_skip!(two());
         let event = one.context().event().expect("an event");
         let streams = [one.stream(), one.stream()].map(|stream| stream.expect("a stream"));
         let unrelated = other.stream().expect("a stream");

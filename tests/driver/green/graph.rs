@@ -3,7 +3,7 @@
 use crate::common;
 use crate::green::{alone, resource, smallest};
 use crate::module::kernels::{SMID, VECTOR, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{NodeContext, NodeId};
 use cuda_safe::green::{GreenContext, SmProbe};
@@ -48,10 +48,10 @@ fn sms_of_graph(context: &Context, recorded: &Stream, launched: &Stream) -> (BTr
 #[test]
 fn a_graph_runs_on_the_sms_of_the_streams_it_was_captured_on() {
     // In a child process, because a wait for the context invalidates the captures of all threads.
-    need!(common::gpu());
+    or_skip!(common::gpu());
     common::child::in_child(&[], || {
         let _alone = alone();
-        let resource = need!(resource());
+        let resource = or_skip!(resource());
         let all = resource.sm_count();
         let context = Context::primary(&resource.device()).expect("a primary context");
         let group = smallest(resource).groups.remove(0);
@@ -111,7 +111,7 @@ fn is_other_partition(launched: Result<()>) -> bool {
 #[test]
 fn a_graph_without_kernels_in_a_partition_is_refused_on_its_streams() {
     let _alone = alone();
-    let (context, green, nothing) = need!(stage());
+    let (context, green, nothing) = or_skip!(stage());
     let (plain, own) = (context.stream(), green.stream());
     let (plain, own) = (plain.expect("a stream"), own.expect("a stream"));
 
@@ -150,7 +150,7 @@ fn a_graph_without_kernels_in_a_partition_is_refused_on_its_streams() {
 #[test]
 fn the_refusal_names_both_contexts_and_the_way_out() {
     let _alone = alone();
-    let (context, green, nothing) = need!(stage());
+    let (context, green, nothing) = or_skip!(stage());
     let own = green.stream().expect("a stream");
     let mut graph = Graph::new(&context).expect("a graph");
     let first = graph.add_empty(&[]).expect("a node").id();

@@ -6,7 +6,7 @@ pub(crate) mod sms_of_work;
 
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, RecordSmid, Scale};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::green::{
     GreenContext, Overlap, SmGroup, SmResource, Split, SplitByCount, SplitFlags,
 };
@@ -49,7 +49,7 @@ pub(crate) fn smallest(resource: SmResource) -> Split {
 
 #[test]
 fn the_resource_holds_all_sms_of_the_device() {
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let sms = resource.device().attribute(cuda_safe::device::attribute::MULTIPROCESSOR_COUNT);
     assert_eq!(resource.sm_count(), sms.expect("known"));
     if cuda_safe::version().expect("a driver") >= cuda_safe::CudaVersion::new(13, 0) {
@@ -63,7 +63,7 @@ fn the_resource_holds_all_sms_of_the_device() {
 #[test]
 fn a_split_gives_equal_groups_and_a_remainder() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let sms = resource.sm_count();
     for min in [0, 1, 7, 8, 9, sms / 3, sms / 2, sms - 1, sms] {
         let resource = again(&resource.device());
@@ -82,7 +82,7 @@ fn a_split_gives_equal_groups_and_a_remainder() {
 #[test]
 fn a_split_gives_no_more_groups_than_requested() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let sms = resource.sm_count();
     let split = resource.split_by_count(SplitByCount { max_groups: Some(2), ..Default::default() });
     let Split { groups, remainder } = split.expect("a split");
@@ -94,7 +94,7 @@ fn a_split_gives_no_more_groups_than_requested() {
 #[test]
 fn invalid_splits_are_refused() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let sm_count = resource.sm_count();
     let both = SplitFlags::IGNORE_SM_COSCHEDULING | SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE;
     let unknown = SplitFlags::from_bits_retain(4);
@@ -117,7 +117,7 @@ fn invalid_splits_are_refused() {
 #[test]
 fn partitions_run_on_disjoint_sms() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let context = Context::primary(&device).expect("a primary context");
     let record = RecordSmid::new(&context);
@@ -143,8 +143,8 @@ fn partitions_run_on_disjoint_sms() {
 #[test]
 fn several_groups_of_one_split_form_one_partition() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let context = Context::primary(&resource.device()).expect("a primary context");
     let record = RecordSmid::new(&context);
     let mut groups = smallest(resource).groups.into_iter();
@@ -165,7 +165,7 @@ fn several_groups_of_one_split_form_one_partition() {
 #[test]
 fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let none = GreenContext::new([]).expect_err("no groups");
     assert_eq!(refusal(none), Invalid::NoGroups);
@@ -184,7 +184,7 @@ fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
 #[test]
 fn a_second_split_is_refused_while_parts_of_the_first_are_alive() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let split = resource
         .split_by_count(SplitByCount { label: "the first".to_owned(), ..Default::default() });
@@ -207,7 +207,7 @@ fn a_second_split_is_refused_while_parts_of_the_first_are_alive() {
 #[test]
 fn memory_and_kernels_of_the_primary_context_work_on_green_streams() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
     let scale = Scale::new(&context);
     let group = smallest(resource).groups.pop().expect("a group");
@@ -225,7 +225,7 @@ fn memory_and_kernels_of_the_primary_context_work_on_green_streams() {
 #[test]
 fn green_streams_have_priorities_and_are_nonblocking() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let group = smallest(resource).groups.pop().expect("a group");
     let partition = GreenContext::new([group]).expect("a green context");
     let blocking = partition.stream_with(StreamOptions { blocking: true, ..Default::default() });
@@ -237,7 +237,7 @@ fn green_streams_have_priorities_and_are_nonblocking() {
 #[test]
 fn green_contexts_have_ids() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let mut groups = smallest(resource).groups.into_iter();
     let mut partition = || {
         let group = groups.next().expect("a group");
@@ -256,7 +256,7 @@ fn green_contexts_have_ids() {
 #[test]
 fn green_contexts_can_be_used_and_dropped_on_many_threads() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
     let scale = &Scale::new(&context);
     let groups = smallest(resource).groups;
@@ -279,9 +279,9 @@ fn green_contexts_can_be_used_and_dropped_on_many_threads() {
 /// it on a stream of a green context.
 #[test]
 fn synchronous_memory_and_code_in_use_on_a_green_stream_are_released_after_the_work() {
-    need!(resource());
+    or_skip!(resource());
     child::in_child(&[], || {
-        let resource = need!(resource());
+        let resource = or_skip!(resource());
         let context = Context::primary(&resource.device()).expect("a primary context");
         let group = smallest(resource).groups.pop().expect("a group");
         let stream = GreenContext::new([group])

@@ -1,7 +1,7 @@
 use crate::common;
 use crate::green::{again, alone, refusal, resource, smallest};
 use crate::module::kernels::RecordSmid;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::green::{
     ExactSplit, GreenContext, GroupFlags, GroupRequest, Method, PartitionRequest, PartitionSize,
     Partitions, SmGroup, SmResource, SplitByCount, SplitFlags,
@@ -16,7 +16,7 @@ fn request_of(sizes: &[PartitionSize]) -> PartitionRequest {
 #[test]
 fn the_table_of_equal_splits_agrees_with_the_splits() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let splits = resource.equal_splits(SplitFlags::empty()).expect("a table");
     assert_eq!(splits.last().expect("the whole").sm_count, resource.sm_count());
@@ -35,7 +35,7 @@ fn the_table_of_equal_splits_agrees_with_the_splits() {
 #[test]
 fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let context = Context::primary(&device).expect("a primary context");
     let record = RecordSmid::new(&context);
@@ -79,7 +79,7 @@ fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
 #[test]
 fn the_rest_gets_all_sms_that_the_others_leave() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let (all, unit) = (resource.sm_count(), resource.granularity().expect("known").min);
     // If a partition is one resource, `Rest` is the remainder of the split.
     let asked = request_of(&[PartitionSize::Sms(unit), PartitionSize::Rest]);
@@ -93,7 +93,7 @@ fn the_rest_gets_all_sms_that_the_others_leave() {
 #[test]
 fn equal_parts_are_as_large_as_possible() {
     let _alone = alone();
-    let mut resource = need!(resource());
+    let mut resource = or_skip!(resource());
     let device = resource.device();
     let all = resource.sm_count();
     let splits = resource.equal_splits(SplitFlags::empty()).expect("a table");
@@ -115,8 +115,8 @@ fn equal_parts_are_as_large_as_possible() {
 #[test]
 fn equal_parts_share_the_sms_that_the_others_leave() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let unit = resource.granularity().expect("known").min;
     let asked =
         request_of(&[PartitionSize::Equal, PartitionSize::Sms(2 * unit), PartitionSize::Equal]);
@@ -133,7 +133,7 @@ fn equal_parts_share_the_sms_that_the_others_leave() {
 #[test]
 fn weights_divide_the_sms_that_the_others_leave() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let all = resource.sm_count();
     let plan = |sizes: &[PartitionSize]| resource.plan(&request_of(sizes)).expect("a plan");
     for many in 1..=3 {
@@ -141,7 +141,7 @@ fn weights_divide_the_sms_that_the_others_leave() {
         let (equal, weighted) = (plan(&vec![equal; many]), plan(&vec![weighted; many]));
         assert_eq!(equal, weighted, "{many}");
     }
-    need!(common::since(12, 5));
+    or_skip!(common::since(12, 5));
     let sizes = [1, 2, 1].map(PartitionSize::Weight);
     let planned = plan(&sizes);
     let made = resource.partition(&request_of(&sizes));
@@ -157,7 +157,7 @@ fn weights_divide_the_sms_that_the_others_leave() {
 #[test]
 fn shares_are_rounded_down_if_they_exceed_the_device() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let (all, units) = (resource.sm_count(), resource.granularity().expect("known"));
     let step = units.min.max(units.multiple);
     let mut cases = vec![vec![50, 50], vec![33, 33, 33], vec![25, 25, 25, 25], vec![10; 10]];
@@ -181,7 +181,7 @@ fn shares_are_rounded_down_if_they_exceed_the_device() {
 #[test]
 fn impossible_partitions_are_refused() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let all = resource.sm_count();
     let cases = [
         (vec![], true),
@@ -213,7 +213,7 @@ fn impossible_partitions_are_refused() {
 #[test]
 fn a_group_is_split_again_into_subgroups() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let context = Context::primary(&device).expect("a primary context");
     let record = RecordSmid::new(&context);
@@ -255,7 +255,7 @@ fn a_group_is_split_again_into_subgroups() {
 #[test]
 fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let unit = resource.granularity().expect("known").multiple.max(2);
     let split = resource.split_by_count(SplitByCount {
@@ -309,7 +309,7 @@ fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
 #[test]
 fn contexts_partitions_and_streams_report_their_sms() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
     let all = resource.sm_count();
     let of_context = SmResource::of_context(&context).expect("an answer");
@@ -336,7 +336,7 @@ fn contexts_partitions_and_streams_report_their_sms() {
 #[test]
 fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let unit = resource.granularity().expect("known").multiple.max(2);
     let split = |groups: Vec<GroupRequest>| ExactSplit { groups, ..ExactSplit::default() };

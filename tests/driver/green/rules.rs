@@ -1,10 +1,10 @@
 //! Rules of NVIDIA's reference for green contexts, tested with raw calls.
 
-use crate::call::raw::{current, well};
+use crate::call::raw::{current, succeeds};
 use crate::common::{self, child};
 use crate::green::{again, alone, resource, smallest};
 use crate::module::kernels::Busy;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::green::{GreenContext, SmGroup, SmResource};
 use cuda_safe::sys::{
     CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, cuCtxFromGreenCtx,
@@ -19,7 +19,7 @@ const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 fn raw_resource(device: &Device) -> CUdevResource {
     let mut resource = CUdevResource::default();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuDeviceGetDevResource(device.as_raw(), &raw mut resource, SM) });
+    succeeds(unsafe { cuDeviceGetDevResource(device.as_raw(), &raw mut resource, SM) });
     resource
 }
 
@@ -31,14 +31,14 @@ fn sm_count(resource: &CUdevResource) -> u32 {
 fn converted(green: &GreenContext) -> CUcontext {
     let mut view = null_mut();
     // SAFETY: the green context is alive, and the pointer refers to a local variable.
-    well(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
+    succeeds(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
     view
 }
 
 fn green_context_of(stream: &Stream) -> CUgreenCtx {
     let mut green = null_mut();
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
-    well(unsafe { cuStreamGetGreenCtx(stream.as_raw(), &raw mut green) });
+    succeeds(unsafe { cuStreamGetGreenCtx(stream.as_raw(), &raw mut green) });
     green
 }
 
@@ -53,19 +53,19 @@ fn two() -> Option<[GreenContext; 2]> {
 
 #[test]
 fn a_split_gives_fewer_groups_than_requested_if_no_more_fit() {
-    let device = need!(resource()).device();
+    let device = or_skip!(resource()).device();
     let input = raw_resource(&device);
     let mut most = 0;
     let (none, no_remainder) = (null_mut(), null_mut());
     // SAFETY: without an output array the call only counts, and the pointers refer to local
     // variables.
-    well(unsafe {
+    succeeds(unsafe {
         cuDevSmResourceSplitByCount(none, &raw mut most, &raw const input, no_remainder, 0, 0)
     });
     let mut groups = vec![CUdevResource::default(); most as usize + 5];
     let (first, mut count) = (groups.as_mut_ptr(), most + 5);
     // SAFETY: the array has room for `count` groups, and the pointers refer to local variables.
-    well(unsafe {
+    succeeds(unsafe {
         cuDevSmResourceSplitByCount(first, &raw mut count, &raw const input, no_remainder, 0, 0)
     });
     assert_eq!(count, most);
@@ -77,7 +77,7 @@ fn a_split_gives_fewer_groups_than_requested_if_no_more_fit() {
 #[test]
 fn the_resource_of_a_context_splits_like_that_of_its_device() {
     let _alone = alone();
-    let device = need!(resource()).device();
+    let device = or_skip!(resource()).device();
     let sizes = |resource| -> Vec<u32> {
         let split = smallest(resource);
         let groups = split.groups.iter().chain(&split.remainder);
@@ -92,44 +92,44 @@ fn the_resource_of_a_context_splits_like_that_of_its_device() {
 #[test]
 fn a_converted_context_is_set_current_and_has_the_resource_of_its_green_context() {
     let _alone = alone();
-    let [one, _] = need!(two());
+    let [one, _] = or_skip!(two());
     let view = converted(&one);
     let mut its = CUdevResource::default();
     // SAFETY: the converted context is alive, and the pointer refers to a local variable.
-    well(unsafe { cuCtxGetDevResource(view, &raw mut its, SM) });
+    succeeds(unsafe { cuCtxGetDevResource(view, &raw mut its, SM) });
     assert_eq!((its.type_, sm_count(&its)), (SM, one.sm_count()));
     assert!(current().is_null());
     // SAFETY: the converted context stays alive until it is popped below.
-    well(unsafe { cuCtxSetCurrent(view) });
+    succeeds(unsafe { cuCtxSetCurrent(view) });
     assert_eq!(current(), view);
     // SAFETY: null pops the current context.
-    well(unsafe { cuCtxSetCurrent(null_mut()) });
+    succeeds(unsafe { cuCtxSetCurrent(null_mut()) });
     assert!(current().is_null());
 }
 
 #[test]
 fn a_green_context_retains_the_primary_context_and_makes_nothing_current() {
-    need!(resource());
+    or_skip!(resource());
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let is_active = || device.primary_state().expect("known").active;
         let input = raw_resource(&device);
         let (mut group, mut count, no_remainder) = (CUdevResource::default(), 1, null_mut());
         let (first, count) = (&raw mut group, &raw mut count);
         // SAFETY: the array has room for one group, and the pointers refer to local variables.
-        well(unsafe {
+        succeeds(unsafe {
             cuDevSmResourceSplitByCount(first, count, &raw const input, no_remainder, 0, 0)
         });
         let (mut descriptor, mut green) = (null_mut(), null_mut());
         // SAFETY: the pointers refer to local variables, one of which is a group.
-        well(unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, first, 1) });
+        succeeds(unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, first, 1) });
         assert!(!is_active(), "nothing has retained it");
         // SAFETY: the descriptor was just created, and the pointer refers to a local variable.
-        well(unsafe { cuGreenCtxCreate(&raw mut green, descriptor, device.as_raw(), 1) });
+        succeeds(unsafe { cuGreenCtxCreate(&raw mut green, descriptor, device.as_raw(), 1) });
         assert!(is_active(), "the green context retains it");
         assert!(current().is_null());
         // SAFETY: the green context was just created, and nothing uses it.
-        well(unsafe { cuGreenCtxDestroy(green) });
+        succeeds(unsafe { cuGreenCtxDestroy(green) });
         assert!(!is_active(), "its last retain is released");
     });
 }
@@ -137,7 +137,7 @@ fn a_green_context_retains_the_primary_context_and_makes_nothing_current() {
 #[test]
 fn a_green_stream_belongs_to_its_partition_with_any_current_context() {
     let _alone = alone();
-    let [one, other] = need!(two());
+    let [one, other] = or_skip!(two());
     let within = other.with_current(|_| one.stream());
     let under_primary = one.context().with_current(|_| one.stream());
     for stream in [within, under_primary] {
@@ -149,9 +149,9 @@ fn a_green_stream_belongs_to_its_partition_with_any_current_context() {
 
 #[test]
 fn a_partition_waits_for_an_event_on_the_device() {
-    need!(resource());
+    or_skip!(resource());
     child::in_child(&[], || {
-        let [one, other] = need!(two());
+        let [one, other] = or_skip!(two());
         let context = one.context().clone();
         let (event, later) =
             (context.event().expect("an event"), context.event().expect("an event"));
@@ -171,9 +171,9 @@ fn a_partition_waits_for_an_event_on_the_device() {
 
 #[test]
 fn the_legacy_stream_does_not_wait_for_a_green_stream() {
-    need!(resource());
+    or_skip!(resource());
     child::in_child(&[], || {
-        let [one, _] = need!(two());
+        let [one, _] = or_skip!(two());
         let context = one.context().clone();
         let stream = one.stream().expect("a stream");
         let event = context.event().expect("an event");
@@ -195,7 +195,7 @@ mod provoked {
     use crate::call::raw::current;
     use crate::common::{self, child};
     use crate::green::{alone, resource};
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::sys::{
         CUcontext, CUdevResource, CUdevResourceType, CUresult, cuCtxDestroy_v2,
         cuCtxGetDevResource, cuCtxPushCurrent_v2, cuCtxRecordEvent, cuCtxSetCurrent,
@@ -207,7 +207,7 @@ mod provoked {
     #[test]
     fn resources_of_unknown_types_and_devices_are_refused() {
         let _alone = alone();
-        let [one, _] = need!(two());
+        let [one, _] = or_skip!(two());
         let context = one.context().as_raw();
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_INVALID;
         let mut resource = CUdevResource::default();
@@ -227,9 +227,9 @@ mod provoked {
     /// The types are no resource, those of work queues, and an unknown one.
     #[test]
     fn a_split_of_another_resource_than_sms_is_refused() {
-        need!(resource());
+        or_skip!(resource());
         child::in_child(&[], || {
-            let device = need!(resource()).device();
+            let device = or_skip!(resource()).device();
             for kind in [0, 1000, 10_000, 77] {
                 let kind = CUdevResourceType(kind);
                 assert_ne!(kind, SM);
@@ -249,9 +249,9 @@ mod provoked {
 
     #[test]
     fn an_unconverted_green_context_is_refused_as_a_context() {
-        need!(resource());
+        or_skip!(resource());
         child::in_child(&[], || {
-            let [one, _] = need!(two());
+            let [one, _] = or_skip!(two());
             let event = one.context().event().expect("an event");
             let green: CUcontext = one.as_raw().cast();
             let mut resource = CUdevResource::default();

@@ -3,7 +3,7 @@
 use crate::common;
 use crate::green::{again, alone, refusal, resource, smallest};
 use crate::module::kernels::{HOPPER, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute;
 use cuda_safe::green::{
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 #[test]
 fn a_probe_finds_exactly_the_sms_of_a_partition() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
     let probe = SmProbe::new(&context).expect("a probe");
     assert_eq!(probe.context(), &context);
@@ -44,7 +44,7 @@ fn a_probe_finds_exactly_the_sms_of_a_partition() {
 #[test]
 fn a_stream_without_a_partition_runs_on_every_sm_and_may_share_them() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
     let probe = SmProbe::new(&context).expect("a probe");
     let plain = context.stream().expect("a stream");
@@ -65,7 +65,7 @@ fn a_stream_without_a_partition_runs_on_every_sm_and_may_share_them() {
 #[test]
 fn streams_of_one_partition_or_of_two_splits_may_share_sms() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let context = Context::primary(&device).expect("a primary context");
     let probe = SmProbe::new(&context).expect("a probe");
@@ -92,7 +92,7 @@ fn streams_of_one_partition_or_of_two_splits_may_share_sms() {
 #[test]
 fn a_stream_of_a_pool_is_traced_as_one_of_its_partition() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     let size = resource.granularity().expect("known").min;
     let pool =
@@ -111,7 +111,7 @@ fn a_stream_of_a_pool_is_traced_as_one_of_its_partition() {
 
 #[test]
 fn a_probe_refuses_streams_of_other_contexts_and_in_captures() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let probe = SmProbe::new(&context).expect("a probe");
     let other = Context::new(&context.device(), Default::default()).expect("a context");
     let stream = other.stream().expect("a stream");
@@ -128,7 +128,7 @@ fn a_probe_refuses_streams_of_other_contexts_and_in_captures() {
 #[test]
 fn the_largest_cluster_of_a_partition_is_reported() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let device = resource.device();
     if !device.attribute(attribute::CLUSTER_LAUNCH).unwrap_or(false) {
         common::skip("the device has no clusters");

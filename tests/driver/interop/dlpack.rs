@@ -1,6 +1,6 @@
 use crate::common::{self, child};
 use crate::module::kernels::Scale;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{ExportedStream, Layout, StreamSync, TypeString};
@@ -67,7 +67,7 @@ fn field<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static str 
 
 #[test]
 fn a_tensor_is_ordered_after_its_producer_and_before_its_later_use() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let scale = Scale::new(&context);
     for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
         for is_known in [false, true] {
@@ -90,7 +90,7 @@ fn a_tensor_is_ordered_after_its_producer_and_before_its_later_use() {
 
 #[test]
 fn a_tensor_is_used_on_its_producers_stream_if_that_is_known() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let scale = Scale::new(&context);
     for is_known in [false, true] {
         let mut buffer = produced(&context);
@@ -113,7 +113,7 @@ fn a_tensor_is_used_on_its_producers_stream_if_that_is_known() {
 
 #[test]
 fn default_streams_may_be_consumers_and_producers() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let scale = Scale::new(&context);
     for consumer in [ConsumerStream::Legacy, ConsumerStream::PerThread] {
         let mut buffer = produced(&context);
@@ -148,7 +148,7 @@ fn default_streams_may_be_consumers_and_producers() {
 
 #[test]
 fn the_same_stream_and_ignore_need_no_synchronization() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let buffer = produced(&context);
     let stream = buffer.stream();
     for consumer in [ConsumerStream::of(stream), ConsumerStream::NoSync] {
@@ -159,7 +159,7 @@ fn the_same_stream_and_ignore_need_no_synchronization() {
 
 #[test]
 fn memory_is_returned_after_the_work_of_a_consumer_that_does_not_wait() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let scale = Scale::new(&context);
     let mut buffer = produced(&context);
     let home = buffer.stream().clone();
@@ -185,7 +185,7 @@ fn memory_is_returned_after_the_work_of_a_consumer_that_does_not_wait() {
 
 #[test]
 fn memory_is_returned_after_the_work_of_the_default_stream() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let scale = Scale::new(&context);
     let mut buffer = produced(&context);
     let home = buffer.stream().clone();
@@ -216,7 +216,7 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
 #[test]
 fn memory_released_by_a_consumer_in_a_capture_is_returned_after_it() {
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let (home, theirs) = (produced(&context), context.stream().expect("a stream"));
         let dropped = Arc::new(AtomicBool::new(false));
         let mut export = lent(&home, Dropped(Arc::clone(&dropped)));
@@ -235,7 +235,7 @@ fn memory_released_by_a_consumer_in_a_capture_is_returned_after_it() {
 
 #[test]
 fn a_per_thread_stream_is_refused_as_the_consumer_of_an_export() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let buffer = produced(&context);
     let dropped = Arc::new(AtomicBool::new(false));
     let mut export = lent(&buffer, Dropped(Arc::clone(&dropped)));
@@ -249,7 +249,7 @@ fn a_per_thread_stream_is_refused_as_the_consumer_of_an_export() {
 
 #[test]
 fn a_tensor_takes_ownership_of_its_buffer() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     for len in [LEN, 0] {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::from_slice(&stream, &vec![7u16; len]).expect("memory");
@@ -268,7 +268,7 @@ fn a_tensor_takes_ownership_of_its_buffer() {
 
 #[test]
 fn pinned_and_managed_tensors_are_imported() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let pinned = PinnedBuffer::<f32>::zeroed(&context, 4).expect("memory");
     let mut pinned = MappedBuffer::new(pinned, &stream).expect("it is mapped");
@@ -292,7 +292,7 @@ fn pinned_and_managed_tensors_are_imported() {
 
 #[test]
 fn a_tensor_of_another_type_is_refused_and_its_deleter_called() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let buffer = produced(&context);
     let stream = buffer.stream();
     let dropped = Arc::new(AtomicBool::new(false));

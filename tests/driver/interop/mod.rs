@@ -3,7 +3,7 @@ pub(crate) mod views;
 
 use crate::common::{self, child};
 use crate::module::kernels::{RecordSmid, Scale};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{
     ArrayInterface, ExportedStream, Index, Kind, Layout, StreamSync, TypeString,
@@ -57,9 +57,9 @@ fn refusal<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static st
 
 #[test]
 fn an_array_is_ordered_across_streams_in_both_directions() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let kernels = Kernels::new(&context);
         for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
             let (mut buffer, array) = kernels.produced(&context);
@@ -88,9 +88,9 @@ fn an_array_is_ordered_across_streams_in_both_directions() {
 
 #[test]
 fn an_array_on_a_default_stream_is_ordered() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let kernels = Kernels::new(&context);
         let current = context.make_current().expect("current");
         for exported in [ExportedStream::Legacy, ExportedStream::PerThread] {
@@ -121,7 +121,7 @@ fn an_array_on_a_default_stream_is_ordered() {
 
 #[test]
 fn an_array_on_the_consumers_stream_needs_no_synchronization() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let kernels = Kernels::new(&context);
     let (mut buffer, array) = kernels.produced(&context);
     let stream = buffer.stream().clone();
@@ -138,7 +138,7 @@ fn an_array_on_the_consumers_stream_needs_no_synchronization() {
 
 #[test]
 fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let kernels = Kernels::new(&context);
     for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
         let (buffer, array) = kernels.produced(&context);
@@ -160,9 +160,9 @@ fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
 
 #[test]
 fn an_array_imported_with_ignore_is_not_waited_for() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let kernels = Kernels::new(&context);
         let (buffer, array) = kernels.produced(&context);
         let other = context.stream().expect("a stream");
@@ -187,7 +187,7 @@ fn an_array_imported_with_ignore_is_not_waited_for() {
 
 #[test]
 fn an_array_of_another_type_is_refused_and_its_owner_dropped() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let kernels = Kernels::new(&context);
     let (_buffer, array) = kernels.produced(&context);
     let stream = context.stream().expect("a stream");
@@ -224,7 +224,7 @@ fn an_array_of_another_type_is_refused_and_its_owner_dropped() {
 
 #[test]
 fn an_empty_array_is_imported() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream: Stream = context.stream().expect("a stream");
     let empty = DeviceBuffer::<f64>::zeroed(&stream, 0).expect("no memory");
     let array = empty.array_interface().expect("an interface");
@@ -239,7 +239,7 @@ fn an_empty_array_is_imported() {
 
 #[test]
 fn an_untyped_import_accepts_any_type_and_layout() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let kernels = Kernels::new(&context);
     let (buffer, array) = kernels.produced(&context);
     let stream = buffer.stream();
@@ -274,7 +274,7 @@ fn an_untyped_import_accepts_any_type_and_layout() {
 
 #[test]
 fn an_array_is_used_on_the_stream_of_its_producer() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let kernels = Kernels::new(&context);
     let scale = &kernels.scale;
     let (mut buffer, array) = kernels.produced(&context);
@@ -303,7 +303,7 @@ fn an_array_is_used_on_the_stream_of_its_producer() {
 
 #[test]
 fn the_consumers_stream_is_used_if_the_producer_gives_none() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let kernels = Kernels::new(&context);
     for exported in [None, Some(ExportedStream::Legacy), Some(ExportedStream::PerThread)] {
         let (buffer, array) = kernels.produced(&context);
@@ -329,7 +329,7 @@ fn the_consumers_stream_is_used_if_the_producer_gives_none() {
 
 #[test]
 fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let context = Context::primary(&device).expect("a context");
     let kernels = Kernels::new(&context);
     let (buffer, array) = kernels.produced(&context);
@@ -360,9 +360,9 @@ fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
 
 #[test]
 fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let kernels = Kernels::new(&context);
         let (mut buffer, _) = kernels.produced(&context);
         let home = buffer.stream().clone();
@@ -395,7 +395,7 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
 
 #[test]
 fn a_mask_is_imported_on_request() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let home = context.stream().expect("a stream");
     let values = DeviceBuffer::from_slice(&home, &[1i32, 2, 3, 4, 5, 6]).expect("memory");
     let side = context.stream().expect("a stream");

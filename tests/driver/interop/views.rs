@@ -1,6 +1,6 @@
 use crate::common;
 use crate::module::kernels::Scale;
-use crate::need;
+use crate::or_skip;
 use bytemuck::{Pod, Zeroable};
 use cuda_safe::interop::{
     ArrayInterface, ArrayView, ArrayViewMut, Dtype, Field, Index, Kind, Layout, Record, StreamSync,
@@ -37,7 +37,7 @@ fn refused<T: std::fmt::Debug>(done: Result<T, Error>, expected: &str, words: &s
 
 #[test]
 fn parts_of_an_array_are_copied_out() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (buffer, numbers) = numbered(&context, [3, 4, 5]);
     let array = ArrayView::new(&buffer, &[3, 4, 5]).expect("a view");
     assert_eq!(array.to_vec().expect("a copy"), numbers);
@@ -77,7 +77,7 @@ fn parts_of_an_array_are_copied_out() {
 
 #[test]
 fn views_with_unsupported_strides_are_not_copied() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (mut buffer, _) = numbered(&context, [3, 4, 5]);
     let array = ArrayView::new(&buffer, &[3, 4, 5]).expect("a view");
     let backwards = array.index(&[Index::reversed(1)]).expect("a part");
@@ -102,7 +102,7 @@ fn views_with_unsupported_strides_are_not_copied() {
 /// A complex number needs only the alignment of its parts.
 #[test]
 fn strides_that_are_no_multiple_of_the_element_size_are_not_copied() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<[f32; 2]>::zeroed(&stream, 6).expect("memory");
     let layout = Layout::strided(&[3], &[12], 8).expect("a layout");
@@ -114,7 +114,7 @@ fn strides_that_are_no_multiple_of_the_element_size_are_not_copied() {
 
 #[test]
 fn views_report_the_address_of_their_first_element() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (mut buffer, _) = numbered(&context, [1, 4, 5]);
     let base = buffer.as_raw();
     let part = [Index::At(-1), Index::reversed(2)];
@@ -128,7 +128,7 @@ fn views_report_the_address_of_their_first_element() {
 
 #[test]
 fn only_the_selected_parts_of_an_array_are_written() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (mut buffer, mut numbers) = numbered(&context, [3, 4, 5]);
     let array = ArrayViewMut::new(&mut buffer, &[3, 4, 5]).expect("a view");
     let inner = [Index::At(1), (1..3).into(), (1..4).into()];
@@ -169,7 +169,7 @@ fn only_the_selected_parts_of_an_array_are_written() {
 
 #[test]
 fn impossible_views_are_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (mut buffer, _) = numbered(&context, [1, 4, 5]);
     let strided =
         |shape: &[usize], strides: &[isize]| Layout::strided(shape, strides, 4).expect("a layout");
@@ -204,7 +204,7 @@ fn impossible_views_are_refused() {
 
 #[test]
 fn a_view_is_an_argument_on_its_stream_only() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (mut buffer, _) = {
         let stream = context.stream().expect("a stream");
         (DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory"), ())
@@ -239,7 +239,7 @@ struct Particle {
 
 #[test]
 fn records_and_bools_are_viewed_as_types_of_their_size() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let position = [1.0, 2.0, 3.0];
     let sent = [7, 8].map(|id| Particle { position, id });
@@ -275,7 +275,7 @@ fn records_and_bools_are_viewed_as_types_of_their_size() {
 
 #[test]
 fn an_imported_array_is_viewed_as_its_own_type() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory");
     Scale::new(&context).run(&stream, &mut buffer, 0, 3).expect("a launch");

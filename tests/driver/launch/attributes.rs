@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::{HOPPER, MEET, kernel, nothing, vector};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::LaunchConfig;
 use cuda_safe::device::attribute;
 use cuda_safe::launch::LaunchAttributes;
@@ -22,7 +22,7 @@ fn has_clusters(context: &Context) -> Option<()> {
 
 #[test]
 fn a_launch_without_attributes_works_as_launch() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let scale = vector(&context).kernel("scale").expect("found");
     let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
@@ -38,7 +38,7 @@ fn a_launch_without_attributes_works_as_launch() {
 
 #[test]
 fn blocks_of_a_cooperative_launch_wait_for_each_other() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let meet = kernel::<(&mut [u32],)>(&context, MEET, "meet");
     let sms = context.device().attribute(attribute::MULTIPROCESSOR_COUNT);
@@ -55,8 +55,8 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
 
 #[test]
 fn blocks_read_their_cluster_rank() {
-    let context = need!(common::context());
-    need!(has_clusters(&context));
+    let context = or_skip!(common::context());
+    or_skip!(has_clusters(&context));
     let stream = context.stream().expect("a stream");
     let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 8).expect("memory");
@@ -74,8 +74,8 @@ fn blocks_read_their_cluster_rank() {
 
 #[test]
 fn a_dependent_launch_sees_the_results_it_waited_for() {
-    let context = need!(common::context());
-    need!(has_clusters(&context));
+    let context = or_skip!(common::context());
+    or_skip!(has_clusters(&context));
     let stream = context.stream().expect("a stream");
     let first = kernel::<(&mut [u32], u32)>(&context, HOPPER, "pdl_first");
     let second = kernel::<(&mut [u32],)>(&context, HOPPER, "pdl_second");
@@ -93,7 +93,7 @@ fn a_dependent_launch_sees_the_results_it_waited_for() {
 
 #[test]
 fn a_launch_records_events() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let nothing = nothing(&context);
     let (triggered, begun) =
@@ -119,8 +119,8 @@ fn a_launch_records_events() {
 
 #[test]
 fn hints_do_not_change_the_result_of_a_kernel() {
-    let context = need!(common::context());
-    need!(common::since(12, 5));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(12, 5));
     let stream = context.stream().expect("a stream");
     let scale = vector(&context).kernel("scale").expect("found");
     let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
@@ -163,7 +163,7 @@ fn refusal(context: &Context, attributes: &LaunchAttributes<'_>) -> Invalid {
 
 #[test]
 fn invalid_launch_attribute_values_are_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let window = AccessPolicyWindow {
         address: 0,
         bytes: 0,
@@ -186,7 +186,7 @@ fn invalid_launch_attribute_values_are_refused() {
 
 #[test]
 fn an_event_of_another_context_is_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let other = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let event = other.expect("a context").event().expect("an event");
     let attributes = LaunchAttributes {
@@ -199,7 +199,7 @@ fn an_event_of_another_context_is_refused() {
 
 #[test]
 fn an_attribute_newer_than_the_driver_is_refused_rather_than_ignored() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     if common::offers(13, 2) {
         common::skip("the driver has all attributes");
         return;
@@ -235,7 +235,7 @@ mod provoked {
 
     #[test]
     fn a_cooperative_grid_that_does_not_fit_is_refused() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let attributes = LaunchAttributes { cooperative: true, ..Default::default() };
         let config = LaunchConfig::linear(1 << 20, 1024);
         let code = code(&context, config, &attributes);
@@ -244,15 +244,15 @@ mod provoked {
 
     #[test]
     fn a_grid_that_is_not_a_multiple_of_the_cluster_is_refused() {
-        let context = need!(common::context());
-        need!(has_clusters(&context));
+        let context = or_skip!(common::context());
+        or_skip!(has_clusters(&context));
         let attributes = LaunchAttributes { cluster: Some([4, 1, 1]), ..Default::default() };
         let _ = code(&context, LaunchConfig::linear(6, 32), &attributes);
     }
 
     #[test]
     fn an_event_with_timing_is_refused() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let timing = EventOptions { timing: true, ..Default::default() };
         let event = context.event_with(timing).expect("an event");
         let attributes = LaunchAttributes {

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::{ARGUMENTS, MEET, nothing, vector};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayView, ArrayViewMut};
 use cuda_safe::launch::{KernelValue, LaunchArgument, LaunchAttributes, Value};
@@ -26,7 +26,7 @@ fn refusal(error: Error) -> Invalid {
 
 #[test]
 fn a_builder_takes_a_list_of_buffers() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let add = vector(&context).kernel("add").expect("is in the module");
     let inputs = [1.0_f32, 2.0].map(|value| {
@@ -48,7 +48,7 @@ fn a_builder_takes_a_list_of_buffers() {
 
 #[test]
 fn a_builder_launches_several_times() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let mut x = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
@@ -79,7 +79,7 @@ impl LaunchArgument for &Vector {
 
 #[test]
 fn a_builder_takes_views_and_types_that_convert_to_slices() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let add = vector(&context).kernel("add").expect("is in the module");
     let [a, b] = [1.0_f32, 2.0].map(|value| {
@@ -98,7 +98,7 @@ fn a_builder_takes_views_and_types_that_convert_to_slices() {
 
 #[test]
 fn a_captured_launch_of_a_builder_runs_at_each_launch_of_the_graph() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let mut x = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
@@ -123,7 +123,7 @@ fn a_captured_launch_of_a_builder_runs_at_each_launch_of_the_graph() {
 
 #[test]
 fn a_builder_takes_more_arguments_than_it_stores_inline() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let sum = kernel(&context, "sum_of_nineteen");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
@@ -142,7 +142,7 @@ fn a_builder_takes_more_arguments_than_it_stores_inline() {
 
 #[test]
 fn a_typed_kernel_has_more_than_sixteen_parameters() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     type Sum = (
         &'static mut [u32],
@@ -204,7 +204,7 @@ type ByValue = (&'static mut [u32], bool, Value<Options>, CUtensorMap, Value<[u6
 
 #[test]
 fn structs_with_padding_and_tensor_maps_are_typed_parameters() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let by_value = kernel(&context, "by_value").typed::<ByValue>();
     let by_value = by_value.expect("its parameters");
@@ -218,7 +218,7 @@ fn structs_with_padding_and_tensor_maps_are_typed_parameters() {
 
 #[test]
 fn a_builder_takes_structs_and_tensor_maps_by_value() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let by_value = kernel(&context, "by_value");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
@@ -232,7 +232,7 @@ fn a_builder_takes_structs_and_tensor_maps_by_value() {
 
 #[test]
 fn a_builder_launches_with_attributes() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, MEET).expect("the test kernels");
     let meet = module.kernel("meet").expect("is in the module");
@@ -247,7 +247,7 @@ fn a_builder_launches_with_attributes() {
 
 #[test]
 fn a_builder_without_arguments_launches_a_kernel_without_parameters() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let nothing = nothing(&context);
     // SAFETY: the kernel does nothing.
@@ -257,8 +257,8 @@ fn a_builder_without_arguments_launches_a_kernel_without_parameters() {
 
 #[test]
 fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
-    let context = need!(common::context());
-    need!(common::since(12, 4));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(12, 4));
     let stream = context.stream().expect("a stream");
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let x = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
@@ -293,7 +293,7 @@ fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
 
 #[test]
 fn a_builder_refuses_buffers_of_other_streams_and_streams_of_other_contexts() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let context = Context::primary(&device).expect("a primary context");
     let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let scale = vector(&context).kernel("scale").expect("is in the module");

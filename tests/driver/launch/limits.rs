@@ -3,7 +3,7 @@
 mod provoked {
     use crate::common;
     use crate::module::kernels::{HOPPER, SHARED, kernel, nothing};
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::device::attribute;
     use cuda_safe::error::{LaunchError, LaunchLimit};
     use cuda_safe::launch::LaunchAttributes;
@@ -53,7 +53,7 @@ mod provoked {
 
     #[test]
     fn shapes_beyond_the_device_name_the_dimension() {
-        let (context, stream, nothing) = need!(start());
+        let (context, stream, nothing) = or_skip!(start());
         let none = LaunchAttributes::default();
         let refused = |grid, block| {
             let config = LaunchConfig::new(grid, block);
@@ -88,7 +88,7 @@ mod provoked {
 
     #[test]
     fn dynamic_shared_memory_beyond_the_kernel_says_how_to_raise_the_limit() {
-        let (context, stream, nothing) = need!(start());
+        let (context, stream, nothing) = or_skip!(start());
         let none = LaunchAttributes::default();
         let opt_in = attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let settable = context.device().attribute(opt_in).expect("known");
@@ -109,7 +109,7 @@ mod provoked {
 
     #[test]
     fn more_threads_than_the_kernel_supports_name_its_limit() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
@@ -128,7 +128,7 @@ mod provoked {
 
     #[test]
     fn clusters_that_break_a_rule_name_it() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let has_clusters = context.device().attribute(attribute::CLUSTER_LAUNCH);
         let stream = context.stream().expect("a stream");
         let nothing = nothing(&context);
@@ -171,7 +171,7 @@ mod provoked {
 
     #[test]
     fn a_cooperative_grid_that_does_not_fit_says_how_many_blocks_do() {
-        let (context, stream, nothing) = need!(start());
+        let (context, stream, nothing) = or_skip!(start());
         let cooperative = LaunchAttributes { cooperative: true, ..Default::default() };
         let fit = nothing.kernel().max_active_blocks(1024, Default::default());
         let per_sm = fit.expect("an answer");
@@ -197,7 +197,7 @@ mod provoked {
 
     #[test]
     fn a_refused_launch_does_not_break_a_capture() {
-        let (_context, stream, nothing) = need!(start());
+        let (_context, stream, nothing) = or_skip!(start());
         let graph = stream.capture(cuda_safe::capture::CaptureMode::default(), |stream| {
             // SAFETY: nothing is launched.
             let refused = unsafe { nothing.launch(stream, LaunchConfig::linear(1, 2048), ()) };

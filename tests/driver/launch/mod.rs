@@ -6,14 +6,14 @@ pub(crate) mod packed;
 
 use crate::common;
 use crate::module::kernels::{Scale, VECTOR, nothing, vector};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::launch::Value;
 use cuda_safe::module::Library;
 use cuda_safe::{DeviceBuffer, Error, Invalid, LaunchConfig};
 
 #[test]
 fn a_kernel_adds_two_vectors() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let add = vector(&context).kernel("add").expect("a kernel");
     let add = add.typed::<(&[f32], &[f32], &mut [f32], u32)>().expect("its parameters");
@@ -32,7 +32,7 @@ fn a_kernel_adds_two_vectors() {
 
 #[test]
 fn launches_on_a_stream_run_in_order() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let scale = Scale::new(&context);
     let mut x = DeviceBuffer::from_slice(&stream, &[1; 1000]).expect("a copy");
@@ -45,8 +45,8 @@ fn launches_on_a_stream_run_in_order() {
 
 #[test]
 fn a_kernel_of_a_library_runs_in_any_context() {
-    let device = need!(common::gpu());
-    need!(common::since(12, 0));
+    let device = or_skip!(common::gpu());
+    or_skip!(common::since(12, 0));
     let library = Library::from_ptx(VECTOR).expect("the test kernels");
     let contexts = [
         cuda_safe::Context::primary(&device).expect("a primary context"),
@@ -70,7 +70,7 @@ fn a_kernel_of_a_library_runs_in_any_context() {
 
 #[test]
 fn a_kernel_without_parameters_is_launched_with_none() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let nothing = nothing(&context);
     let config = LaunchConfig::new([2, 3, 4], [5, 6, 7]).with_shared_bytes(1024);
@@ -81,8 +81,8 @@ fn a_kernel_without_parameters_is_launched_with_none() {
 
 #[test]
 fn arguments_of_a_wrong_number_or_size_are_refused() {
-    let context = need!(common::context());
-    need!(common::since(12, 4));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(12, 4));
     let scale = vector(&context).kernel("scale").expect("a kernel");
     let refusal = |error: Error| match error {
         Error::Invalid(invalid) => *invalid,
@@ -102,7 +102,7 @@ fn arguments_of_a_wrong_number_or_size_are_refused() {
 
 #[test]
 fn a_buffer_of_another_stream_is_refused_as_an_argument() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let mut x = DeviceBuffer::<i32>::zeroed(&a, 10).expect("memory");
     let error = Scale::new(&context).run(&b, &mut x, 1, 1).expect_err("another stream");
@@ -119,7 +119,7 @@ fn a_buffer_of_another_stream_is_refused_as_an_argument() {
 
 #[test]
 fn a_stream_of_another_context_is_refused() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let primary = cuda_safe::Context::primary(&device).expect("a primary context");
     let other = cuda_safe::Context::new(&device, cuda_safe::ContextFlags::empty());
     let stream = other.expect("a context").stream().expect("a stream");
@@ -134,7 +134,7 @@ fn a_stream_of_another_context_is_refused() {
 
 #[test]
 fn launch_shapes_with_a_zero_dimension_are_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let nothing = nothing(&context);
     let shapes = [
@@ -164,7 +164,7 @@ mod provoked {
 
     #[test]
     fn a_block_too_large_for_the_device_is_a_launch_error() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let nothing = nothing(&context);
         // SAFETY: the kernel does nothing.

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::{HOPPER, SHARED, kernel, nothing};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::launch::{LaunchAttributes, OccupancyOptions};
 use cuda_safe::module::attribute as of;
@@ -15,7 +15,7 @@ fn with_shared(shared_bytes: usize) -> OccupancyOptions {
 
 #[test]
 fn blocks_of_a_multiprocessor_are_limited_by_threads_and_shared_memory() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let nothing = nothing(&context);
     let kernel = nothing.kernel();
     let device = context.device();
@@ -35,7 +35,7 @@ fn blocks_of_a_multiprocessor_are_limited_by_threads_and_shared_memory() {
 
 #[test]
 fn the_suggested_block_size_fills_the_device() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let nothing = nothing(&context);
     let kernel = nothing.kernel();
     let device = context.device();
@@ -51,7 +51,7 @@ fn the_suggested_block_size_fills_the_device() {
 
 #[test]
 fn shared_memory_may_depend_on_the_block_size() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
     let mut asked = Vec::new();
     let suggested = bounded.kernel().suggested_block_with(
@@ -73,7 +73,7 @@ fn shared_memory_may_depend_on_the_block_size() {
 
 #[test]
 fn shared_memory_is_queried_up_to_the_limit_of_the_options() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let nothing = nothing(&context);
     let limited = |max_threads| {
         let mut queried = Vec::new();
@@ -93,7 +93,7 @@ fn shared_memory_is_queried_up_to_the_limit_of_the_options() {
 
 #[test]
 fn a_panic_of_the_shared_memory_function_reaches_the_caller() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let nothing = nothing(&context);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         nothing.kernel().suggested_block_with(|_| panic!("no idea"), Default::default())
@@ -105,7 +105,7 @@ fn a_panic_of_the_shared_memory_function_reaches_the_caller() {
 
 #[test]
 fn shared_memory_is_divided_among_blocks() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let nothing = nothing(&context);
     let share = |blocks| {
         let bytes = nothing.kernel().available_shared_bytes(blocks, 32);
@@ -122,7 +122,7 @@ fn shared_memory_is_divided_among_blocks() {
 
 #[test]
 fn clusters_are_counted_if_the_device_has_them() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let clusters = context.device().attribute(attribute::CLUSTER_LAUNCH);
     if !clusters.unwrap_or(false) {
         common::skip("the device has no clusters");
@@ -146,7 +146,7 @@ fn clusters_are_counted_if_the_device_has_them() {
 
 #[test]
 fn empty_blocks_are_refused_without_a_driver_call() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let nothing = nothing(&context);
     let kernel = nothing.kernel();
     let none = LaunchConfig::linear(1, 0);

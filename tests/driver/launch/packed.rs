@@ -1,9 +1,9 @@
 //! Launches and kernel nodes that take their arguments as one buffer (`extra`), in raw calls.
 
-use crate::call::raw::well;
+use crate::call::raw::succeeds;
 use crate::common;
 use crate::module::kernels::ARGUMENTS;
-use crate::need;
+use crate::or_skip;
 use core::ffi::c_void;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{
@@ -89,9 +89,9 @@ fn launch(kernel: &Kernel, stream: &Stream, bytes: &mut [u8]) -> CUresult {
 
 #[test]
 fn a_launch_takes_its_arguments_as_one_buffer() {
-    let Setup { context, stream, kernel, mut out, mut bytes } = need!(Setup::since(12, 4));
+    let Setup { context, stream, kernel, mut out, mut bytes } = or_skip!(Setup::since(12, 4));
     let _current = context.make_current().expect("current");
-    well(launch(&kernel, &stream, &mut bytes));
+    succeeds(launch(&kernel, &stream, &mut bytes));
     // The driver has copied the arguments.
     bytes.fill(0);
     assert_eq!(out.to_vec().expect("a copy"), RESULTS);
@@ -117,16 +117,16 @@ fn a_launch_takes_its_arguments_as_one_buffer() {
     };
     let extra = extra.as_mut_ptr();
     // SAFETY: as in `launch`.
-    well(unsafe { cuLaunchKernelEx(&raw const config, kernel.as_raw(), null_mut(), extra) });
+    succeeds(unsafe { cuLaunchKernelEx(&raw const config, kernel.as_raw(), null_mut(), extra) });
     assert_eq!(out.to_vec().expect("a copy"), RESULTS);
 }
 
 #[test]
 fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
-    let Setup { context, stream, kernel, out, mut bytes } = need!(Setup::since(12, 4));
+    let Setup { context, stream, kernel, out, mut bytes } = or_skip!(Setup::since(12, 4));
     let current = context.make_current().expect("current");
     let graph = stream.capture(CaptureMode::ThreadLocal, |stream| {
-        well(launch(&kernel, stream, &mut bytes));
+        succeeds(launch(&kernel, stream, &mut bytes));
         Ok(())
     });
     drop(current);
@@ -140,11 +140,11 @@ fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
 
 #[test]
 fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() {
-    let Setup { context, stream, kernel, out, mut bytes } = need!(Setup::since(12, 4));
+    let Setup { context, stream, kernel, out, mut bytes } = or_skip!(Setup::since(12, 4));
     let _current = context.make_current().expect("current");
     let (mut graph, mut node, mut executable) = (null_mut(), null_mut(), null_mut());
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuGraphCreate(&raw mut graph, 0) });
+    succeeds(unsafe { cuGraphCreate(&raw mut graph, 0) });
     let mut size = bytes.len();
     let mut extra = list(&mut bytes, &mut size);
     let params = CUDA_KERNEL_NODE_PARAMS {
@@ -160,11 +160,11 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
     };
     let (params, place) = (&raw const params, &raw mut node);
     // SAFETY: as in `launch`. The graph is alive, and the node depends on no other.
-    well(unsafe { cuGraphAddKernelNode_v2(place, graph, null(), 0, params) });
+    succeeds(unsafe { cuGraphAddKernelNode_v2(place, graph, null(), 0, params) });
     bytes.fill(0);
     let mut shown = CUDA_KERNEL_NODE_PARAMS::zeroed();
     // SAFETY: the pointer refers to a local variable, and the node is alive.
-    well(unsafe { cuGraphKernelNodeGetParams_v2(node, &raw mut shown) });
+    succeeds(unsafe { cuGraphKernelNodeGetParams_v2(node, &raw mut shown) });
     assert!(shown.kernelParams.is_null() && !shown.extra.is_null());
     // SAFETY: the driver's list has two keys with values, and ends.
     let list = unsafe { shown.extra.cast::<[*mut c_void; 5]>().read() };
@@ -177,23 +177,23 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
     let address = unsafe { buffer.cast::<u64>().read_unaligned() };
     assert_eq!(address, out.as_raw());
     // SAFETY: the pointer refers to a local variable, and the graph is alive.
-    well(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
+    succeeds(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
     // SAFETY: the kernel and its memory are alive until the results are copied.
-    well(unsafe { cuGraphLaunch(executable, stream.as_raw()) });
+    succeeds(unsafe { cuGraphLaunch(executable, stream.as_raw()) });
     assert_eq!(out.to_vec().expect("a copy"), RESULTS);
     // SAFETY: the work is done, and the graph is not used afterwards.
-    well(unsafe { cuGraphExecDestroy(executable) });
+    succeeds(unsafe { cuGraphExecDestroy(executable) });
     // SAFETY: the graph is not used afterwards.
-    well(unsafe { cuGraphDestroy(graph) });
+    succeeds(unsafe { cuGraphDestroy(graph) });
 }
 
 mod provoked {
-    use super::{CUresult, Setup, list, need, null_mut};
+    use super::{CUresult, Setup, list, null_mut, or_skip};
     use cuda_safe::sys::cuLaunchKernel;
 
     #[test]
     fn a_buffer_that_is_longer_than_the_parameters_is_refused() {
-        let Setup { context, stream, kernel, out, mut bytes } = need!(Setup::since(13, 0));
+        let Setup { context, stream, kernel, out, mut bytes } = or_skip!(Setup::since(13, 0));
         bytes.push(0);
         let current = context.make_current().expect("current");
         let code = super::launch(&kernel, &stream, &mut bytes);
@@ -211,7 +211,7 @@ mod provoked {
 
     #[test]
     fn arguments_in_both_forms_are_refused() {
-        let Setup { context, stream, kernel, out, mut bytes } = need!(Setup::since(12, 4));
+        let Setup { context, stream, kernel, out, mut bytes } = or_skip!(Setup::since(12, 4));
         let mut pointers = super::places(&kernel).map(|at| bytes[at..].as_mut_ptr().cast());
         let mut size = bytes.len();
         let mut extra = list(&mut bytes, &mut size);

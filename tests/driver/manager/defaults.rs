@@ -1,7 +1,7 @@
 //! A manager for device memory only. The built-in manager allocates its host memory.
 
 use crate::common::{self, child};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::Context;
 use cuda_safe::manager::{
     Block, DriverManager, DriverMemory, MappedMemory, MemoryManager, MemoryPointer, Order,
@@ -55,7 +55,7 @@ fn deferred(context: &Context) -> usize {
 #[test]
 fn a_device_memory_manager_gets_host_memory_from_the_built_in_manager() {
     child::in_child(&[], || {
-        let context = need!(context());
+        let context = or_skip!(context());
         let pinned = PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory");
         assert!(pinned.owner().is_none(), "the first owner");
         let mapped = MappedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory");
@@ -76,7 +76,7 @@ fn a_device_memory_manager_gets_host_memory_from_the_built_in_manager() {
 #[test]
 fn the_built_in_manager_defers_and_cleans_up_host_memory_for_other_managers() {
     child::in_child(&[], || {
-        let context = need!(context());
+        let context = or_skip!(context());
         let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let free = || drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()));
         let guard = manager.defer_cleanup();

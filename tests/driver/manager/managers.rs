@@ -12,7 +12,7 @@ use self::log::{LOG, Log, any, log_of};
 use self::untyped::{SPOILT, Untyped};
 use crate::common::random::Random;
 use crate::common::{self, child};
-use crate::need;
+use crate::or_skip;
 use cuda_memory::trace::Trace;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
@@ -211,7 +211,7 @@ fn with<M: MemoryManager>(
     look: impl FnOnce(&M),
 ) {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         set_memory_manager(move |context| Ok(Ledger::new(make(context)?)))
             .expect("a matching version");
         let leaked = cuda_safe::leaked();
@@ -279,8 +279,9 @@ fn random_work_with_a_small_caching_pool() {
 
 #[test]
 fn random_work_with_an_expandable_pool() {
-    let supported =
-        need!(common::gpu()).attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED).expect("an attribute");
+    let supported = or_skip!(common::gpu())
+        .attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+        .expect("an attribute");
     if !supported {
         return common::skip("the device has no virtual memory management");
     }
@@ -297,7 +298,8 @@ fn random_work_with_an_expandable_pool() {
 /// Memory is unmapped in the middle of the pool while its neighbors are in use.
 #[test]
 fn random_work_with_a_small_expandable_pool() {
-    if need!(common::gpu()).attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED).expect("an attribute") {
+    if or_skip!(common::gpu()).attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED).expect("an attribute")
+    {
         let options = CachingOptions {
             max_bytes: 64 << 20,
             thread_cache_bytes: 1 << 20,
@@ -349,7 +351,7 @@ fn random_work_with_all_wrapping_managers() {
 #[test]
 fn a_trace_is_written_and_replayed() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let path = std::env::temp_dir().join(format!("trace-{}.txt", std::process::id()));
         let file = path.clone();
         let make = move |context: &Context| {
@@ -415,7 +417,7 @@ unsafe impl MemoryManager for Rounding {
 #[test]
 fn a_replay_counts_the_bytes_of_larger_blocks() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         set_memory_manager(|context| Ok(Rounding(DriverManager::new(context)?)))
             .expect("a matching version");
         let context = Context::primary(&device).expect("a context");
@@ -462,7 +464,7 @@ fn beside_others(streams: &[Stream], model: &Mutex<Model>, seed: u64, steps: usi
 #[test]
 fn threads_share_streams_and_a_pool() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let options = CachingOptions {
             slab_bytes: 4 << 20,
             // So small that the per-thread caches overflow.

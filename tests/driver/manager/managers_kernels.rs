@@ -8,7 +8,7 @@ use self::loose::Loose;
 use crate::common::random::Random;
 use crate::common::{self, child};
 use crate::module::kernels::{PATTERN, kernel_of};
-use crate::need;
+use crate::or_skip;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LimitManager, OrderedManager,
 };
@@ -182,7 +182,7 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
 /// left.
 fn with<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static) {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         set_memory_manager(make).expect("a matching version");
         let leaked = cuda_safe::leaked();
         let context = Context::primary(&device).expect("a context");

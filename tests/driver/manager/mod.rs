@@ -12,7 +12,7 @@ pub(crate) mod timeline;
 
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use crate::need;
+use crate::or_skip;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, StatisticsManager,
@@ -149,7 +149,7 @@ fn choose_counting() -> Arc<Counts> {
 #[test]
 fn all_memory_of_a_context_is_allocated_by_its_manager() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
         assert_eq!(counts.made.load(Ordering::SeqCst), 0, "not before it is used");
@@ -206,7 +206,7 @@ fn all_memory_of_a_context_is_allocated_by_its_manager() {
 #[test]
 fn a_manager_is_dropped_with_its_context() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
         let other = Context::primary(&device).expect("the same context");
@@ -227,7 +227,7 @@ fn a_manager_is_dropped_with_its_context() {
 #[test]
 fn a_choice_applies_to_later_contexts_only() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let before = Context::primary(&device).expect("a context");
         let counts = choose_counting();
         assert!(before.memory_manager().expect("none").is_none());
@@ -251,7 +251,7 @@ fn a_choice_applies_to_later_contexts_only() {
 #[test]
 fn a_default_manager_does_not_replace_that_of_the_program() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let before = Context::primary(&device).expect("a context");
         assert!(set_default_memory_manager(DriverManager::new).expect("a matching version"));
         assert!(!set_default_memory_manager(DriverManager::new).expect("a matching version"));
@@ -285,7 +285,7 @@ fn a_default_manager_does_not_replace_that_of_the_program() {
 #[test]
 fn each_context_has_its_own_manager() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
         let own = Context::new(&device, ContextFlags::empty()).expect("a context");
@@ -302,7 +302,7 @@ fn each_context_has_its_own_manager() {
 #[test]
 fn a_stream_whose_end_is_not_reported_to_the_manager_is_refused() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         set_memory_manager(DriverManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
@@ -318,7 +318,7 @@ fn a_stream_whose_end_is_not_reported_to_the_manager_is_refused() {
 #[test]
 fn a_manager_of_another_context_is_refused() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let its = other.clone();
         set_memory_manager(move |_| DriverManager::new(&its)).expect("a matching version");
@@ -426,7 +426,7 @@ fn choose_minimal<M: MemoryManager>(
 #[test]
 fn a_manager_is_initialized_once_before_its_first_use() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let log = choose_minimal(0, |_, manager| Ok(manager));
         let happened = || log.lock().expect("no panic").clone();
         let context = Context::primary(&device).expect("a context");
@@ -454,7 +454,7 @@ fn managers_initialize_the_manager_they_wrap() {
         assert_eq!(*log.lock().expect("no panic"), ["initialize", "allocate"]);
     }
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         initializes(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
         initializes(&device, |_, inner| Ok(FallbackManager::new(inner, Fallback::Host)));
         initializes(&device, |_, inner| Ok(StatisticsManager::new(inner)));
@@ -469,7 +469,7 @@ fn managers_initialize_the_manager_they_wrap() {
 #[test]
 fn a_failed_initialization_of_a_manager_is_an_allocation_error() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let log = choose_minimal(1, |_, manager| Ok(manager));
         let context = Context::primary(&device).expect("a context");
         let error = MemoryPointer::allocate(&context, 100).expect_err("the first attempt fails");
@@ -500,7 +500,7 @@ fn a_manager_without_memory_info_reports_that() {
         assert!(context.memory_info().expect("known").total > 0);
     }
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         has_none(&device, |_, manager| Ok(manager));
         has_none(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
         has_none(&device, |_, inner| Ok(StatisticsManager::new(inner)));
@@ -513,7 +513,7 @@ fn a_manager_without_memory_info_reports_that() {
 #[test]
 fn a_second_choice_applies_to_contexts_created_afterwards() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let first = choose_counting();
         let made = Context::primary(&device).expect("a context");
         drop(MemoryPointer::allocate(&made, 100).expect("memory"));
@@ -538,7 +538,7 @@ fn a_second_choice_applies_to_contexts_created_afterwards() {
 #[test]
 fn a_failed_construction_of_a_manager_is_an_allocation_error() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let tries = AtomicUsize::new(0);
         set_memory_manager(move |context| {
             if tries.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -574,7 +574,7 @@ fn pending(context: &Context) -> (usize, usize) {
 #[test]
 fn frees_are_deferred_up_to_a_count() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let context = own(&device, DeferOptions::default());
         let free = || drop(MemoryPointer::allocate(&context, 1 << 20).expect("memory"));
         for count in 1..=10 {
@@ -594,7 +594,7 @@ fn frees_are_deferred_up_to_a_count() {
 #[test]
 fn frees_are_deferred_up_to_a_share_of_memory() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let total = device.total_memory().expect("known");
         let options = DeferOptions { share: 3.5e6 / total as f64, ..Default::default() };
         let context = own(&device, options);
@@ -613,7 +613,7 @@ fn the_default_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
     let DeferOptions { count, share, .. } = DeferOptions::default();
     assert_eq!((count, share), (10, 0.2));
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let total = device.total_memory().expect("known");
         set_memory_manager(DriverManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
@@ -635,7 +635,7 @@ fn the_default_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
 #[test]
 fn guards_defer_clean_up_and_nest() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let context = own(&device, DeferOptions::default());
         let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let free = || drop(MemoryPointer::allocate(&context, 100).expect("memory"));
@@ -663,7 +663,7 @@ fn guards_defer_clean_up_and_nest() {
 #[test]
 fn memory_pointers_have_numbers_and_stream_orders() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let context = own(&device, DeferOptions::default());
         let stream = context.stream().expect("a stream");
         let first = MemoryPointer::allocate(&context, 100).expect("memory");
@@ -689,7 +689,7 @@ fn memory_pointers_have_numbers_and_stream_orders() {
 #[test]
 fn finalizers_run_once_on_any_thread() {
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let runs = Arc::new(AtomicUsize::new(0));
         let owner = Arc::new(());
         let make = || {
@@ -724,7 +724,7 @@ fn finalizers_run_once_on_any_thread() {
 #[test]
 fn host_memory_is_mapped_pinned_and_owned() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let context = own(&device, DeferOptions::default());
         let mapped = MappedMemory::allocate(&context, 100, PinnedFlags::PORTABLE).expect("memory");
         assert_ne!(mapped.as_raw(), 0);
@@ -754,8 +754,8 @@ fn host_memory_is_mapped_pinned_and_owned() {
 #[test]
 fn freeing_synchronous_memory_waits_for_streams_of_green_contexts_too() {
     child::in_child(&[], || {
-        let device = need!(common::gpu());
-        need!(common::since(12, 4));
+        let device = or_skip!(common::gpu());
+        or_skip!(common::since(12, 4));
         let split = SmResource::of_device(&device).expect("SMs");
         let split = split.split_by_count(SplitByCount {
             min: 16,

@@ -3,7 +3,7 @@
 use crate::common;
 use crate::green::{alone, resource, smallest};
 use crate::module::kernels::pinned;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::array::{Array, ArrayShape};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::GreenContext;
@@ -40,7 +40,7 @@ pub(crate) fn busy(stream: &Stream) -> DeviceBuffer<u8> {
 
 #[test]
 fn one_batch_copies_between_device_pinned_and_pageable_memory() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut there = pinned(&context, &[1, 2, 3]);
     let mut back = pinned(&context, &[0; 4]);
@@ -70,7 +70,7 @@ fn one_batch_copies_between_device_pinned_and_pageable_memory() {
 
 #[test]
 fn regions_are_copied_in_a_batch() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let whole = DeviceBuffer::from_slice(&stream, &numbers()).expect("memory");
     let zeros = || DeviceBuffer::<i32>::zeroed(&stream, 12).expect("memory");
@@ -95,7 +95,7 @@ fn regions_are_copied_in_a_batch() {
 
 #[test]
 fn a_batch_of_one_copy_or_one_region_is_copied() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut host = pinned(&context, &[0; 12]);
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 60).expect("memory");
@@ -111,7 +111,7 @@ fn a_batch_of_one_copy_or_one_region_is_copied() {
 
 #[test]
 fn a_slice_may_change_after_a_batch_was_enqueued() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     for bytes in [64 << 10, 64 << 10 | 1, 1 << 20] {
         let earlier = busy(&stream);
@@ -130,7 +130,7 @@ fn a_slice_may_change_after_a_batch_was_enqueued() {
 #[test]
 fn several_slices_may_change_after_a_batch_was_enqueued() {
     const COUNT: usize = 16;
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     for bytes in [16, 4 << 10, 64 << 10] {
         let earlier = busy(&stream);
@@ -150,7 +150,7 @@ fn several_slices_may_change_after_a_batch_was_enqueued() {
 
 #[test]
 fn the_host_memory_of_a_batch_in_a_scope_is_used_until_the_scope_ends() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut there = pinned(&context, &numbers());
     let mut back = [pinned(&context, &[0; 60]), pinned(&context, &[0; 12])];
@@ -178,7 +178,7 @@ fn the_host_memory_of_a_batch_in_a_scope_is_used_until_the_scope_ends() {
 
 #[test]
 fn a_scope_refuses_a_batch_for_another_stream() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (stream, other) =
         (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let refused = stream.copy_scope(|scope| scope.enqueue(CopyBatch::new(&other)));
@@ -194,7 +194,7 @@ fn a_scope_refuses_a_batch_for_another_stream() {
 #[test]
 fn a_batch_with_host_memory_runs_on_a_stream_of_a_green_context() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
     let group = smallest(resource).groups.remove(0);
     let green = GreenContext::new([group]).expect("a partition");
@@ -216,7 +216,7 @@ fn a_batch_with_host_memory_runs_on_a_stream_of_a_green_context() {
 
 #[test]
 fn a_batch_with_host_memory_is_refused_on_a_captured_stream() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 2).expect("memory");
     let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
@@ -231,7 +231,7 @@ fn a_batch_with_host_memory_is_refused_on_a_captured_stream() {
 
 #[test]
 fn a_batch_refuses_other_lengths_streams_and_regions() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (stream, other) =
         (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let mut host = [pinned(&context, &[0; 3]), pinned(&context, &[0; 3])];
@@ -278,7 +278,7 @@ fn a_batch_refuses_other_lengths_streams_and_regions() {
 
 #[test]
 fn a_region_is_copied_into_another_context() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let home = context.stream().expect("a stream");
     let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
     let away = other.stream().expect("a stream");
@@ -299,7 +299,7 @@ fn a_region_is_copied_into_another_context() {
 
 #[test]
 fn pinned_memory_of_a_batch_that_was_not_enqueued_is_unchanged() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut host = PinnedBuffer::<i32>::zeroed(&context, 2).expect("memory");
     let from = DeviceBuffer::from_slice(&stream, &[1, 2]).expect("memory");
@@ -321,7 +321,7 @@ fn array(stream: &Stream, texels: &[i32]) -> Array<i32> {
 /// Offsets, extents and row lengths of copies with arrays are in texels.
 #[test]
 fn a_batch_copies_the_texels_of_parts_of_arrays() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let whole = array(&stream, &numbers());
     let mut from_memory = array(&stream, &[0; 60]);
@@ -351,7 +351,7 @@ fn a_batch_copies_the_texels_of_parts_of_arrays() {
 #[test]
 fn one_copy_of_an_array_in_a_green_context_is_a_batch_of_one() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let group = smallest(resource).groups.remove(0);
     let green = GreenContext::new([group]).expect("a green context");
     let stream = green.stream().expect("a stream");
@@ -365,7 +365,7 @@ fn one_copy_of_an_array_in_a_green_context_is_a_batch_of_one() {
 
 #[test]
 fn copies_of_arrays_that_do_not_fit_are_not_added_to_a_batch() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (stream, other) = (context.stream(), context.stream());
     let (stream, other) = (stream.expect("a stream"), other.expect("a stream"));
     let mut first = array(&stream, &numbers());
@@ -396,7 +396,7 @@ fn copies_of_arrays_that_do_not_fit_are_not_added_to_a_batch() {
 
 #[test]
 fn a_batch_with_arrays_is_not_captured() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut first = array(&stream, &numbers());
     let second = array(&stream, &numbers());

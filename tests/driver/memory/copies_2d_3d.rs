@@ -1,6 +1,6 @@
 use crate::common;
 use crate::green::{alone, resource, smallest};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::green::GreenContext;
 use cuda_safe::memory::{CopyBatch, Extent, PitchedBuffer, Region};
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Result, Stream};
@@ -28,7 +28,7 @@ fn expected(whole: Extent, at: [usize; 3], part: Extent) -> Vec<u16> {
 
 #[test]
 fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let cases = [
         (Extent::new_2d(10, 8), [3, 2, 0], Extent::new_2d(4, 5)),
@@ -50,7 +50,7 @@ fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
 
 #[test]
 fn a_region_is_copied_to_the_device_and_back_and_leaves_its_surroundings() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     for depth in [1, 3] {
         let whole = Extent::new_3d(6, 5, depth);
@@ -83,7 +83,7 @@ fn a_region_is_copied_to_the_device_and_back_and_leaves_its_surroundings() {
 
 #[test]
 fn a_region_is_filled_in_units_of_1_2_and_4_bytes() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     fn filled<T>(stream: &Stream, value: T) -> Result<usize>
     where
@@ -108,7 +108,7 @@ fn a_region_is_filled_in_units_of_1_2_and_4_bytes() {
 
 #[test]
 fn a_region_outside_of_its_memory_is_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 20).expect("memory");
     let whole = Region::new(Extent::new_2d(5, 4));
@@ -147,7 +147,7 @@ fn a_region_outside_of_its_memory_is_refused() {
 
 #[test]
 fn a_pitched_plane_is_aligned_by_the_driver() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut plane = PitchedBuffer::<f32>::zeroed(&stream, 100, 7).expect("memory");
     assert_eq!(plane.extent(), Extent::new_2d(100, 7));
@@ -176,7 +176,7 @@ fn a_pitched_plane_is_aligned_by_the_driver() {
 
 #[test]
 fn many_copies_are_enqueued_in_one_call() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let whole = Extent::new_2d(100, 1);
     let from = numbers(&stream, whole);
@@ -204,7 +204,7 @@ fn many_copies_are_enqueued_in_one_call() {
 #[test]
 fn many_copies_are_enqueued_on_a_stream_of_a_green_context() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
     let group = smallest(resource).groups.remove(0);
     let green = GreenContext::new([group]).expect("a partition");

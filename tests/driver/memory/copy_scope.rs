@@ -2,7 +2,7 @@ use crate::capture::with_stream;
 use crate::common;
 use crate::memory::batches::busy;
 use crate::module::kernels::{Scale, pinned};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::memory::CopyBatch;
 use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[test]
 fn borrowed_pinned_memory_is_copied_when_the_scope_ends() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let scale = Scale::new(&context);
     let mut there = pinned(&context, &[1, 2, 3, 4]);
@@ -33,7 +33,7 @@ fn borrowed_pinned_memory_is_copied_when_the_scope_ends() {
 
 #[test]
 fn a_scope_ends_with_its_wait_when_it_panics() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::from_slice(&stream, &[7; 1 << 16]).expect("a copy");
     let mut back = pinned(&context, &[0; 1 << 16]);
@@ -53,7 +53,7 @@ fn a_scope_ends_with_its_wait_when_it_panics() {
 
 #[test]
 fn a_scope_refuses_other_lengths_and_memory_of_other_streams() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (stream, other) =
         (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let mut host = [pinned(&context, &[1, 2]), pinned(&context, &[3])];
@@ -85,7 +85,7 @@ fn a_scope_refuses_other_lengths_and_memory_of_other_streams() {
 
 #[test]
 fn a_scope_without_copies_is_a_wait() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut empty = PinnedBuffer::<u8>::zeroed(&context, 0).expect("no memory");
     let none = DeviceBuffer::<u8>::zeroed(&stream, 0).expect("no memory");

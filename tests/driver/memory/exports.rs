@@ -1,7 +1,7 @@
 //! Device memory as a DMA-BUF, and the locations of managed memory.
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::memory::ManagedBuffer;
 use cuda_safe::{DeviceBuffer, Error, Invalid, Result};
@@ -9,7 +9,7 @@ use cuda_safe::{DeviceBuffer, Error, Invalid, Result};
 #[cfg(target_os = "linux")]
 mod dma_buf {
     use super::{DeviceBuffer, Error, Invalid, Result, attribute, common};
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::Context;
     use cuda_safe::memory::DmaBufOptions;
     use std::os::fd::{AsFd, OwnedFd};
@@ -47,7 +47,7 @@ mod dma_buf {
 
     #[test]
     fn memory_is_exported_as_a_descriptor() {
-        let context = need!(context());
+        let context = or_skip!(context());
         let stream = context.stream().expect("a stream");
         let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 4 << 20).expect("memory");
         let options = DmaBufOptions::default();
@@ -64,7 +64,7 @@ mod dma_buf {
 
     #[test]
     fn memory_without_whole_pages_is_not_exported() {
-        let context = need!(context());
+        let context = or_skip!(context());
         let stream = context.stream().expect("a stream");
         let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 4 << 20).expect("memory");
         let options = DmaBufOptions::default();
@@ -80,7 +80,7 @@ mod dma_buf {
 
 #[test]
 fn parts_and_samples_of_managed_memory_are_checked() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let has = context.device().attribute(attribute::MANAGED_MEMORY);
     if !has.expect("known") {

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::{Scale, pinned};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::memory::{MappedBuffer, PinnedFlags, PinnedOptions, RegisterOptions};
 use cuda_safe::{Context, DeviceBuffer, DeviceSlice, Error, Invalid, PinnedBuffer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ fn numbers() -> Vec<i32> {
 
 #[test]
 fn pinned_memory_reports_its_flags() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     for (options, flags) in [
         (PinnedOptions::default(), PinnedFlags::PORTABLE),
         (
@@ -40,7 +40,7 @@ fn pinned_memory_reports_its_flags() {
 
 #[test]
 fn a_registered_vector_is_copied_without_a_wait_and_is_returned_unchanged() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let _alone = one_at_a_time();
     let stream = context.stream().expect("a stream");
     let mut vector = Vec::with_capacity(LEN + 7);
@@ -61,7 +61,7 @@ fn a_registered_vector_is_copied_without_a_wait_and_is_returned_unchanged() {
 
 #[test]
 fn a_vector_can_be_registered_again_after_it_was_unregistered_or_dropped() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let _alone = one_at_a_time();
     let mut vector = numbers();
     for mapped in [false, true] {
@@ -76,7 +76,7 @@ fn a_vector_can_be_registered_again_after_it_was_unregistered_or_dropped() {
 
 #[test]
 fn an_empty_vector_is_registered_and_returned() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let empty = PinnedBuffer::register(&context, Vec::<u64>::with_capacity(9)).expect("nothing");
     assert!(empty.is_empty());
     assert!(empty.unregister().expect("a vector").capacity() >= 9);
@@ -87,7 +87,7 @@ fn an_empty_vector_is_registered_and_returned() {
 
 #[test]
 fn memory_allocated_by_the_driver_does_not_convert_to_a_vector() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let memory = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
     let rejected = memory.try_unregister().expect_err("not registered");
     assert_eq!(rejected.error, Invalid::NotRegistered.into());
@@ -121,7 +121,7 @@ fn use_mapped(context: &Context, memory: PinnedBuffer<i32>) -> PinnedBuffer<i32>
 
 #[test]
 fn kernels_access_mapped_pinned_memory() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let options = PinnedOptions { mapped: true, ..Default::default() };
     let mut memory = PinnedBuffer::zeroed_with(&context, LEN, options).expect("memory");
     memory.copy_from_slice(&numbers());
@@ -130,7 +130,7 @@ fn kernels_access_mapped_pinned_memory() {
 
 #[test]
 fn kernels_access_a_mapped_registered_vector() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let _alone = one_at_a_time();
     let options = RegisterOptions { mapped: true, ..Default::default() };
     let memory = PinnedBuffer::register_with(&context, numbers(), options).expect("registered");
@@ -140,7 +140,7 @@ fn kernels_access_a_mapped_registered_vector() {
 
 #[test]
 fn mapped_memory_is_freed_after_the_work_on_it() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let _alone = one_at_a_time();
     let stream = context.stream().expect("a stream");
     let scale = Scale::new(&context);
@@ -157,7 +157,7 @@ fn mapped_memory_is_freed_after_the_work_on_it() {
 
 #[test]
 fn mapped_memory_of_another_context_or_stream_is_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let own = own.expect("a context");
     let (stream, other) =
@@ -181,13 +181,13 @@ mod provoked {
 
     use super::one_at_a_time;
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::memory::RegisterOptions;
     use cuda_safe::{CUresult, PinnedBuffer};
 
     #[test]
     fn vectors_in_one_page_are_registered_or_returned() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let _alone = one_at_a_time();
         let first = PinnedBuffer::register(&context, vec![1u8; 64]).expect("registered");
         let options = RegisterOptions::default();

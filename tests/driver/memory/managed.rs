@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::Scale;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::memory::{Advice, ManagedBuffer, MemoryLocation};
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid};
@@ -32,7 +32,7 @@ fn moving() -> Option<Context> {
 
 #[test]
 fn host_and_device_use_managed_memory_in_turn() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let scale = Scale::new(&context);
     let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 5000).expect("memory");
@@ -53,7 +53,7 @@ fn host_and_device_use_managed_memory_in_turn() {
 
 #[test]
 fn managed_memory_starts_with_the_contents_written_by_the_host() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let buffer = ManagedBuffer::from_slice(&stream, &[3, 1, 4, 1, 5]).expect("memory");
     assert_eq!((buffer.len(), buffer.size_bytes()), (5, 20));
@@ -63,7 +63,7 @@ fn managed_memory_starts_with_the_contents_written_by_the_host() {
 
 #[test]
 fn empty_managed_memory_is_allowed() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let mut empty = ManagedBuffer::<u64>::zeroed(&stream, 0).expect("no memory");
     assert!(empty.is_empty() && empty.host().expect("a wait").is_empty());
@@ -78,7 +78,7 @@ fn empty_managed_memory_is_allowed() {
 
 #[test]
 fn a_range_outside_of_managed_memory_is_refused() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let buffer = ManagedBuffer::<u16>::zeroed(&stream, 100).expect("memory");
     let range = buffer.range(10..=20).expect("within");
@@ -93,7 +93,7 @@ fn a_range_outside_of_managed_memory_is_refused() {
 
 #[test]
 fn advice_applies_until_it_is_unset() {
-    let context = need!(moving());
+    let context = or_skip!(moving());
     let stream = context.stream().expect("a stream");
     let device = MemoryLocation::Device(context.device());
     // The memory fills whole pages, which no other test uses.
@@ -124,7 +124,7 @@ fn advice_applies_until_it_is_unset() {
 
 #[test]
 fn prefetched_memory_keeps_its_contents() {
-    let context = need!(moving());
+    let context = or_skip!(moving());
     let stream = context.stream().expect("a stream");
     let device = MemoryLocation::Device(context.device());
     let mut buffer = ManagedBuffer::from_slice(&stream, &[7u32; 5000]).expect("memory");
@@ -139,8 +139,8 @@ fn prefetched_memory_keeps_its_contents() {
 
 #[test]
 fn a_batch_prefetches_several_ranges_of_one_stream() {
-    let context = need!(moving());
-    need!(common::since(13, 0));
+    let context = or_skip!(moving());
+    or_skip!(common::since(13, 0));
     let stream = context.stream().expect("a stream");
     let device = MemoryLocation::Device(context.device());
     // Each buffer has its own pages: the location of a range is known only if all of it moved to
@@ -181,7 +181,7 @@ fn a_batch_prefetches_several_ranges_of_one_stream() {
 
 #[test]
 fn managed_memory_survives_into_raw_and_from_raw() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let buffer = ManagedBuffer::from_slice(&stream, &[5u8; 100]).expect("memory");
     let (address, its_stream) = buffer.into_raw();

@@ -1,10 +1,10 @@
 //! Pools of managed memory, and allocation nodes of managed memory. The amounts are small, because too much
 //! managed memory can hang a GPU.
 
-use crate::call::raw::well;
+use crate::call::raw::succeeds;
 use crate::common;
 use crate::module::kernels::Scale;
-use crate::need;
+use crate::or_skip;
 use core::ptr::{null, null_mut};
 use cuda_safe::device::attribute;
 use cuda_safe::memory::{ManagedBuffer, MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType};
@@ -47,7 +47,7 @@ fn pool(context: &Context, location: Option<MemoryLocation>) -> MemoryPool {
 
 #[test]
 fn memory_of_a_managed_pool_is_used_by_the_host_and_the_device() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let scale = Scale::new(&context);
     let device = MemoryLocation::Device(context.device());
@@ -76,7 +76,7 @@ fn memory_of_a_managed_pool_is_used_by_the_host_and_the_device() {
 
 #[test]
 fn memory_of_a_managed_pool_is_prefetched_and_prefers_the_location_of_the_pool() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let device = MemoryLocation::Device(context.device());
     for location in [None, Some(device), Some(MemoryLocation::Host)] {
@@ -115,7 +115,7 @@ fn memory_of_a_managed_pool_is_prefetched_and_prefers_the_location_of_the_pool()
 
 #[test]
 fn a_managed_pool_is_neither_limited_nor_shared() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let managed = MemoryPoolOptions { managed: true, ..Default::default() };
     for options in [
         MemoryPoolOptions { max_size: 64 << 20, ..managed },
@@ -134,7 +134,7 @@ fn a_managed_pool_is_neither_limited_nor_shared() {
 
 #[test]
 fn each_location_has_its_own_default_pool_of_managed_memory() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let device = MemoryLocation::Device(context.device());
     let nowhere = MemoryLocation::Other { kind: 0, id: 0 };
     let at = |location, managed| {
@@ -153,7 +153,7 @@ fn each_location_has_its_own_default_pool_of_managed_memory() {
 
 #[test]
 fn the_legacy_default_stream_takes_no_batches_of_prefetches() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let stream = context.stream().expect("a stream");
     let buffer = ManagedBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
     let (mut address, mut size, mut first) = (buffer.as_raw(), 4096, 0);
@@ -174,14 +174,16 @@ fn the_legacy_default_stream_takes_no_batches_of_prefetches() {
         unsafe { cuMemDiscardAndPrefetchBatchAsync(address, size, 1, place, first, 1, 0, legacy) };
     assert_eq!([prefetch, discard, both], [CUresult::CUDA_ERROR_INVALID_VALUE; 3]);
     // SAFETY: as above.
-    well(unsafe { cuMemPrefetchBatchAsync(address, size, 1, place, first, 1, 0, stream.as_raw()) });
+    succeeds(unsafe {
+        cuMemPrefetchBatchAsync(address, size, 1, place, first, 1, 0, stream.as_raw())
+    });
     drop(current);
     stream.synchronize().expect("a wait");
 }
 
 #[test]
 fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let mut params = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
     params.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
     params.poolProps.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
@@ -190,12 +192,12 @@ fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
     let (mut graph, mut node) = (null_mut(), null_mut());
     let params = &raw mut params;
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuGraphCreate(&raw mut graph, 0) });
+    succeeds(unsafe { cuGraphCreate(&raw mut graph, 0) });
     // SAFETY: the graph is alive, and the pointers refer to local variables.
-    well(unsafe { cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, params) });
+    succeeds(unsafe { cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, params) });
     let mut found = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
     // SAFETY: the node is alive, and the pointer refers to a local variable.
-    well(unsafe { cuGraphMemAllocNodeGetParams(node, &raw mut found) });
+    succeeds(unsafe { cuGraphMemAllocNodeGetParams(node, &raw mut found) });
     let managed = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
     assert_eq!(found.poolProps.allocType, managed);
     assert_eq!(found.bytesize, 4096);
@@ -204,9 +206,9 @@ fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
     let _current = context.make_current().expect("current");
     let mut executable = null_mut();
     // SAFETY: the graph is alive, and the pointer refers to a local variable.
-    well(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
+    succeeds(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
     // SAFETY: the executable graph and the stream are alive.
-    well(unsafe { cuGraphLaunch(executable, stream.as_raw()) });
+    succeeds(unsafe { cuGraphLaunch(executable, stream.as_raw()) });
     // SAFETY: the launch has allocated the memory, which nothing else uses or frees.
     let buffer = unsafe { DeviceBuffer::<u8>::from_raw(found.dptr, 4096, &stream) };
     let mut buffer = buffer.expect("memory");
@@ -215,14 +217,14 @@ fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
     drop(buffer);
     stream.synchronize().expect("a wait");
     // SAFETY: nothing uses the executable graph any more.
-    well(unsafe { cuGraphExecDestroy(executable) });
+    succeeds(unsafe { cuGraphExecDestroy(executable) });
     // SAFETY: nothing uses the graph any more.
-    well(unsafe { cuGraphDestroy(graph) });
+    succeeds(unsafe { cuGraphDestroy(graph) });
 }
 
 #[test]
 fn an_allocation_from_a_managed_pool_of_a_device_is_captured() {
-    let context = need!(context());
+    let context = or_skip!(context());
     let device = MemoryLocation::Device(context.device());
     let pool = pool(&context, Some(device));
     let stream = context.stream().expect("a stream");
@@ -231,24 +233,24 @@ fn an_allocation_from_a_managed_pool_of_a_device_is_captured() {
     let (mut address, mut graph, mut executable) = (0, null_mut(), null_mut());
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream is alive.
-    well(unsafe { cuStreamBeginCapture_v2(raw, mode) });
+    succeeds(unsafe { cuStreamBeginCapture_v2(raw, mode) });
     // SAFETY: the pool and the stream are alive, and the pointer refers to a local variable.
-    well(unsafe { cuMemAllocFromPoolAsync(&raw mut address, 4096, pool.as_raw(), raw) });
+    succeeds(unsafe { cuMemAllocFromPoolAsync(&raw mut address, 4096, pool.as_raw(), raw) });
     // SAFETY: the memory is 4096 bytes long, and the fill is ordered after the allocation.
-    well(unsafe { cuMemsetD8Async(address, 1, 4096, raw) });
+    succeeds(unsafe { cuMemsetD8Async(address, 1, 4096, raw) });
     // SAFETY: the free is ordered after all uses of the memory.
-    well(unsafe { cuMemFreeAsync(address, raw) });
+    succeeds(unsafe { cuMemFreeAsync(address, raw) });
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuStreamEndCapture(raw, &raw mut graph) });
+    succeeds(unsafe { cuStreamEndCapture(raw, &raw mut graph) });
     // SAFETY: the graph is alive, and the pointer refers to a local variable.
-    well(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
+    succeeds(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
     for _ in 0..2 {
         // SAFETY: the executable graph and the stream are alive.
-        well(unsafe { cuGraphLaunch(executable, raw) });
+        succeeds(unsafe { cuGraphLaunch(executable, raw) });
     }
     stream.synchronize().expect("a wait");
     // SAFETY: nothing uses the executable graph any more.
-    well(unsafe { cuGraphExecDestroy(executable) });
+    succeeds(unsafe { cuGraphExecDestroy(executable) });
     // SAFETY: nothing uses the graph any more.
-    well(unsafe { cuGraphDestroy(graph) });
+    succeeds(unsafe { cuGraphDestroy(graph) });
 }

@@ -15,12 +15,12 @@ pub(crate) mod slices;
 
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, Scale, pinned};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer};
 
 #[test]
 fn copies_to_the_device_and_back_preserve_the_data() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     for len in [1, 2, 255, 4096, 1 << 20] {
         let there: Vec<u64> = (0..len).map(|i| i * 0x9e37_79b9).collect();
@@ -33,7 +33,7 @@ fn copies_to_the_device_and_back_preserve_the_data() {
 
 #[test]
 fn new_memory_is_zero_if_stream_ordered_or_synchronous() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let ordered = DeviceBuffer::<u32>::zeroed(&stream, 1000).expect("memory");
     let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 1000).expect("memory");
@@ -43,7 +43,7 @@ fn new_memory_is_zero_if_stream_ordered_or_synchronous() {
 
 #[test]
 fn a_buffer_is_cloned_on_its_stream() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut sync = DeviceBuffer::uninit_sync(&stream, 3).expect("memory");
     sync.copy_from_slice(&[1, 2, 3]).expect("a copy");
@@ -61,7 +61,7 @@ fn a_buffer_is_cloned_on_its_stream() {
 
 #[test]
 fn memory_is_filled_in_units_of_1_2_and_4_bytes() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut bytes = DeviceBuffer::<u8>::zeroed(&stream, 1001).expect("memory");
     let mut halves = DeviceBuffer::<i16>::zeroed(&stream, 1001).expect("memory");
@@ -83,7 +83,7 @@ fn memory_is_filled_in_units_of_1_2_and_4_bytes() {
 
 #[test]
 fn buffers_of_one_stream_are_copied_on_the_device() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let from = DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("a copy");
     let mut to = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
@@ -94,7 +94,7 @@ fn buffers_of_one_stream_are_copied_on_the_device() {
 
 #[test]
 fn a_buffer_of_another_stream_is_refused_and_both_are_named() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let from = DeviceBuffer::<i32>::zeroed(&a, 3).expect("memory");
     let mut to = DeviceBuffer::<i32>::zeroed(&b, 3).expect("memory");
@@ -106,7 +106,7 @@ fn a_buffer_of_another_stream_is_refused_and_both_are_named() {
 
 #[test]
 fn copies_of_unequal_lengths_are_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
     let other = DeviceBuffer::<u8>::zeroed(&stream, 5).expect("memory");
@@ -129,7 +129,7 @@ fn copies_of_unequal_lengths_are_refused() {
 
 #[test]
 fn empty_buffers_are_allowed() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut empty = DeviceBuffer::<f64>::zeroed(&stream, 0).expect("no memory");
     assert!(empty.is_empty());
@@ -144,7 +144,7 @@ fn empty_buffers_are_allowed() {
 
 #[test]
 fn a_length_beyond_the_address_space_is_refused_without_a_driver_call() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     for len in [usize::MAX, usize::MAX / 8 + 1, isize::MAX as usize / 8 + 1] {
         match DeviceBuffer::<u64>::uninit(&stream, len) {
@@ -158,7 +158,7 @@ fn a_length_beyond_the_address_space_is_refused_without_a_driver_call() {
 
 #[test]
 fn pinned_memory_is_a_slice_that_can_be_copied() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut host = pinned(&context, &[3, 1, 4, 1, 5]);
     let mut buffer = DeviceBuffer::from_slice(&stream, &host).expect("a copy");
@@ -169,9 +169,9 @@ fn pinned_memory_is_a_slice_that_can_be_copied() {
 
 #[test]
 fn memory_is_freed_after_the_work_that_uses_it() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let scale = Scale::new(&context);
         let work = Busy::new(&context, &stream);
@@ -191,7 +191,7 @@ fn memory_is_freed_after_the_work_that_uses_it() {
 
 #[test]
 fn a_buffer_survives_into_raw_and_from_raw() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::from_slice(&stream, &[7u32; 64]).expect("a copy");
     let (address, its_stream) = buffer.into_raw();
@@ -208,7 +208,7 @@ fn a_buffer_survives_into_raw_and_from_raw() {
 
 #[test]
 fn pinned_memory_is_copied_without_a_wait_and_returned() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let scale = Scale::new(&context);
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 5).expect("memory");
@@ -225,7 +225,7 @@ fn pinned_memory_is_copied_without_a_wait_and_returned() {
 
 #[test]
 fn a_dropped_or_forgotten_pending_copy_does_no_harm() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1000).expect("memory");
     drop(buffer.copy_from_pinned(pinned(&context, &[7; 1000])).expect("a copy"));
@@ -236,7 +236,7 @@ fn a_dropped_or_forgotten_pending_copy_does_no_harm() {
 
 #[test]
 fn a_pending_copy_of_another_length_returns_the_memory() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 2).expect("memory");
     let rejected = buffer
@@ -254,13 +254,13 @@ mod provoked {
     //! The driver reports that it has not enough memory.
 
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::memory::{ManagedBuffer, PitchedBuffer};
     use cuda_safe::{CUresult, DeviceBuffer, Error, PinnedBuffer};
 
     #[test]
     fn an_allocation_beyond_the_memory_says_how_many_bytes_were_requested() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let len = 1 << 43;
         let mut errors = vec![
@@ -287,7 +287,7 @@ mod provoked {
 
     #[test]
     fn an_allocation_beyond_the_memory_is_an_error_that_names_the_function() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let len = 1 << 45;
         let error = DeviceBuffer::<u8>::uninit(&stream, len).expect_err("32 TiB");

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::pinned;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::error::Rejected;
 use cuda_safe::memory::{PinnedFlags, PinnedOptions, PinnedRange};
 use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer};
@@ -19,7 +19,7 @@ fn invalid<T, U>(done: Result<T, Rejected<U>>) -> (Invalid, U) {
 
 #[test]
 fn ranges_of_one_buffer_are_copied_at_the_same_time_and_joined() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let streams = [0; 3].map(|_| context.stream().expect("a stream"));
     let elements: Vec<i32> = (0..100).collect();
     let host = pinned(&context, &elements);
@@ -49,7 +49,7 @@ fn ranges_of_one_buffer_are_copied_at_the_same_time_and_joined() {
 
 #[test]
 fn a_range_is_divided_at_any_element() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let host = pinned(&context, &[1, 2, 3]);
     let mut first = host.into_range();
     let mut rest = first.split_off(1).expect("two ranges");
@@ -68,7 +68,7 @@ fn a_range_is_divided_at_any_element() {
 
 #[test]
 fn ranges_that_cannot_be_joined_are_returned() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let no_length = pinned(&context, &[1, 2, 3]).into_chunks(0);
     let no_length = no_length.expect_err("no length");
     assert_eq!(no_length, Invalid::EmptyChunks.into());
@@ -92,7 +92,7 @@ fn ranges_that_cannot_be_joined_are_returned() {
 
 #[test]
 fn an_empty_buffer_and_elements_without_bytes_are_divided_and_joined() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let ranges = pinned(&context, &[]).into_chunks(4).expect("a range");
     assert_eq!(ranges.len(), 1);
@@ -109,7 +109,7 @@ fn an_empty_buffer_and_elements_without_bytes_are_divided_and_joined() {
 
 #[test]
 fn a_vector_is_unregistered_after_its_ranges_were_joined() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let host = PinnedBuffer::register(&context, vec![5u64; 3000]).expect("registered");
     let ranges = host.into_chunks(1000).expect("ranges");
     let host = PinnedRange::join(ranges).expect("the buffer");
@@ -118,7 +118,7 @@ fn a_vector_is_unregistered_after_its_ranges_were_joined() {
 
 #[test]
 fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::from_slice(&stream, &[7; 1000]).expect("a copy");
     let mut ranges = pinned(&context, &[0; 3000]).into_chunks(1000).expect("ranges");
@@ -135,7 +135,7 @@ fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
 
 #[test]
 fn a_copy_of_a_range_of_another_length_returns_the_range() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
     let range = pinned(&context, &[1, 2]).into_range();
@@ -146,7 +146,7 @@ fn a_copy_of_a_range_of_another_length_returns_the_range() {
 
 #[test]
 fn ranges_are_used_on_other_threads() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let ranges = pinned(&context, &[0; 400]).into_chunks(100).expect("ranges");
     let context = &context;
     let copies: Vec<_> = std::thread::scope(|scope| {
@@ -171,7 +171,7 @@ fn ranges_are_used_on_other_threads() {
 
 #[test]
 fn pinned_memory_is_initialized_by_the_host() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let uninit = || PinnedBuffer::<u16>::uninit(&context, 4).expect("memory");
     let lengths = Invalid::Lengths { source: 3, target: 4 };
     let error = uninit().write_copy_of_slice(&[1, 2, 3]).expect_err("3 of 4");
@@ -189,7 +189,7 @@ fn pinned_memory_is_initialized_by_the_host() {
 
 #[test]
 fn pinned_memory_that_the_caller_initialized_is_converted() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let mut host = PinnedBuffer::<u32>::uninit(&context, 3).expect("memory");
     for (n, element) in (0..).zip(host.iter_mut()) {
         element.write(10 * n);

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::pinned;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::DeviceBuffer;
 use cuda_safe::device::attribute;
 use cuda_safe::memory::{ManagedBuffer, MemoryPool, MemoryPoolOptions, MemoryType};
@@ -10,7 +10,7 @@ use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
 
 #[test]
 fn an_address_reports_its_memory_kind() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let device = context.device();
 
@@ -41,7 +41,7 @@ fn an_address_reports_its_memory_kind() {
 
 #[test]
 fn managed_memory_is_recognized() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     if !context.device().attribute(attribute::MANAGED_MEMORY).expect("known") {
         return common::skip("the device has no managed memory");
     }
@@ -53,7 +53,7 @@ fn managed_memory_is_recognized() {
 
 #[test]
 fn an_address_unknown_to_the_driver_has_no_attributes() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let local = 5u64;
     for address in [0, 0x1234, (&raw const local).addr() as u64, u64::MAX] {
         assert_eq!(context.pointer_info(address).expect("an answer"), None, "{address:#x}");
@@ -62,7 +62,7 @@ fn an_address_unknown_to_the_driver_has_no_attributes() {
 
 #[test]
 fn an_allocation_is_found_by_an_address_in_it() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut plain = DeviceBuffer::<u64>::zeroed_sync(&stream, 1000).expect("memory");
     let range = context.address_range(plain.as_raw() + 8000 - 1).expect("known");
@@ -74,7 +74,7 @@ fn an_allocation_is_found_by_an_address_in_it() {
 
 #[test]
 fn the_mappings_of_a_reservation_are_distinguished() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let options = PhysicalOptions::new(context.device());
     let size = options.granularity().expect("the granularity");
     let space = Reservation::new(2 * size).expect("a reservation");
@@ -97,11 +97,11 @@ mod provoked {
     //! The driver reports an error for an unknown address.
 
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
 
     #[test]
     fn an_address_outside_of_all_allocations_is_an_error() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let error = context.address_range(0x1234).expect_err("nobody's");
         assert!(error.to_string().starts_with("cuMemGetAddressRange_v2"), "{error}");
     }

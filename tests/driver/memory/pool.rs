@@ -1,7 +1,7 @@
 use crate::common;
 use crate::green::{again, alone, refusal, resource, smallest};
 use crate::module::kernels::{RecordSmid, Scale};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Lease, PartitionRequest};
 use cuda_safe::green::{PartitionSize, PooledPartition, SmProbe, SplitByCount};
 use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
@@ -30,8 +30,8 @@ fn lease(pool: &GreenPool, asked: &PartitionRequest) -> Lease {
 #[test]
 fn freed_memory_of_a_memory_pool_holds_no_lease() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let context = Context::primary(&pool.device()).expect("a context");
     let memory = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
@@ -47,8 +47,8 @@ fn freed_memory_of_a_memory_pool_holds_no_lease() {
 #[test]
 fn a_partitioning_is_created_once_and_reused() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let record = RecordSmid::new(&Context::primary(&pool.device()).expect("a context"));
     let sizes = [two(&pool, 1), two(&pool, 3)];
@@ -73,8 +73,8 @@ fn a_partitioning_is_created_once_and_reused() {
 #[test]
 fn a_lease_lasts_while_any_object_of_its_partitions_is_alive() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let (first, second) = (two(&pool, 1), two(&pool, 2));
     let held = lease(&pool, &first);
@@ -101,8 +101,8 @@ fn a_lease_lasts_while_any_object_of_its_partitions_is_alive() {
 #[test]
 fn streams_of_the_next_partitioning_wait_for_the_work_of_the_previous_one() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let sizes = [two(&pool, 1), two(&pool, 2), two(&pool, 3)];
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -131,8 +131,8 @@ fn halves(unit: u32) -> PartitionRequest {
 #[test]
 fn a_part_is_split_again_and_the_result_is_cached() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let unit = resource.granularity().expect("known").min;
     let record = RecordSmid::new(&Context::primary(&pool.device()).expect("a context"));
@@ -161,8 +161,8 @@ fn a_part_is_split_again_and_the_result_is_cached() {
 #[test]
 fn a_part_is_in_use_while_its_parts_are_and_is_not_split_while_it_has_streams() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let unit = resource.granularity().expect("known").min;
     let asked = two(&pool, 4);
@@ -190,8 +190,8 @@ fn a_part_is_in_use_while_its_parts_are_and_is_not_split_while_it_has_streams() 
 #[test]
 fn a_part_and_its_subparts_run_one_after_the_other() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let unit = resource.granularity().expect("known").min;
     let (wide, narrow) = (two(&pool, 4), two(&pool, 1));
@@ -226,8 +226,8 @@ fn a_part_and_its_subparts_run_one_after_the_other() {
 #[test]
 fn streams_are_cached_by_their_options() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let asked = two(&pool, 1);
     let high = StreamOptions { priority: -1, ..StreamOptions::default() };
@@ -246,7 +246,7 @@ fn streams_are_cached_by_their_options() {
 #[test]
 fn a_stream_of_a_pool_does_not_expose_its_partition() {
     let _alone = alone();
-    let resource = need!(resource());
+    let resource = or_skip!(resource());
     let pool = pool(&resource.device());
     let lease = lease(&pool, &two(&pool, 1));
     let stream = lease[0].stream().expect("a stream");
@@ -265,8 +265,8 @@ fn a_stream_of_a_pool_does_not_expose_its_partition() {
 #[test]
 fn threads_lease_the_pool_in_turn() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let context = Context::primary(&pool.device()).expect("a context");
     let scale = Scale::new(&context);
@@ -292,8 +292,8 @@ fn threads_lease_the_pool_in_turn() {
 #[test]
 fn the_least_recently_used_partitioning_is_destroyed() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let device = resource.device();
     let options = GreenPoolOptions { max_partitionings: Some(2), ..GreenPoolOptions::default() };
     let pool = GreenPool::new(&device, options).expect("no other pool has the device");
@@ -312,8 +312,8 @@ fn the_least_recently_used_partitioning_is_destroyed() {
 #[test]
 fn the_counters_of_a_pool_include_leased_parts() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let leased = || pool.stats().expect("stats").leased;
     let mut parts = lease(&pool, &two(&pool, 1)).into_partitions();
@@ -327,8 +327,8 @@ fn the_counters_of_a_pool_include_leased_parts() {
 #[test]
 fn the_splits_of_a_destroyed_partitioning_count_as_destroyed() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let unit = resource.granularity().expect("known").min;
     let whole = lease(&pool, &two(&pool, 4)).into_partitions().remove(0);
@@ -342,8 +342,8 @@ fn the_splits_of_a_destroyed_partitioning_count_as_destroyed() {
 #[test]
 fn an_impossible_partitioning_leaves_the_pool_unchanged() {
     let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(12, 5));
+    let resource = or_skip!(resource());
+    or_skip!(common::since(12, 5));
     let pool = pool(&resource.device());
     let impossible = PartitionRequest {
         sizes: vec![PartitionSize::Percent(90), PartitionSize::Percent(90)],

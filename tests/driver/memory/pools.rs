@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::{RecordSmid, Scale};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::memory::pool::attribute::{
     LOCATION_TYPE, RELEASE_THRESHOLD, RESERVED_CURRENT, RESERVED_HIGH, REUSE_ALLOW_OPPORTUNISTIC,
     USED_CURRENT, USED_HIGH,
@@ -17,7 +17,7 @@ fn new(context: &Context) -> MemoryPool {
 
 #[test]
 fn memory_of_a_pool_works_like_any_other_and_is_counted() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let pool = new(&context);
     assert_eq!(pool.attribute(USED_CURRENT).expect("known"), 0);
@@ -40,7 +40,7 @@ fn memory_of_a_pool_works_like_any_other_and_is_counted() {
 
 #[test]
 fn a_pool_caches_memory_up_to_its_threshold_until_it_is_trimmed() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let pool = new(&context);
     assert_eq!(pool.attribute(RELEASE_THRESHOLD).expect("known"), 0);
@@ -56,7 +56,7 @@ fn a_pool_caches_memory_up_to_its_threshold_until_it_is_trimmed() {
 
 #[test]
 fn the_reuse_policies_of_a_pool_can_be_set() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let pool = new(&context);
     assert!(pool.attribute(REUSE_ALLOW_OPPORTUNISTIC).expect("known"));
     pool.set_attribute(REUSE_ALLOW_OPPORTUNISTIC, false).expect("set");
@@ -65,7 +65,7 @@ fn the_reuse_policies_of_a_pool_can_be_set() {
 
 #[test]
 fn memory_outlives_its_pool() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let pool = new(&context);
     let mut buffer = DeviceBuffer::<u16>::uninit_from_pool(&pool, &stream, 300).expect("memory");
@@ -76,9 +76,9 @@ fn memory_outlives_its_pool() {
 
 #[test]
 fn dropping_a_pool_waits_only_for_the_frees_of_its_memory() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     common::child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let (stream, other) =
             (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let (pool, unused) = (new(&context), new(&context));
@@ -98,7 +98,7 @@ fn dropping_a_pool_waits_only_for_the_frees_of_its_memory() {
 /// other threads allocate and free at that time.
 #[test]
 fn memory_keeps_its_pool_alive_while_other_threads_allocate() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
@@ -119,10 +119,10 @@ fn memory_keeps_its_pool_alive_while_other_threads_allocate() {
 
 #[test]
 fn a_device_keeps_its_default_pool() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     // In a child process, because other tests would keep the context alive.
     common::child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let device = context.device();
         let default = MemoryPool::default_of(&context).expect("a pool").as_raw();
         // The primary context is destroyed with its last owner, and is then created again.
@@ -139,9 +139,9 @@ fn a_device_keeps_its_default_pool() {
 #[test]
 fn a_device_allocates_from_the_pool_that_was_set() {
     // In a child process, because every thread of the process would use the pool.
-    need!(common::gpu());
+    or_skip!(common::gpu());
     common::child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let (device, stream) = (context.device(), context.stream().expect("a stream"));
         let default = MemoryPool::default_of(&context).expect("a pool");
         assert_eq!(device.memory_pool().expect("known"), default.as_raw());
@@ -164,8 +164,8 @@ fn a_device_allocates_from_the_pool_that_was_set() {
 
 #[test]
 fn the_pools_of_a_location_are_those_of_its_device() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     let place = MemoryLocation::Device(context.device());
     let default = MemoryPool::default_at(&context, place, false).expect("a pool");
     assert_eq!(default, MemoryPool::default_of(&context).expect("a pool"));
@@ -176,7 +176,7 @@ fn the_pools_of_a_location_are_those_of_its_device() {
 
 #[test]
 fn a_device_has_access_to_its_own_pools() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let device = context.device();
     let pool = new(&context);
     assert_eq!(pool.access(&device).expect("known"), MemoryAccess::ReadWrite);
@@ -185,7 +185,7 @@ fn a_device_has_access_to_its_own_pools() {
 
 #[test]
 fn a_pool_survives_into_raw_and_from_raw() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let raw = new(&context).into_raw();
     let owner = std::sync::Arc::new(());
     // SAFETY: `into_raw` released ownership of the pool, which is alive.
@@ -207,7 +207,7 @@ fn a_pool_survives_into_raw_and_from_raw() {
 
 #[test]
 fn the_error_for_an_older_driver_names_the_needed_version() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let driver = cuda_safe::version().expect("a driver");
     let pool = new(&context);
     match pool.attribute(LOCATION_TYPE) {
@@ -236,13 +236,13 @@ mod provoked {
     //! a pool is not shareable.
 
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::memory::{MemoryAccess, MemoryPool, MemoryPoolOptions};
     use cuda_safe::{CUresult, DeviceBuffer, Error, Invalid};
 
     #[test]
     fn access_of_a_pools_own_device_cannot_be_revoked() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let device = context.device();
         let pool = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
         // SAFETY: nothing is allocated from the pool, and the call is refused.
@@ -253,8 +253,8 @@ mod provoked {
 
     #[test]
     fn a_pool_does_not_exceed_its_limit() {
-        let context = need!(common::context());
-        need!(common::since(12, 2));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(12, 2));
         let stream = context.stream().expect("a stream");
         let options = MemoryPoolOptions { max_size: 64 << 20, ..Default::default() };
         let pool = MemoryPool::new(&context, options).expect("a pool");
@@ -270,7 +270,7 @@ mod provoked {
     #[cfg(unix)]
     #[test]
     fn a_pool_that_is_not_shareable_is_not_exported() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let default = MemoryPool::default_of(&context).expect("there is one");
         let own = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
@@ -290,7 +290,7 @@ mod provoked {
 #[test]
 fn a_shareable_pool_is_exported_and_others_are_not() {
     use cuda_safe::manager::IpcKind;
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let options = MemoryPoolOptions { shareable: true, ..Default::default() };
     let pool = match MemoryPool::new(&context, options) {

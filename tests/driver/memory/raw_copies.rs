@@ -1,8 +1,8 @@
 //! Answers of raw calls that copy and fill memory, measured on an H200 (driver 580).
 
-use crate::call::raw::well;
+use crate::call::raw::succeeds;
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use core::ffi::c_void;
 use cuda_safe::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUgraph, CUgraphNode, CUmemorytype as Type,
@@ -38,22 +38,22 @@ pub(crate) use call;
 fn captured(stream: &Stream, enqueue: impl FnOnce(CUstream)) -> CUgraph {
     let raw = stream.as_raw();
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    well(call!(cuStreamBeginCapture_v2(raw, mode)));
+    succeeds(call!(cuStreamBeginCapture_v2(raw, mode)));
     enqueue(raw);
     let mut graph = null_mut();
-    well(call!(cuStreamEndCapture(raw, &raw mut graph)));
+    succeeds(call!(cuStreamEndCapture(raw, &raw mut graph)));
     graph
 }
 
 fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
     let mut count = 0;
-    well(call!(cuGraphGetNodes(graph, null_mut(), &raw mut count)));
+    succeeds(call!(cuGraphGetNodes(graph, null_mut(), &raw mut count)));
     if count == 0 {
         // The driver refuses an array without room.
         return Vec::new();
     }
     let mut nodes = vec![null_mut(); count];
-    well(call!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count)));
+    succeeds(call!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count)));
     nodes
 }
 
@@ -102,17 +102,17 @@ pub(crate) fn plane(copy: &CUDA_MEMCPY3D) -> CUDA_MEMCPY2D {
 /// Adds a copy to a new graph, and returns the answer.
 fn added(context: &Context, copy: &CUDA_MEMCPY3D) -> CUresult {
     let (mut graph, mut node) = (null_mut(), null_mut());
-    well(call!(cuGraphCreate(&raw mut graph, 0)));
+    succeeds(call!(cuGraphCreate(&raw mut graph, 0)));
     let context = context.as_raw();
     let code = call!(cuGraphAddMemcpyNode(&raw mut node, graph, null(), 0, copy, context));
-    well(call!(cuGraphDestroy(graph)));
+    succeeds(call!(cuGraphDestroy(graph)));
     code
 }
 
 #[test]
 fn copies_and_fills_of_no_bytes_succeed_at_every_address_and_are_not_captured() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
@@ -138,16 +138,16 @@ fn copies_and_fills_of_no_bytes_succeed_at_every_address_and_are_not_captured() 
         ];
         assert_eq!(answers, [SUCCESS; 10], "{name}");
         let graph = captured(&stream, |stream| {
-            well(call!(cuMemcpyAsync(to, from, 0, stream)));
-            well(call!(cuMemcpyDtoDAsync_v2(to, from, 0, stream)));
-            well(call!(cuMemcpyHtoDAsync_v2(to, host::<c_void>(from), 0, stream)));
-            well(call!(cuMemcpyDtoHAsync_v2(host(to), from, 0, stream)));
+            succeeds(call!(cuMemcpyAsync(to, from, 0, stream)));
+            succeeds(call!(cuMemcpyDtoDAsync_v2(to, from, 0, stream)));
+            succeeds(call!(cuMemcpyHtoDAsync_v2(to, host::<c_void>(from), 0, stream)));
+            succeeds(call!(cuMemcpyDtoHAsync_v2(host(to), from, 0, stream)));
         });
         assert_eq!(nodes(graph), [], "{name}");
         let (mut node, mut count) = (null_mut(), 0);
         let code = call!(cuGraphGetNodes(graph, &raw mut node, &raw mut count));
         assert_eq!(code, INVALID, "an array without room");
-        well(call!(cuGraphDestroy(graph)));
+        succeeds(call!(cuGraphDestroy(graph)));
     }
     for extent in [[0, 1, 1], [4, 0, 1], [4, 1, 0], [0, 0, 0]] {
         let [width, height, depth] = extent;
@@ -157,20 +157,20 @@ fn copies_and_fills_of_no_bytes_succeed_at_every_address_and_are_not_captured() 
             Depth: depth,
             ..row([(DEVICE, device), (DEVICE, device)], 4)
         };
-        well(call!(cuMemcpy3D_v2(&raw const copy)));
+        succeeds(call!(cuMemcpy3D_v2(&raw const copy)));
         let graph = captured(&stream, |stream| {
-            well(call!(cuMemcpy3DAsync_v2(&raw const copy, stream)));
+            succeeds(call!(cuMemcpy3DAsync_v2(&raw const copy, stream)));
         });
         assert_eq!(nodes(graph), [], "{extent:?}");
-        well(call!(cuGraphDestroy(graph)));
+        succeeds(call!(cuGraphDestroy(graph)));
         assert_eq!(added(&context, &copy), INVALID, "{extent:?}");
     }
 }
 
 #[test]
 fn a_pitch_and_a_height_of_0_stand_for_rows_and_slices_without_gaps() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     let source: Vec<u8> = (1..=250).collect();
@@ -180,9 +180,9 @@ fn a_pitch_and_a_height_of_0_stand_for_rows_and_slices_without_gaps() {
     let volume =
         CUDA_MEMCPY3D { Height: 2, Depth: 2, ..row([(HOST, from), (DEVICE, target.as_raw())], 4) };
     let contents = |code: CUresult| {
-        well(code);
+        succeeds(code);
         let bytes = target.to_vec().expect("a copy");
-        well(call!(cuMemsetD8_v2(target.as_raw(), 0, 128)));
+        succeeds(call!(cuMemsetD8_v2(target.as_raw(), 0, 128)));
         context.synchronize().expect("filled");
         let places = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
         places.map(|(place, byte)| (place, *byte)).collect::<Vec<_>>()
@@ -211,19 +211,19 @@ fn a_pitch_and_a_height_of_0_stand_for_rows_and_slices_without_gaps() {
     let flat = plane(&shifted);
     assert_eq!(contents(call!(cuMemcpy2D_v2(&raw const flat))), rows(&[(17, 6), (24, 11)]));
     let graph = captured(&stream, |stream| {
-        well(call!(cuMemcpy2DAsync_v2(&raw const flat, stream)));
+        succeeds(call!(cuMemcpy2DAsync_v2(&raw const flat, stream)));
     });
     let mut params = CUDA_MEMCPY3D::zeroed();
-    well(call!(cuGraphMemcpyNodeGetParams(nodes(graph)[0], &raw mut params)));
+    succeeds(call!(cuGraphMemcpyNodeGetParams(nodes(graph)[0], &raw mut params)));
     assert_eq!([params.srcPitch, params.dstPitch], [0; 2]);
     assert_eq!([params.srcXInBytes, params.dstY], [1, 2]);
-    well(call!(cuGraphDestroy(graph)));
+    succeeds(call!(cuGraphDestroy(graph)));
 }
 
 #[test]
 fn rows_and_slices_that_overlap_are_refused_even_if_there_is_only_one() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 4096).expect("memory");
@@ -288,8 +288,8 @@ unsafe extern "C" fn fill_later(place: *mut c_void) {
 /// The launch waits for the copy, and the copy for the work before it.
 #[test]
 fn a_launch_waits_for_copies_within_host_memory() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     for (source_is_pinned, target_is_pinned) in
@@ -307,18 +307,18 @@ fn a_launch_waits_for_copies_within_host_memory() {
         };
         let (from, to) = (address(0, source_is_pinned), address(1, target_is_pinned));
         let by_capture = captured(&stream, |stream| {
-            well(call!(cuLaunchHostFunc(stream, Some(fill_later), host(from))));
-            well(call!(cuMemcpyAsync(to, from, 4, stream)));
+            succeeds(call!(cuLaunchHostFunc(stream, Some(fill_later), host(from))));
+            succeeds(call!(cuMemcpyAsync(to, from, 4, stream)));
         });
         let mut params = CUDA_MEMCPY3D::zeroed();
         let last = *nodes(by_capture).last().expect("two nodes");
-        well(call!(cuGraphMemcpyNodeGetParams(last, &raw mut params)));
+        succeeds(call!(cuGraphMemcpyNodeGetParams(last, &raw mut params)));
         assert_eq!([params.srcMemoryType, params.dstMemoryType], [UNIFIED; 2]);
         assert_eq!([params.srcPitch, params.dstHeight], [0; 2]);
         let mut by_hand = null_mut();
-        well(call!(cuGraphCreate(&raw mut by_hand, 0)));
+        succeeds(call!(cuGraphCreate(&raw mut by_hand, 0)));
         let (copy, mut node) = (row([(HOST, from), (HOST, to)], 4), null_mut());
-        well(call!(cuGraphAddMemcpyNode(
+        succeeds(call!(cuGraphAddMemcpyNode(
             &raw mut node,
             by_hand,
             null(),
@@ -332,27 +332,27 @@ fn a_launch_waits_for_copies_within_host_memory() {
                 unsafe { host::<u32>(place).write_unaligned(0) };
             }
             let mut executable = null_mut();
-            well(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
+            succeeds(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
             if !is_captured {
                 let raw = stream.as_raw();
-                well(call!(cuLaunchHostFunc(raw, Some(fill_later), host(from))));
+                succeeds(call!(cuLaunchHostFunc(raw, Some(fill_later), host(from))));
             }
-            well(call!(cuGraphLaunch(executable, stream.as_raw())));
+            succeeds(call!(cuGraphLaunch(executable, stream.as_raw())));
             let name = format!("{source_is_pinned}, {target_is_pinned}, {is_captured}");
             let place = with_exposed_provenance::<u32>(usize::try_from(to).expect("an address"));
             // SAFETY: the memory has 4 bytes, and the launch has waited for the copy.
             assert_eq!(unsafe { place.read_unaligned() }, 7, "{name}");
             stream.synchronize().expect("the graph runs");
-            well(call!(cuGraphExecDestroy(executable)));
-            well(call!(cuGraphDestroy(graph)));
+            succeeds(call!(cuGraphExecDestroy(executable)));
+            succeeds(call!(cuGraphDestroy(graph)));
         }
     }
 }
 
 #[test]
 fn an_executable_graph_keeps_the_types_of_memory_of_its_copies() {
-    let context = need!(common::context());
-    need!(common::since(13, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory");
@@ -369,9 +369,9 @@ fn an_executable_graph_keeps_the_types_of_memory_of_its_copies() {
     let pairs = || (sides.iter()).flat_map(|from| sides.iter().map(|to| [*from, *to]));
     for old in pairs() {
         let (mut graph, mut node, mut executable) = (null_mut(), null_mut(), null_mut());
-        well(call!(cuGraphCreate(&raw mut graph, 0)));
+        succeeds(call!(cuGraphCreate(&raw mut graph, 0)));
         let copy = row(old, 64);
-        well(call!(cuGraphAddMemcpyNode(
+        succeeds(call!(cuGraphAddMemcpyNode(
             &raw mut node,
             graph,
             null(),
@@ -379,7 +379,7 @@ fn an_executable_graph_keeps_the_types_of_memory_of_its_copies() {
             &raw const copy,
             context.as_raw()
         )));
-        well(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
+        succeeds(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
         for new in pairs() {
             let copy = row(new, 64);
             let code = call!(cuGraphExecMemcpyNodeSetParams(
@@ -392,7 +392,7 @@ fn an_executable_graph_keeps_the_types_of_memory_of_its_copies() {
             let expected = if keeps { SUCCESS } else { INVALID };
             assert_eq!(code, expected, "{old:?} to {new:?}");
         }
-        well(call!(cuGraphExecDestroy(executable)));
-        well(call!(cuGraphDestroy(graph)));
+        succeeds(call!(cuGraphExecDestroy(executable)));
+        succeeds(call!(cuGraphDestroy(graph)));
     }
 }

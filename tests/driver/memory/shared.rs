@@ -1,11 +1,11 @@
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, Scale};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::{DeviceBuffer, Error, Invalid};
 
 #[test]
 fn shared_memory_can_be_read_on_every_stream() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let home = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&home, 1 << 16).expect("memory");
     // This work is still pending when the memory is shared.
@@ -30,9 +30,9 @@ fn shared_memory_can_be_read_on_every_stream() {
 
 #[test]
 fn shared_memory_is_written_again_after_its_readers() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let home = context.stream().expect("a stream");
         let other = context.stream().expect("a stream");
         let shared = DeviceBuffer::from_slice(&home, &[1; 1 << 16])
@@ -55,7 +55,7 @@ fn shared_memory_is_written_again_after_its_readers() {
 
 #[test]
 fn readers_outlive_the_shared_memory_and_the_writing_stream() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let home = context.stream().expect("a stream");
     let other = context.stream().expect("a stream");
     let shared = DeviceBuffer::from_slice(&home, &[3u8; 100])
@@ -71,7 +71,7 @@ fn readers_outlive_the_shared_memory_and_the_writing_stream() {
 
 #[test]
 fn foreign_memory_cannot_be_shared() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let memory = DeviceBuffer::from_slice(&stream, &[1u32; 4]).expect("memory");
     // SAFETY: the owner is the memory itself.
@@ -84,7 +84,7 @@ fn foreign_memory_cannot_be_shared() {
 
 #[test]
 fn a_reader_cannot_be_used_on_another_stream() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let streams: Vec<_> = (0..3).map(|_| context.stream().expect("a stream")).collect();
     let shared = DeviceBuffer::from_slice(&streams[0], &[1u32; 4])
         .and_then(|buffer| buffer.share())

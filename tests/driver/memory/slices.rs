@@ -1,11 +1,11 @@
 use crate::common;
 use crate::module::kernels::Scale;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::{DeviceBuffer, Error, Invalid};
 
 #[test]
 fn a_part_of_a_buffer_is_copied_filled_and_read() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4, 5, 6]).expect("a copy");
     let mut part = buffer.slice_mut(1..3).expect("a part");
@@ -21,7 +21,7 @@ fn a_part_of_a_buffer_is_copied_filled_and_read() {
 
 #[test]
 fn disjoint_parts_of_one_buffer_are_copied_onto_each_other() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3, 4]).expect("a copy");
     let (mut low, high) = buffer.as_mut_slice().split_at(2).expect("two parts");
@@ -31,7 +31,7 @@ fn disjoint_parts_of_one_buffer_are_copied_onto_each_other() {
 
 #[test]
 fn a_part_can_be_a_kernel_argument() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4]).expect("a copy");
     Scale::new(&context)
@@ -42,7 +42,7 @@ fn a_part_can_be_a_kernel_argument() {
 
 #[test]
 fn a_part_may_be_empty_and_at_the_end() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u16, 2]).expect("a copy");
     let mut end = buffer.slice_mut(2..).expect("the end");
@@ -54,7 +54,7 @@ fn a_part_may_be_empty_and_at_the_end() {
 
 #[test]
 fn a_part_beyond_a_buffer_is_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
     #[allow(clippy::reversed_empty_ranges, reason = "that is refused")]
@@ -76,7 +76,7 @@ fn a_part_beyond_a_buffer_is_refused() {
 
 #[test]
 fn a_rebound_buffer_waits_for_its_previous_work() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let streams: Vec<_> = (0..4).map(|_| context.stream().expect("a stream")).collect();
     let scale = Scale::new(&context);
     let mut buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 1 << 16).expect("memory");
@@ -90,7 +90,7 @@ fn a_rebound_buffer_waits_for_its_previous_work() {
 
 #[test]
 fn borrowed_memory_cannot_be_rebound() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let owner = DeviceBuffer::<u32>::zeroed(&a, 4).expect("memory");
     // SAFETY: the owner outlives the borrowed buffer, which is the only one used.
@@ -104,7 +104,7 @@ fn borrowed_memory_cannot_be_rebound() {
 
 #[test]
 fn chunks_have_equal_lengths_and_a_remainder() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4, 5, 6, 7]).expect("a copy");
     let mut chunks = buffer.chunks_exact_mut(3).expect("chunks");
@@ -130,7 +130,7 @@ fn chunks_have_equal_lengths_and_a_remainder() {
 
 #[test]
 fn a_buffer_is_split_into_disjoint_parts() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3]).expect("a copy");
     let (mut low, mut high) = buffer.split_at_mut(1).expect("two parts");
@@ -151,7 +151,7 @@ fn a_buffer_is_split_into_disjoint_parts() {
 
 #[test]
 fn memory_is_cast_to_elements_of_another_size() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let numbers = [0x0403_0201_u32, 0x0807_0605];
     let mut buffer = DeviceBuffer::from_slice(&stream, &numbers).expect("a copy");
@@ -170,7 +170,7 @@ fn memory_is_cast_to_elements_of_another_size() {
 
 #[test]
 fn a_cast_of_an_unsuitable_size_or_alignment_returns_the_memory() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3, 4, 5, 6]).expect("a copy");
     let address = buffer.as_raw();

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::{GLOBALS, kernel_of, vector};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::module::Library;
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
 
@@ -15,7 +15,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Invalid {
 
 #[test]
 fn a_variable_is_read_and_written_between_kernels_that_use_it() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
     let counter = module.global("counter").expect("found");
@@ -36,7 +36,7 @@ fn a_variable_is_read_and_written_between_kernels_that_use_it() {
 
 #[test]
 fn constant_memory_is_set_before_kernels_read_it() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
     let factors = module.global("factors").expect("found");
@@ -53,7 +53,7 @@ fn constant_memory_is_set_before_kernels_read_it() {
 
 #[test]
 fn a_variable_keeps_its_module_alive() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let counter = {
         let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
@@ -70,8 +70,8 @@ fn a_variable_keeps_its_module_alive() {
 
 #[test]
 fn each_context_has_its_own_variables_of_a_library() {
-    let device = need!(common::gpu());
-    need!(common::since(12, 0));
+    let device = or_skip!(common::gpu());
+    or_skip!(common::since(12, 0));
     let library = Library::from_ptx(GLOBALS).expect("the test kernels");
     let contexts = [
         Context::primary(&device).expect("a primary context"),
@@ -95,8 +95,8 @@ fn each_context_has_its_own_variables_of_a_library() {
 
 #[test]
 fn a_managed_variable_belongs_to_the_library() {
-    let context = need!(common::context());
-    need!(common::since(12, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(12, 0));
     let stream = context.stream().expect("a stream");
     let library = Library::from_ptx(GLOBALS).expect("the test kernels");
     let copy = library.kernel(&context, "copy_everywhere").expect("found");
@@ -115,7 +115,7 @@ fn a_managed_variable_belongs_to_the_library() {
 
 #[test]
 fn a_variable_is_refused_as_an_array_of_a_type_of_another_size() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
     let counter = module.global("counter").expect("found");
@@ -137,7 +137,7 @@ mod provoked {
 
     #[test]
     fn the_error_for_a_missing_variable_names_it() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let missing = Invalid::NoSuchGlobal { name: "nowhere".to_owned() };
         let module = vector(&context);
         assert_eq!(refusal(module.global("nowhere")), missing);

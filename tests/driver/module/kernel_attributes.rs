@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::{SHARED, kernel, nothing, vector};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::context::CachePreference;
 use cuda_safe::device::attribute;
 use cuda_safe::module::LoadingMode;
@@ -12,7 +12,7 @@ use cuda_safe::{DeviceBuffer, Error, LaunchConfig, Module};
 
 #[test]
 fn a_kernel_reports_its_compiled_attributes() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
     let bounded = bounded.kernel();
     let (major, minor) = context.device().compute_capability().expect("known");
@@ -31,7 +31,7 @@ fn a_kernel_reports_its_compiled_attributes() {
 
 #[test]
 fn cluster_attributes_are_none_for_a_kernel_without_clusters() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let nothing = nothing(&context);
     let ask = |which| nothing.kernel().attribute(which).expect("since 11.8");
     assert_eq!(ask(of::REQUIRED_CLUSTER_WIDTH), 0);
@@ -53,7 +53,7 @@ fn cluster_attributes_are_none_for_a_kernel_without_clusters() {
 
 #[test]
 fn the_error_for_a_newer_attribute_names_the_needed_version() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let nothing = nothing(&context);
     let mode = nothing.kernel().attribute(of::SHARED_MEMORY_MODE);
     if common::offers(13, 4) {
@@ -68,7 +68,7 @@ fn the_error_for_a_newer_attribute_names_the_needed_version() {
 
 #[test]
 fn settings_apply_to_all_clones_and_their_launches() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let device = context.device();
     let opt_in = device.attribute(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     let opt_in = opt_in.expect("every driver knows the attribute");
@@ -91,7 +91,7 @@ fn settings_apply_to_all_clones_and_their_launches() {
 
 #[test]
 fn preferences_are_set_for_a_kernel() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let module = vector(&context);
     let add = module.kernel("add").expect("found");
     let carveout = || add.attribute(of::CARVEOUT).expect("known");
@@ -107,7 +107,7 @@ fn preferences_are_set_for_a_kernel() {
 
 #[test]
 fn a_kernel_is_loaded_on_request() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let mode = Module::loading_mode().expect("a driver of 11.7 or later");
     assert!(matches!(mode, LoadingMode::Eager | LoadingMode::Lazy));
     let nothing = nothing(&context);
@@ -125,7 +125,7 @@ mod provoked {
 
     #[test]
     fn more_shared_memory_than_the_device_has_is_refused() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let nothing = nothing(&context);
         let opt_in = context
             .device()
@@ -146,7 +146,7 @@ mod provoked {
 
     #[test]
     fn a_block_of_more_threads_than_the_kernel_allows_is_refused() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");

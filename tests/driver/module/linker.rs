@@ -3,7 +3,7 @@
 use crate::common;
 use crate::green::refusal;
 use crate::module::kernels::{APPLY, TWICE, VECTOR, kernel_of};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::module::{JitOptions, Library, LinkInput, Linker};
 use cuda_safe::sys::{CUjit_fallback, CUjit_target};
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig};
@@ -22,7 +22,7 @@ fn doubles(context: &Context, apply: &Apply) {
 
 #[test]
 fn a_kernel_and_its_function_are_linked() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let options = JitOptions { info_log: true, verbose: true, ..Default::default() };
     let mut linker = Linker::with(&context, &options).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
@@ -41,7 +41,7 @@ fn a_kernel_and_its_function_are_linked() {
 
 #[test]
 fn an_image_can_be_loaded_with_options() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let mut linker = Linker::new(&context).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
     linker.add_ptx("twice", TWICE).expect("PTX");
@@ -58,7 +58,7 @@ fn an_image_can_be_loaded_with_options() {
     let refused = load(b"abcd", &options).expect_err("no image");
     assert!(matches!(refusal(refused), Invalid::NotAnImage { .. }));
 
-    need!(common::since(12, 0));
+    or_skip!(common::since(12, 0));
     // SAFETY: as above.
     let load = |image: &[u8], options| unsafe { Library::from_image_with(image, options) };
     let library = load(&image, &options).expect("a complete image");
@@ -71,7 +71,7 @@ fn an_image_can_be_loaded_with_options() {
 
 #[test]
 fn a_file_can_be_linked() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let path = std::env::temp_dir().join(format!("twice-{}.ptx", std::process::id()));
     std::fs::write(&path, TWICE).expect("a file");
     let mut linker = Linker::new(&context).expect("a linker");
@@ -87,7 +87,7 @@ fn a_file_can_be_linked() {
 
 #[test]
 fn a_linker_can_move_to_another_thread_and_be_dropped_at_any_time() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let mut linker = Linker::new(&context).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
     let dropped = Linker::new(&context).expect("a linker");
@@ -103,7 +103,7 @@ fn a_linker_can_move_to_another_thread_and_be_dropped_at_any_time() {
 
 #[test]
 fn invalid_code_is_refused_before_the_driver_reads_it() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let mut linker = Linker::new(&context).expect("a linker");
     let refusal = |result: Result<(), Error>| match result {
         Err(Error::Invalid(why)) => *why,
@@ -123,7 +123,7 @@ fn invalid_code_is_refused_before_the_driver_reads_it() {
 
 #[test]
 fn compiler_options_are_accepted() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (major, minor) = context.device().compute_capability().expect("known");
     let options = JitOptions {
         max_registers: Some(32),
@@ -151,7 +151,7 @@ fn compiler_options_are_accepted() {
 
 #[test]
 fn invalid_option_values_are_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let cases = [
         ("optimization_level", JitOptions { optimization_level: Some(5), ..Default::default() }),
         ("max_registers", JitOptions { max_registers: Some(0), ..Default::default() }),
@@ -182,7 +182,7 @@ fn invalid_option_values_are_refused() {
 
 #[test]
 fn an_option_newer_than_the_driver_is_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     if common::offers(13, 1) {
         common::skip("the driver has all options");
         return;
@@ -201,7 +201,7 @@ mod provoked {
 
     #[test]
     fn an_undefined_function_is_named_in_the_log() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let mut linker = Linker::new(&context).expect("a linker");
         linker.add_ptx("apply", APPLY).expect("PTX");
         match linker.complete() {
@@ -219,7 +219,7 @@ mod provoked {
 
     #[test]
     fn a_compiler_error_includes_the_log() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let mut linker = Linker::new(&context).expect("a linker");
         let wrong = TWICE.replace("%r1, %r1", "%r1, %nonsense");
         match linker.add_ptx("twice", &wrong) {
@@ -237,7 +237,7 @@ mod provoked {
 
     #[test]
     fn a_missing_file_is_an_error() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let mut linker = Linker::new(&context).expect("a linker");
         // SAFETY: the file does not exist.
         let added = unsafe { linker.add_file(LinkInput::Cubin, "/nonexistent/code.cubin") };

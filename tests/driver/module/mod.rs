@@ -5,14 +5,14 @@ pub(crate) mod linker;
 
 use crate::common;
 use crate::module::kernels::{VECTOR, vector};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::module::{Library, Parameter};
 use cuda_safe::{Error, Invalid, Module};
 
 #[test]
 fn a_module_lists_its_kernels_and_their_parameters() {
-    let context = need!(common::context());
-    need!(common::since(12, 4));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(12, 4));
     let module = vector(&context);
     let mut names = module.kernel_names().expect("a driver of 12.4 or later");
     names.sort();
@@ -21,8 +21,8 @@ fn a_module_lists_its_kernels_and_their_parameters() {
 
 #[test]
 fn a_library_lists_its_kernels() {
-    need!(common::gpu());
-    need!(common::since(12, 4));
+    or_skip!(common::gpu());
+    or_skip!(common::since(12, 4));
     let library = Library::from_ptx(VECTOR).expect("the test kernels");
     let mut names = library.kernel_names().expect("a driver of 12.4 or later");
     names.sort();
@@ -31,7 +31,7 @@ fn a_library_lists_its_kernels() {
 
 #[test]
 fn invalid_module_text_is_refused_before_the_driver_reads_it() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let refusal = |result: Result<Module, Error>| match result {
         Err(Error::Invalid(invalid)) => *invalid,
         other => panic!("{other:?}"),
@@ -57,8 +57,8 @@ mod provoked {
 
     #[test]
     fn parameters_report_offsets_and_sizes() {
-        let context = need!(common::context());
-        need!(common::since(12, 4));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(12, 4));
         let kernel = vector(&context).kernel("add").expect("a kernel");
         let parameter = |offset, size| Parameter { offset, size };
         assert_eq!(
@@ -71,8 +71,8 @@ mod provoked {
 
     #[test]
     fn the_error_for_a_missing_kernel_lists_the_existing_ones() {
-        let context = need!(common::context());
-        need!(common::since(12, 4));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(12, 4));
         let library = Library::from_ptx(VECTOR).expect("the test kernels");
         let errors = [
             vector(&context).kernel("subtract").expect_err("missing"),
@@ -88,8 +88,8 @@ mod provoked {
 
     #[test]
     fn a_compiler_error_includes_the_log() {
-        let context = need!(common::context());
-        need!(common::since(12, 0));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(12, 0));
         let wrong = VECTOR.replace("add.f32 %f3, %f1, %f2;", "add.f32 %f3, %f1, %nonsense;");
         for result in [
             Module::from_ptx(&context, &wrong).map(|_| ()),
@@ -110,7 +110,7 @@ mod provoked {
 
     #[test]
     fn the_error_for_ptx_newer_than_the_driver_names_both_versions() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let newer = VECTOR.replace(".version 6.0", ".version 99.7");
         let error = Module::from_ptx(&context, &newer).expect_err("far newer");
         let driver = cuda_safe::version().expect("a driver");

@@ -1,15 +1,15 @@
 //! Checkpoints of processes: the tests that need no second process that uses CUDA. (tests/gpu has the rest.)
 
 use crate::common::{self, child};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::process::checkpoint::{LockedProcess, ProcessState, RunningProcess};
 use std::time::Duration;
 
 #[test]
 fn the_own_process_can_be_locked_and_unlocked() {
     child::in_child(&[], || {
-        let context = need!(common::context());
-        need!(common::since(12, 8));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(12, 8));
         let own = std::process::id();
         let running = RunningProcess::of(own).expect("it runs");
         let locked = running.lock(Some(Duration::from_secs(5))).expect("idle");
@@ -31,15 +31,15 @@ fn the_own_process_can_be_locked_and_unlocked() {
 }
 
 mod provoked {
-    use super::{LockedProcess, ProcessState, RunningProcess, child, common, need};
+    use super::{LockedProcess, ProcessState, RunningProcess, child, common, or_skip};
     use cuda_safe::{CUresult, Error, Invalid};
     use std::process::{Command, Stdio};
 
     #[test]
     fn other_processes_are_refused() {
         child::in_child(&[], || {
-            need!(common::context());
-            need!(common::since(12, 8));
+            or_skip!(common::context());
+            or_skip!(common::since(12, 8));
             let mut other =
                 Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("a process");
             let of = |pid| ProcessState::of(pid).map_err(|error| error.code());
@@ -65,8 +65,8 @@ mod provoked {
     #[test]
     fn a_process_in_another_state_is_refused() {
         child::in_child(&[], || {
-            need!(common::context());
-            need!(common::since(12, 8));
+            or_skip!(common::context());
+            or_skip!(common::since(12, 8));
             let own = std::process::id();
             let error = LockedProcess::of(own).expect_err("it runs");
             assert!(error.to_string().contains("is running"), "{error}");

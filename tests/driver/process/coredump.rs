@@ -2,15 +2,15 @@
 //! since the settings are those of the process.
 
 use crate::common::{self, child};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::process::coredump::{CoredumpSettings, DumpFlags};
 use cuda_safe::{Context, ContextFlags, Device, Error, Invalid};
 
 #[test]
 fn settings_apply_until_the_guard_is_dropped() {
     child::in_child(&[], || {
-        need!(common::gpu());
-        need!(common::since(12, 5));
+        or_skip!(common::gpu());
+        or_skip!(common::since(12, 5));
         let before = CoredumpSettings::of_process().expect("known");
         assert_eq!(before.on_exception, Some(false));
         assert_eq!(before.user_trigger, Some(false));
@@ -33,8 +33,8 @@ fn settings_apply_until_the_guard_is_dropped() {
 #[test]
 fn settings_can_be_kept() {
     child::in_child(&[], || {
-        need!(common::gpu());
-        need!(common::since(12, 1));
+        or_skip!(common::gpu());
+        or_skip!(common::since(12, 1));
         let settings =
             CoredumpSettings { file: Some("/tmp/cuda-tests.core".into()), ..Default::default() };
         settings.apply().expect("set").keep();
@@ -46,8 +46,8 @@ fn settings_can_be_kept() {
 #[test]
 fn a_context_has_its_own_settings() {
     child::in_child(&[], || {
-        need!(common::gpu());
-        need!(common::since(12, 1));
+        or_skip!(common::gpu());
+        or_skip!(common::since(12, 1));
         let device = Device::get(0).expect("a device");
         let context = Context::new(&device, ContextFlags::empty()).expect("a context");
         let before = context.coredump_settings().expect("known");
@@ -65,7 +65,7 @@ fn a_context_has_its_own_settings() {
 }
 
 mod provoked {
-    use super::{CoredumpSettings, DumpFlags, Error, Invalid, child, common, need};
+    use super::{CoredumpSettings, DumpFlags, Error, Invalid, child, common, or_skip};
     use crate::module::kernels::vector;
     use cuda_safe::LaunchConfig;
     use std::time::{Duration, Instant};
@@ -73,8 +73,8 @@ mod provoked {
     #[test]
     fn paths_and_settings_that_cannot_be_set_are_refused() {
         child::in_child(&[], || {
-            let context = need!(common::context());
-            need!(common::since(12, 1));
+            let context = or_skip!(common::context());
+            or_skip!(common::since(12, 1));
             let file = |path: &str| CoredumpSettings {
                 on_exception: Some(true),
                 file: Some(path.into()),
@@ -98,8 +98,8 @@ mod provoked {
     #[test]
     fn the_pipe_is_fixed_while_the_trigger_is_on() {
         child::in_child(&[], || {
-            need!(common::gpu());
-            need!(common::since(12, 1));
+            or_skip!(common::gpu());
+            or_skip!(common::since(12, 1));
             let settings = CoredumpSettings { user_trigger: Some(true), ..Default::default() };
             settings.apply().expect("set").keep();
             let settings = CoredumpSettings {
@@ -119,8 +119,8 @@ mod provoked {
     #[test]
     fn a_fault_leaves_a_dump_and_then_fails_calls() {
         child::in_child(&[], || {
-            need!(common::gpu());
-            need!(common::since(12, 5));
+            or_skip!(common::gpu());
+            or_skip!(common::since(12, 5));
             let path = common::scratch().join(format!("dump-{}", std::process::id()));
             let settings = CoredumpSettings {
                 on_exception: Some(true),
@@ -129,7 +129,7 @@ mod provoked {
                 ..Default::default()
             };
             settings.apply().expect("no context exists yet").keep();
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let stream = context.stream().expect("a stream");
             let scale = vector(&context).kernel("scale").expect("a kernel");
             let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");

@@ -1,7 +1,7 @@
 //! The driver's log of failed calls, in errors and for closures.
 
 use crate::common;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::process::logs::{LogCallback, LogLevel, LogPosition, entries};
 use cuda_safe::{Context, Device, Error, check, sys};
 
@@ -17,8 +17,8 @@ fn fail(context: &Context) -> Error {
 #[test]
 fn a_position_starts_at_the_end_of_the_log() {
     common::child::in_child(&[], || {
-        let context = need!(common::context());
-        need!(common::since(12, 9));
+        let context = or_skip!(common::context());
+        or_skip!(common::since(12, 9));
         context.synchronize().expect("a wait");
         let mut position = LogPosition::end().expect("a position");
         context.synchronize().expect("a wait");
@@ -28,7 +28,7 @@ fn a_position_starts_at_the_end_of_the_log() {
 
 mod provoked {
     use super::{
-        Context, Device, LogCallback, LogLevel, LogPosition, check, common, entries, fail, need,
+        Context, Device, LogCallback, LogLevel, LogPosition, check, common, entries, fail, or_skip,
         sys,
     };
     use crate::common::child::in_child;
@@ -56,7 +56,7 @@ mod provoked {
 
     #[test]
     fn an_error_has_the_reason_that_the_driver_logged() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let error = fail(&context);
         let its = error.driver_error().expect("an error of the driver");
         if common::offers(12, 9) {
@@ -70,7 +70,7 @@ mod provoked {
 
     #[test]
     fn an_error_without_a_reason_has_no_log() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let _ = fail(&context);
         let _current = context.make_current().expect("current");
         // SAFETY: the driver refuses an address that it has not allocated.
@@ -84,8 +84,8 @@ mod provoked {
     #[test]
     fn errors_of_several_threads_have_their_own_logs() {
         in_child(&[], || {
-            let context = need!(common::context());
-            need!(common::since(12, 9));
+            let context = or_skip!(common::context());
+            or_skip!(common::since(12, 9));
             std::thread::scope(|scope| {
                 let log_of = |error: super::Error| {
                     let its = error.driver_error().expect("an error of the driver");
@@ -113,8 +113,8 @@ mod provoked {
     #[test]
     fn a_closure_receives_entries_until_it_is_dropped() {
         in_child(&[], || {
-            let context = need!(common::context());
-            need!(common::since(12, 9));
+            let context = or_skip!(common::context());
+            or_skip!(common::since(12, 9));
             let (callback, seen) = collect();
             let (second, also_seen) = collect();
             context.synchronize().expect("a wait");
@@ -134,8 +134,8 @@ mod provoked {
     #[test]
     fn failures_in_a_closure_do_not_call_it_again() {
         in_child(&[], || {
-            let context = need!(common::context());
-            need!(common::since(12, 9));
+            let context = or_skip!(common::context());
+            or_skip!(common::since(12, 9));
             let calls = Arc::new(AtomicUsize::new(0));
             let (counter, inner) = (Arc::clone(&calls), context.clone());
             let _callback = LogCallback::new(move |_, _| {
@@ -155,8 +155,8 @@ mod provoked {
     #[test]
     fn a_closure_can_work_unregister_itself_and_panic() {
         in_child(&[], || {
-            let context = need!(common::context());
-            need!(common::since(12, 9));
+            let context = or_skip!(common::context());
+            or_skip!(common::since(12, 9));
             let slot = Arc::new(Mutex::new(None::<LogCallback>));
             let (mine, inner) = (Arc::clone(&slot), context.clone());
             let runs = Arc::new(AtomicUsize::new(0));
@@ -181,8 +181,8 @@ mod provoked {
     #[test]
     fn a_position_reads_each_entry_once() {
         in_child(&[], || {
-            let context = need!(common::context());
-            need!(common::since(12, 9));
+            let context = or_skip!(common::context());
+            or_skip!(common::since(12, 9));
             let mut position = LogPosition::end().expect("a position");
             let mut file = position.clone();
             fail(&context);
@@ -203,8 +203,8 @@ mod provoked {
     #[test]
     fn a_closure_is_freed_although_another_thread_fails_meanwhile() {
         in_child(&[], || {
-            let context: Context = need!(common::context());
-            need!(common::since(12, 9));
+            let context: Context = or_skip!(common::context());
+            or_skip!(common::since(12, 9));
             let owner = Arc::new(());
             let weak = Arc::downgrade(&owner);
             let callback = LogCallback::new(move |_, _| drop(Arc::clone(&owner)));
@@ -227,8 +227,8 @@ mod provoked {
             safe fn alarm(seconds: core::ffi::c_uint) -> core::ffi::c_uint;
         }
         in_child(&[], || {
-            need!(common::context());
-            need!(common::since(12, 9));
+            or_skip!(common::context());
+            or_skip!(common::since(12, 9));
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for _ in 0..3 {

@@ -2,7 +2,7 @@
 
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, RecordSmid, SMID, Scale, kernel};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::{
     Context, ContextFlags, DeviceBuffer, Event, ExecutableGraph, LaunchConfig, PinnedBuffer, Stream,
@@ -77,10 +77,10 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
 /// Runs `body` in a child process, because other tests leak on purpose and leaks are counted per
 /// process.
 fn without_leaks(body: impl FnOnce(Context)) {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
         cuda_safe::set_report_hook(|report| eprintln!("note: {report}"));
-        body(need!(common::context()));
+        body(or_skip!(common::context()));
         assert_eq!(cuda_safe::leaked(), 0);
     });
 }
@@ -116,9 +116,9 @@ fn objects_can_be_dropped_with_another_context_current_and_on_another_thread() {
 
 #[test]
 fn dropping_streams_events_graphs_and_stream_ordered_memory_does_not_wait() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let graph = fill_in_a_graph(&context);
         let watched = context.stream().expect("a stream");
         let work = Busy::new(&context, &watched);
@@ -144,9 +144,9 @@ fn fill_in_a_graph(context: &Context) -> (ExecutableGraph, DeviceBuffer<u8>) {
 
 #[test]
 fn an_executable_graph_can_be_dropped_while_its_launch_runs() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let (stream, watched) =
             (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let kernel = kernel::<(&mut [u32], u32)>(&context, SMID, "record_smid");
@@ -169,9 +169,9 @@ fn an_executable_graph_can_be_dropped_while_its_launch_runs() {
 
 #[test]
 fn releases_that_wait_for_the_device_wait_for_all_streams() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let (watched, stream) =
             (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let record = RecordSmid::new(&context);
@@ -206,7 +206,7 @@ fn releases_that_wait_for_the_device_wait_for_all_streams() {
 
 #[test]
 fn forgotten_objects_only_leak() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     std::mem::forget(context.stream().expect("a stream"));
     std::mem::forget(context.event().expect("an event"));
     std::thread::spawn({

@@ -2,7 +2,7 @@
 
 use crate::common::{self, child};
 use crate::module::kernels::vector;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute;
 use cuda_safe::green::GreenContext;
@@ -27,7 +27,7 @@ fn owner() -> (Arc<()>, Arc<()>) {
 
 #[test]
 fn a_context_survives_into_raw_and_from_raw() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let raw = Context::new(&device, ContextFlags::empty()).expect("a context").into_raw();
     // SAFETY: `into_raw` released ownership of the context, which is taken over here.
     let back = unsafe { Context::from_raw(raw) }.expect("alive");
@@ -43,7 +43,7 @@ fn a_context_survives_into_raw_and_from_raw() {
 
 #[test]
 fn a_stream_survives_into_raw_and_from_raw() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let raw = context.stream().expect("a stream").into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the stream, which is alive.
@@ -67,7 +67,7 @@ fn a_stream_survives_into_raw_and_from_raw() {
 
 #[test]
 fn an_event_survives_into_raw_and_from_raw() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let raw = context.event().expect("an event").into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the event, which is alive.
@@ -94,7 +94,7 @@ fn an_event_survives_into_raw_and_from_raw() {
 
 #[test]
 fn modules_and_libraries_survive_into_raw_and_from_raw() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let raw = vector(&context).into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the module, which is loaded.
@@ -115,7 +115,7 @@ fn modules_and_libraries_survive_into_raw_and_from_raw() {
     // SAFETY: `into_raw` released ownership of the module, which is unloaded here.
     assert!(unsafe { cuModuleUnload(raw) }.is_success());
 
-    need!(common::since(12, 0));
+    or_skip!(common::since(12, 0));
     let raw =
         Library::from_ptx(crate::module::kernels::VECTOR).expect("the test kernels").into_raw();
     let (watch, keep) = owner();
@@ -138,7 +138,7 @@ fn modules_and_libraries_survive_into_raw_and_from_raw() {
 fn a_green_context_survives_into_raw_and_from_raw() {
     // The groups of a green context that was converted to a handle stay in use for the whole process.
     child::in_child(&[], || {
-        let resource = need!(crate::green::resource());
+        let resource = or_skip!(crate::green::resource());
         let group = crate::green::smallest(resource).groups.pop();
         let green = GreenContext::new(group).expect("a green context");
         let (primary, sm_count) = (green.context().clone(), green.sm_count());
@@ -156,7 +156,7 @@ fn a_green_context_survives_into_raw_and_from_raw() {
 
 #[test]
 fn graphs_are_borrowed_or_kept_alive_by_an_owner() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let graph = stream.capture(CaptureMode::default(), |_| Ok::<_, Error>(()));
     let (raw, _) = graph.expect("a graph").into_raw();
@@ -202,7 +202,7 @@ fn is_refused<T>(result: Result<T, impl Into<Error>>, what: &str) {
 
 #[test]
 fn constructors_from_raw_handles_reject_null() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     macro_rules! rejects {
         ($what:literal, $ty:ty, $($argument:expr),+) => {
@@ -231,7 +231,7 @@ fn constructors_from_raw_handles_reject_null() {
 
 #[test]
 fn memory_from_raw_that_exceeds_the_address_space_is_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     // SAFETY: the calls are refused and access nothing.
     let refused = unsafe { DeviceBuffer::<u64>::borrow_raw(0x1000, usize::MAX / 8, &stream) };
@@ -243,7 +243,7 @@ fn memory_from_raw_that_exceeds_the_address_space_is_refused() {
 fn an_empty_buffer_survives_into_raw_and_from_raw() {
     // Other tests leak objects on purpose.
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let empty = DeviceBuffer::<u32>::zeroed(&stream, 0).expect("no memory");
         let (address, its_stream) = empty.into_raw();
@@ -260,7 +260,7 @@ fn an_empty_buffer_survives_into_raw_and_from_raw() {
 
 #[test]
 fn foreign_memory_is_freed_by_its_owner() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::from_slice(&stream, &[5u16; 8]).expect("a copy");
     let address = buffer.as_raw();
@@ -273,7 +273,7 @@ fn foreign_memory_is_freed_by_its_owner() {
 
 #[test]
 fn debug_output_describes_objects() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let module = vector(&context);
     let add = module.kernel("add").expect("found");
@@ -314,7 +314,7 @@ fn debug_output_describes_objects() {
 
 #[test]
 fn debug_output_describes_memory_and_pending_work() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8; 64]).expect("memory");
     let host = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");

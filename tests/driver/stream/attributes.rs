@@ -1,7 +1,7 @@
 //! Attributes of streams, and the contexts that streams belong to.
 
 use crate::common::{self, child};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::stream::{
@@ -19,7 +19,7 @@ fn invalid<T: std::fmt::Debug>(result: Result<T, Error>) -> Invalid {
 
 #[test]
 fn a_stream_says_whether_it_is_blocking() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let blocking = StreamOptions { blocking: true, ..Default::default() };
     let blocking = context.stream_with(blocking).expect("a stream");
     assert!(blocking.is_blocking().expect("known"));
@@ -29,7 +29,7 @@ fn a_stream_says_whether_it_is_blocking() {
 
 #[test]
 fn the_synchronization_policy_is_set_and_copied() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     assert_eq!(a.synchronization_policy().expect("known"), None);
     a.set_synchronization_policy(SynchronizationPolicy::BlockingSync).expect("set");
@@ -43,7 +43,7 @@ fn the_synchronization_policy_is_set_and_copied() {
 
 #[test]
 fn an_access_window_is_set_and_cleared() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let largest = context.device().attribute(attribute::MAX_ACCESS_POLICY_WINDOW_SIZE);
     if largest.is_ok_and(|largest| largest < 4096) {
@@ -83,8 +83,8 @@ fn an_access_window_is_set_and_cleared() {
 
 #[test]
 fn the_memory_synchronization_domain_is_set() {
-    let context = need!(common::context());
-    need!(common::since(12, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(12, 0));
     let stream = context.stream().expect("a stream");
     assert_eq!(stream.memory_sync_domain().expect("known"), MemorySyncDomain::Default);
     stream.set_memory_sync_domain(MemorySyncDomain::Remote).expect("set");
@@ -96,8 +96,8 @@ fn the_memory_synchronization_domain_is_set() {
 
 #[test]
 fn a_streams_priority_changes() {
-    let context = need!(common::context());
-    need!(common::since(11, 8));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(11, 8));
     let range = context.stream_priorities().expect("known");
     let stream = context.stream().expect("a stream");
     stream.set_priority(*range.start()).expect("set");
@@ -108,7 +108,7 @@ fn a_streams_priority_changes() {
 
 #[test]
 fn attributes_are_copied_within_one_context_only() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let (a, b) = (primary.stream().expect("a stream"), other.stream().expect("a stream"));
@@ -121,7 +121,7 @@ fn attributes_are_copied_within_one_context_only() {
 
 #[test]
 fn a_borrowed_stream_is_checked_for_its_context() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let stream = primary.stream().expect("a stream");
@@ -138,11 +138,11 @@ fn a_borrowed_stream_is_checked_for_its_context() {
 
 #[test]
 fn a_borrowed_stream_of_a_green_context_belongs_to_the_primary_context() {
-    need!(common::gpu());
-    need!(common::since(12, 4));
+    or_skip!(common::gpu());
+    or_skip!(common::since(12, 4));
     // In a child process, because only one split of a device can exist at a time.
     child::in_child(&[], || {
-        let device = need!(common::gpu());
+        let device = or_skip!(common::gpu());
         let primary = Context::primary(&device).expect("a primary context");
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let one = SplitByCount { max_groups: Some(1), ..Default::default() };

@@ -1,12 +1,12 @@
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream, StreamOptions};
 use std::cell::OnceCell;
 
 #[test]
 fn the_default_streams_wait_record_and_run_host_functions() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let (theirs, ours) = (context.event().expect("an event"), context.event().expect("an event"));
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
@@ -34,9 +34,9 @@ fn the_default_streams_wait_record_and_run_host_functions() {
 
 #[test]
 fn the_legacy_stream_waits_for_blocking_streams() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let blocking = StreamOptions { blocking: true, ..Default::default() };
         let blocking = context.stream_with(blocking).expect("a stream");
         let event = context.event().expect("an event");
@@ -67,9 +67,9 @@ fn thread_stream(context: &Context) -> Stream {
 
 #[test]
 fn buffers_of_a_threads_stream_outlive_the_thread_and_are_ordered_with_the_legacy_stream() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let worker = context.clone();
         let worker = std::thread::spawn(move || {
             let stream = thread_stream(&worker);
@@ -99,7 +99,7 @@ fn buffers_of_a_threads_stream_outlive_the_thread_and_are_ordered_with_the_legac
 
 #[test]
 fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
-    let device = need!(common::gpu());
+    let device = or_skip!(common::gpu());
     let outer = Context::new(&device, ContextFlags::empty()).expect("a context");
     let inner = Context::new(&device, ContextFlags::empty()).expect("a context");
     let (event, other) = (outer.event().expect("an event"), inner.event().expect("an event"));
@@ -125,7 +125,7 @@ fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
 
 #[test]
 fn a_panic_in_a_host_function_of_a_default_stream_is_returned_by_the_guards_next_wait() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let current = context.make_current().expect("current");
     let fails = || panic!("on purpose, in a host function");
     let launched = current.per_thread_stream().launch_host_function(fails);
@@ -140,7 +140,7 @@ fn a_panic_in_a_host_function_of_a_default_stream_is_returned_by_the_guards_next
 
 #[test]
 fn waits_for_default_streams_are_refused_in_host_functions() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let (sender, refused) = std::sync::mpsc::channel();
     let its = context.clone();

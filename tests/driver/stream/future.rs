@@ -2,7 +2,7 @@
 
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, Scale};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::{DeviceBuffer, Error};
 use std::future::Future;
 use std::pin::pin;
@@ -68,9 +68,9 @@ fn poll(
 
 #[test]
 fn a_future_is_ready_when_the_work_before_it_has_completed() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
@@ -90,7 +90,7 @@ fn a_future_is_ready_when_the_work_before_it_has_completed() {
 
 #[test]
 fn futures_of_several_streams_are_awaited_together_and_on_other_threads() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let scale = Scale::new(&context);
     let mut futures = Vec::new();
     for factor in 1..5 {
@@ -120,9 +120,9 @@ fn futures_of_several_streams_are_awaited_together_and_on_other_threads() {
 
 #[test]
 fn the_waker_of_the_last_poll_is_woken_once() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
@@ -140,9 +140,9 @@ fn the_waker_of_the_last_poll_is_woken_once() {
 
 #[test]
 fn a_dropped_future_wakes_nothing_and_the_work_continues() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
@@ -159,7 +159,7 @@ fn a_dropped_future_wakes_nothing_and_the_work_continues() {
 
 #[test]
 fn a_forgotten_future_does_no_harm() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut done = stream.completion().expect("a future");
     let waking = Waking::this_thread();
@@ -171,7 +171,7 @@ fn a_forgotten_future_does_no_harm() {
 
 #[test]
 fn a_panic_of_a_host_function_is_the_error_of_the_future() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let fails = || panic!("on purpose, in a host function");
     stream.launch_host_function(fails).expect("a launch");
@@ -190,9 +190,9 @@ fn a_panic_of_a_waker_does_not_unwind_into_the_driver_and_is_reported() {
             panic!("on purpose, in a waker");
         }
     }
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
@@ -222,9 +222,9 @@ fn a_waker_may_drop_the_future_but_may_not_wait() {
             self.waits.send(refused).expect("the test receives it");
         }
     }
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
@@ -244,9 +244,9 @@ fn a_waker_may_drop_the_future_but_may_not_wait() {
 #[cfg(unix)]
 #[test]
 fn a_future_fails_in_a_forked_child() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
         let mut all = Some(stream.completion().expect("a future"));
@@ -271,15 +271,15 @@ mod provoked {
     use super::block_on;
     use crate::common::{self, child};
     use crate::module::kernels::vector;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::LaunchConfig;
 
     /// Shows why the older kind of callback is used: after an error the newer kind never runs.
     #[test]
     fn the_future_of_failed_work_returns_its_error() {
-        need!(common::gpu());
+        or_skip!(common::gpu());
         child::in_child(&[], || {
-            let context = need!(common::context());
+            let context = or_skip!(common::context());
             let stream = context.stream().expect("a stream");
             let scale = vector(&context).kernel("scale").expect("a kernel");
             let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");

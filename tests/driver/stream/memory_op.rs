@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::module::kernels::pinned;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::stream::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
 use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream, sys};
@@ -28,7 +28,7 @@ fn streams(context: &Context) -> (Stream, Stream) {
 
 #[test]
 fn elements_are_written_in_stream_order() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 4).expect("memory");
     words.as_mut_slice().write_value(1, 7).expect("enqueued");
@@ -55,9 +55,9 @@ fn elements_are_written_in_stream_order() {
 /// the word.
 #[test]
 fn a_stream_waits_for_a_word_that_another_stream_writes() {
-    need!(common::context());
+    or_skip!(common::context());
     common::child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let (producer, consumer) = streams(&context);
         let flags = DeviceBuffer::<u32>::zeroed_sync(&producer, 4).expect("memory");
         let mut data = DeviceBuffer::<u32>::zeroed_sync(&producer, 4).expect("memory");
@@ -88,7 +88,7 @@ fn a_stream_waits_for_a_word_that_another_stream_writes() {
 
 #[test]
 fn waits_use_their_condition() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let mut word = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
     word.copy_from_slice(&[u32::MAX, 0]).expect("a copy");
@@ -113,7 +113,7 @@ fn waits_use_their_condition() {
 
 #[test]
 fn single_operations_work_and_pinned_words_are_accepted() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let flag = pinned(&context, &[0]);
     let at = flag.as_ptr().addr() as u64;
@@ -133,9 +133,9 @@ fn single_operations_work_and_pinned_words_are_accepted() {
 /// In a child process, for the same reason as the test above.
 #[test]
 fn words_of_8_bytes_are_written_and_waited_for() {
-    need!(common::context());
+    or_skip!(common::context());
     common::child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let wide = attribute::CAN_USE_64_BIT_STREAM_MEM_OPS;
         if !context.device().attribute(wide).is_ok_and(|wide| wide) {
             common::skip("the device has no 8-byte operations");
@@ -162,7 +162,7 @@ fn words_of_8_bytes_are_written_and_waited_for() {
 
 #[test]
 fn a_batch_that_is_too_long_is_refused() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");
     give(&stream, &[]);
@@ -182,7 +182,7 @@ fn a_batch_that_is_too_long_is_refused() {
 #[test]
 fn memory_operations_can_be_captured() {
     crate::common::child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
         let graph = stream.capture(cuda_safe::capture::CaptureMode::default(), |_| {
@@ -201,7 +201,7 @@ mod provoked {
 
     use super::write;
     use crate::common;
-    use crate::need;
+    use crate::or_skip;
     use cuda_safe::device::attribute;
     use cuda_safe::memory::ManagedBuffer;
     use cuda_safe::{DeviceBuffer, Error, Invalid, Result};
@@ -218,7 +218,7 @@ mod provoked {
 
     #[test]
     fn words_in_stream_ordered_and_managed_memory_are_refused_and_the_kind_is_named() {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         let mut ordered = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
         let word = ordered.as_raw() + 4;
@@ -252,7 +252,7 @@ fn has_reductions(context: &Context) -> bool {
 
 #[test]
 fn atomic_operations_change_words_in_streams_and_graphs() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     if !has_reductions(&context) {
         return;
     }
@@ -289,7 +289,7 @@ fn atomic_operations_change_words_in_streams_and_graphs() {
 
 #[test]
 fn atomic_operations_are_refused_by_older_drivers() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     if cuda_safe::version().expect("a driver") >= sys::CudaVersion::new(13, 1) {
         common::skip("the driver has atomic operations");
         return;

@@ -5,14 +5,14 @@ pub(crate) mod memory_op;
 
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use crate::need;
+use crate::or_skip;
 use cuda_safe::{Error, Invalid, Stream, StreamOptions};
 
 #[test]
 fn a_stream_reports_whether_its_work_is_complete() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let stream = context.stream().expect("a stream");
         assert!(stream.is_complete().expect("a query"));
         let work = Busy::new(&context, &stream);
@@ -25,8 +25,8 @@ fn a_stream_reports_whether_its_work_is_complete() {
 
 #[test]
 fn streams_have_ids_and_priorities() {
-    let context = need!(common::context());
-    need!(common::since(12, 0));
+    let context = or_skip!(common::context());
+    or_skip!(common::since(12, 0));
     let high = StreamOptions { priority: -1, ..Default::default() };
     let (a, b) =
         (context.stream().expect("a stream"), context.stream_with(high).expect("a stream"));
@@ -42,9 +42,9 @@ fn streams_have_ids_and_priorities() {
 
 #[test]
 fn a_stream_waits_for_an_event_of_another() {
-    need!(common::gpu());
+    or_skip!(common::gpu());
     child::in_child(&[], || {
-        let context = need!(common::context());
+        let context = or_skip!(common::context());
         let (first, second) =
             (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let event = context.event().expect("an event");
@@ -60,7 +60,7 @@ fn a_stream_waits_for_an_event_of_another() {
 
 #[test]
 fn a_borrowed_stream_is_not_destroyed_and_a_foreign_one_keeps_its_owner_alive() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     // SAFETY: `stream` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) }.expect("a stream");
@@ -76,7 +76,7 @@ fn a_borrowed_stream_is_not_destroyed_and_a_foreign_one_keeps_its_owner_alive() 
 
 #[test]
 fn the_default_streams_are_refused_as_borrowed_streams() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     for handle in 0..3 {
         let raw = std::ptr::without_provenance_mut(handle);
         // SAFETY: the call is refused and accesses nothing.
@@ -91,7 +91,7 @@ fn the_default_streams_are_refused_as_borrowed_streams() {
 
 #[test]
 fn host_functions_run_in_stream_order() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let (sender, order) = std::sync::mpsc::channel();
     for number in 0..5 {
@@ -105,7 +105,7 @@ fn host_functions_run_in_stream_order() {
 
 #[test]
 fn a_panic_in_a_host_function_is_the_error_of_the_next_wait() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let stream = context.stream().expect("a stream");
     let fails = || panic!("on purpose, in a host function");
     stream.launch_host_function(fails).expect("a launch");
@@ -118,7 +118,7 @@ fn a_panic_in_a_host_function_is_the_error_of_the_next_wait() {
 
 #[test]
 fn waits_in_a_host_function_are_refused_and_drops_are_deferred() {
-    let context = need!(common::context());
+    let context = or_skip!(common::context());
     let (stream, other) =
         (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory");

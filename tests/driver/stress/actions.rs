@@ -1,7 +1,9 @@
 //! The actions of the threads of the stress test.
 
 use super::worker::Worker;
-use super::{boxes, buffers, code, contexts, events, graphs, green, host, items, shared, streams};
+use super::{
+    buffers, code, contexts, copies_2d_3d, events, graphs, green, host, items, shared, streams,
+};
 use cuda_safe::Result;
 
 pub(super) struct Action {
@@ -22,7 +24,7 @@ macro_rules! actions {
 actions! {
     buffers: make make make make_in_pool make_in_own_pool check fill_part copy_in scale scale scale_part
         copy_on_device rebind;
-    boxes: box_in box_on_device pitched batch;
+    copies_2d_3d: box_in box_on_device pitched batch;
     shared: share read read unshare copy_to_the_other_context;
     host: pinned_in pinned_out end_copy end_copy lend register make_mapped make_managed use_turn
         use_turn end_turn;

@@ -2,7 +2,7 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
-use crate::need;
+use crate::or_skip;
 use crate::software::{self, DEVICES};
 use core::ffi::CStr;
 use cuda_safe::Device;
@@ -157,7 +157,7 @@ fn a_second_source_is_refused_and_the_first_remains() {
 
 #[test]
 fn install_after_the_first_use_is_refused() {
-    let driver = need!(fakes::build("no_gpu"));
+    let driver = or_skip!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         // SAFETY: `cuInit` takes no pointer.
         let before = unsafe { cuda_sys::cuInit(0) };

@@ -2,12 +2,12 @@
 
 use crate::common::child::in_child;
 use crate::fakes;
-use crate::need;
+use crate::or_skip;
 use cuda_nvrtc::{Architecture, Error, LinkInput, Linker};
 
 #[test]
 fn the_names_of_the_inputs_live_until_the_linker_is_destroyed() {
-    let library = need!(fakes::build("linker"));
+    let library = or_skip!(fakes::build("linker"));
     in_child(&[("CUDA_NVJITLINK_LIBRARY", &library)], || {
         let linker = Linker::new(Architecture::new(9, 0)).with_ptx("data", ".version 8.0");
         // SAFETY: the replacement does not read the file.

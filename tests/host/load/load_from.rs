@@ -3,7 +3,7 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
-use crate::{need, software};
+use crate::{or_skip, software};
 use cuda_sys::{AttemptFailure, InstallError};
 use std::path::Path;
 
@@ -14,8 +14,8 @@ fn load_from(path: &str) -> Result<(), InstallError> {
 
 #[test]
 fn load_from_opens_only_that_file() {
-    let driver = need!(fakes::build("no_gpu"));
-    let other = need!(fakes::build("lookup"));
+    let driver = or_skip!(fakes::build("no_gpu"));
+    let other = or_skip!(fakes::build("lookup"));
     // The path given to `load_from` takes precedence over the one in the environment.
     in_child(&[(VARIABLE, &other)], || {
         load_from(&driver).expect("a driver");
@@ -28,8 +28,8 @@ fn load_from_opens_only_that_file() {
 
 #[test]
 fn load_from_a_bad_path_reports_the_reason_and_allows_another_try() {
-    let driver = need!(fakes::build("no_gpu"));
-    let library = need!(fakes::build("not_a_driver"));
+    let driver = or_skip!(fakes::build("no_gpu"));
+    let library = or_skip!(fakes::build("not_a_driver"));
     in_child(&[(VARIABLE, NOWHERE)], || {
         let Err(InstallError::Load(error)) = load_from(NOWHERE) else {
             panic!("no such file");
@@ -47,7 +47,7 @@ fn load_from_a_bad_path_reports_the_reason_and_allows_another_try() {
 
 #[test]
 fn load_from_is_refused_after_the_first_use() {
-    let driver = need!(fakes::build("no_gpu"));
+    let driver = or_skip!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         assert_eq!(cuda_sys::library_path(), None, "nothing is open yet");
         // SAFETY: `cuInit` takes no pointer.
@@ -63,7 +63,7 @@ fn load_from_is_refused_after_the_first_use() {
 
 #[test]
 fn the_environment_names_the_driver() {
-    let driver = need!(fakes::build("lookup"));
+    let driver = or_skip!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         let version = cuda_sys::driver_version().expect("a driver");
         assert_eq!(version.to_string(), "12.4");

@@ -2,7 +2,7 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
-use crate::need;
+use crate::or_skip;
 use cuda_sys::{CUresult, Function, ptds};
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
@@ -26,7 +26,7 @@ fn asked() -> Vec<String> {
 
 #[test]
 fn functions_are_looked_up_by_base_version_and_stream_mode() {
-    let driver = need!(fakes::build("lookup"));
+    let driver = or_skip!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         for symbol in ["cuMemcpyHtoD", "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"] {
             assert!(is_available(symbol));
@@ -38,7 +38,7 @@ fn functions_are_looked_up_by_base_version_and_stream_mode() {
 
 #[test]
 fn calls_reach_the_returned_functions() {
-    let driver = need!(fakes::build("lookup"));
+    let driver = or_skip!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         for _ in 0..2 {
             // SAFETY: the fake ignores the handle.
@@ -54,7 +54,7 @@ fn calls_reach_the_returned_functions() {
 
 #[test]
 fn a_version_newer_than_the_driver_is_never_looked_up() {
-    let driver = need!(fakes::build("lookup"));
+    let driver = or_skip!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         let version = cuda_sys::driver_version().expect("a driver");
         for function in Function::all().filter(|function| function.since() > version) {
@@ -69,7 +69,7 @@ fn a_version_newer_than_the_driver_is_never_looked_up() {
 
 #[test]
 fn an_exported_name_is_not_looked_up() {
-    let driver = need!(fakes::build("lookup"));
+    let driver = or_skip!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         // SAFETY: `cuInit` takes no pointer.
         let code = unsafe { cuda_sys::cuInit(0) };
@@ -80,7 +80,7 @@ fn an_exported_name_is_not_looked_up() {
 
 #[test]
 fn an_inexact_answer_counts_as_missing() {
-    let driver = need!(fakes::build("lookup"));
+    let driver = or_skip!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         let asked_for = [
             ("cuProfilerStart", "status 1, nothing to call"),

@@ -2,7 +2,7 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
-use crate::need;
+use crate::or_skip;
 use crate::software::{self, DEVICES, VERSION};
 use core::ffi::CStr;
 use cuda_sys::{CUresult, Function};
@@ -85,7 +85,7 @@ fn every_function_is_found_by_many_threads_at_once() {
 
 #[test]
 fn many_threads_open_one_driver() {
-    let driver = need!(fakes::build("no_gpu"));
+    let driver = or_skip!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         at_once(|_| {
             // SAFETY: `cuInit` takes no pointer.

@@ -2,7 +2,7 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
-use crate::{common, need, software};
+use crate::{common, or_skip, software};
 use cuda_safe::{Device, Error};
 use cuda_sys::{AttemptFailure, CUresult, Function, Unavailable, abi, ptds};
 use std::fs;
@@ -113,7 +113,7 @@ fn the_safe_crate_returns_the_load_error() {
 
 #[test]
 fn a_driver_that_is_installed_later_is_found() {
-    let driver = need!(fakes::build("no_gpu"));
+    let driver = or_skip!(fakes::build("no_gpu"));
     let later = fakes::unique(&fakes::folder(), "later");
     let later = later.to_str().expect("UTF-8 paths");
     // The child takes the name from the environment that the parent set, because it would generate

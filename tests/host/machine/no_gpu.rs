@@ -2,13 +2,13 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::{Device, Error};
 use cuda_sys::{CUresult, CudaVersion};
 
 #[test]
 fn cu_init_returns_no_device() {
-    let driver = need!(fakes::build("no_gpu"));
+    let driver = or_skip!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         // SAFETY: `cuInit` takes no pointer.
         let code = unsafe { cuda_sys::cuInit(0) };
@@ -25,7 +25,7 @@ fn the_safe_crate_returns_no_device() {
         assert!(error.to_string().contains("no GPU"), "{error}");
         assert!(!error.is_fatal());
     }
-    let driver = need!(fakes::build("no_gpu"));
+    let driver = or_skip!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         check(cuda_safe::init());
         check(Device::count());
@@ -37,7 +37,7 @@ fn the_safe_crate_returns_no_device() {
 
 #[test]
 fn no_device_keeps_the_code_of_the_driver() {
-    let driver = need!(fakes::build("no_gpu"));
+    let driver = or_skip!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let error = cuda_safe::init().expect_err("there is no GPU");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NO_DEVICE));
@@ -46,7 +46,7 @@ fn no_device_keeps_the_code_of_the_driver() {
 
 #[test]
 fn the_version_needs_no_gpu() {
-    let driver = need!(fakes::build("no_gpu"));
+    let driver = or_skip!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let version = CudaVersion::new(12, 2);
         assert_eq!(cuda_safe::version().expect("a driver"), version);

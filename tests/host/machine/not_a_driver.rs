@@ -2,7 +2,7 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
-use crate::need;
+use crate::or_skip;
 use cuda_sys::{AttemptFailure, CUresult, LoadError};
 
 /// Returns the error of `load` for the file in the variable. A raw call must agree.
@@ -20,7 +20,7 @@ fn refusal(path: &str) -> AttemptFailure {
 
 #[test]
 fn a_library_without_driver_functions_is_refused() {
-    let library = need!(fakes::build("not_a_driver"));
+    let library = or_skip!(fakes::build("not_a_driver"));
     in_child(&[(VARIABLE, &library)], || {
         let failure = refusal(&library);
         assert!(matches!(failure, AttemptFailure::NoDriver), "{failure:?}");
@@ -40,7 +40,7 @@ fn a_system_library_is_refused() {
 
 #[test]
 fn a_driver_without_a_version_is_refused() {
-    let library = need!(fakes::build("no_version"));
+    let library = or_skip!(fakes::build("no_version"));
     in_child(&[(VARIABLE, &library)], || {
         match refusal(&library) {
             AttemptFailure::NoVersion(code) => assert_eq!(code, CUresult::CUDA_ERROR_UNKNOWN),

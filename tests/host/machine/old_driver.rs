@@ -2,7 +2,7 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::green::SmResource;
 use cuda_safe::{Device, Error};
@@ -24,7 +24,7 @@ fn missing(error: Error) -> MissingFunction {
 
 #[test]
 fn a_raw_call_newer_than_the_driver_returns_its_own_code() {
-    let driver = need!(fakes::build("one_gpu"));
+    let driver = or_skip!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         // Twice, because the second answer comes from the cache.
         for _ in 0..2 {
@@ -38,7 +38,7 @@ fn a_raw_call_newer_than_the_driver_returns_its_own_code() {
 
 #[test]
 fn a_raw_call_that_this_driver_should_have_is_not_found() {
-    let driver = need!(fakes::build("one_gpu"));
+    let driver = or_skip!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         for _ in 0..2 {
             // SAFETY: a missing function never receives its arguments.
@@ -51,7 +51,7 @@ fn a_raw_call_that_this_driver_should_have_is_not_found() {
 
 #[test]
 fn address_names_function_and_versions() {
-    let driver = need!(fakes::build("one_gpu"));
+    let driver = or_skip!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let create = function("cuGreenCtxCreate");
         let Err(Unavailable::Missing(newer)) = create.address() else {
@@ -78,7 +78,7 @@ fn address_names_function_and_versions() {
 
 #[test]
 fn the_safe_crate_names_the_version_that_green_contexts_need() {
-    let driver = need!(fakes::build("one_gpu"));
+    let driver = or_skip!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let device = Device::get(0).expect("one GPU");
         let error = SmResource::of_device(&device).expect_err("since 12.4");
@@ -93,7 +93,7 @@ fn the_safe_crate_names_the_version_that_green_contexts_need() {
 
 #[test]
 fn the_safe_crate_names_a_missing_function() {
-    let driver = need!(fakes::build("one_gpu"));
+    let driver = or_skip!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let device = Device::get(0).expect("one GPU");
         let missing = missing(device.name().expect_err("not exported"));
@@ -110,7 +110,7 @@ fn a_code_returned_by_the_driver_itself_is_unchanged() {
             other => panic!("{other:?}"),
         }
     }
-    let driver = need!(fakes::build("one_gpu"));
+    let driver = or_skip!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let device = Device::get(0).expect("one GPU");
         check(device.total_memory(), "cuDeviceTotalMem_v2", 500);
@@ -121,7 +121,7 @@ fn a_code_returned_by_the_driver_itself_is_unchanged() {
 
 #[test]
 fn a_missing_device_is_refused_with_the_device_count() {
-    let driver = need!(fakes::build("one_gpu"));
+    let driver = or_skip!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         assert_eq!(Device::all().expect("one GPU").len(), 1);
         for ordinal in [1, u32::MAX] {

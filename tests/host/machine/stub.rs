@@ -2,7 +2,7 @@
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
-use crate::need;
+use crate::or_skip;
 use cuda_safe::{Device, Error};
 use cuda_sys::{AttemptFailure, CUresult, Function, Unavailable, abi, ptds};
 use std::ptr::null_mut;
@@ -14,7 +14,7 @@ fn stub() -> Option<String> {
 
 #[test]
 fn a_stub_is_distinguished_from_a_driver() {
-    let stub = need!(stub());
+    let stub = or_skip!(stub());
     in_child(&[(VARIABLE, &stub)], || {
         let error = cuda_sys::load().expect_err("a stub is not a driver");
         assert!(error.is_stub());
@@ -27,7 +27,7 @@ fn a_stub_is_distinguished_from_a_driver() {
 
 #[test]
 fn raw_calls_of_a_stub_return_stub_library() {
-    let stub = need!(stub());
+    let stub = or_skip!(stub());
     in_child(&[(VARIABLE, &stub)], || {
         let answers = [
             // SAFETY: `cuInit` takes no pointer.
@@ -46,7 +46,7 @@ fn raw_calls_of_a_stub_return_stub_library() {
 
 #[test]
 fn no_function_of_a_stub_is_available() {
-    let stub = need!(stub());
+    let stub = or_skip!(stub());
     in_child(&[(VARIABLE, &stub)], || {
         for function in Function::all() {
             match function.address() {
@@ -59,7 +59,7 @@ fn no_function_of_a_stub_is_available() {
 
 #[test]
 fn the_safe_crate_names_the_stub() {
-    let stub = need!(stub());
+    let stub = or_skip!(stub());
     in_child(&[(VARIABLE, &stub)], || {
         let errors = [
             cuda_safe::init().expect_err("no driver"),

@@ -5,7 +5,7 @@ pub(crate) mod tensor_maps;
 pub(crate) mod textures;
 
 use crate::graph::calls::{
-    INVALID, UNSUPPORTED, code, made, memory, misused, read, refused, well, well_used,
+    INVALID, UNSUPPORTED, code, memory, misused, out, read, refused, succeeds, without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -43,7 +43,7 @@ pub(crate) fn shape(format: u32, channels: u32, extent: [usize; 3]) -> CUDA_ARRA
 
 pub(crate) fn array(format: u32, channels: u32, extent: [usize; 3], flags: u32) -> CUarray {
     let descriptor = CUDA_ARRAY3D_DESCRIPTOR { Flags: flags, ..shape(format, channels, extent) };
-    made!(cuArray3DCreate_v2(&raw const descriptor))
+    out!(cuArray3DCreate_v2(&raw const descriptor))
 }
 
 fn array_code(format: u32, channels: u32, extent: [usize; 3], flags: u32) -> CUresult {
@@ -51,7 +51,7 @@ fn array_code(format: u32, channels: u32, extent: [usize; 3], flags: u32) -> CUr
     let mut array = null_mut();
     let code = code!(cuArray3DCreate_v2(&raw mut array, &raw const descriptor));
     if code.is_success() {
-        well!(cuArrayDestroy(array));
+        succeeds!(cuArrayDestroy(array));
     }
     code
 }
@@ -64,12 +64,12 @@ pub(crate) fn write_plane(array: CUarray, row: usize, rows: usize, from: *const 
     copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
     copy.dstArray = array;
     (copy.WidthInBytes, copy.Height) = (row, rows);
-    well!(cuMemcpy2D_v2(&raw const copy));
+    succeeds!(cuMemcpy2D_v2(&raw const copy));
 }
 
 #[test]
 fn formats_channels_and_extents_are_checked() {
-    well_used(|_| {
+    without_misuse(|_| {
         let good = CUresult::CUDA_SUCCESS;
         for (format, channels, expected) in [
             (FLOAT, 1, good),
@@ -114,18 +114,18 @@ fn formats_channels_and_extents_are_checked() {
 
 #[test]
 fn descriptors_are_returned_without_a_context() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let plain = CUDA_ARRAY_DESCRIPTOR {
             Width: 8,
             Height: 4,
             Format: CUarray_format(FLOAT),
             NumChannels: 2,
         };
-        let array: CUarray = made!(cuArrayCreate_v2(&raw const plain));
-        well!(cuCtxSetCurrent(null_mut()));
-        let shown: CUDA_ARRAY_DESCRIPTOR = made!(cuArrayGetDescriptor_v2(array));
+        let array: CUarray = out!(cuArrayCreate_v2(&raw const plain));
+        succeeds!(cuCtxSetCurrent(null_mut()));
+        let shown: CUDA_ARRAY_DESCRIPTOR = out!(cuArrayGetDescriptor_v2(array));
         assert_eq!((shown.Width, shown.Height, shown.NumChannels), (8, 4, 2));
-        let shown: CUDA_ARRAY3D_DESCRIPTOR = made!(cuArray3DGetDescriptor_v2(array));
+        let shown: CUDA_ARRAY3D_DESCRIPTOR = out!(cuArray3DGetDescriptor_v2(array));
         assert_eq!((shown.Depth, shown.Flags), (0, 0));
         let mut other = null_mut();
         refused!(
@@ -133,14 +133,14 @@ fn descriptors_are_returned_without_a_context() {
             cuArrayCreate_v2(&raw mut other, &raw const plain)
         );
         refused!(INVALID, cuArrayGetPlane(&raw mut other, array, 0));
-        well!(cuArrayDestroy(array));
-        well!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuArrayDestroy(array));
+        succeeds!(cuCtxSetCurrent(bench.context));
     });
 }
 
 #[test]
 fn rows_are_copied_between_arrays_and_all_other_memory() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (first, second) = (array(FLOAT, 1, [4, 3, 0], 0), array(FLOAT, 1, [4, 3, 0], 0));
         let values: Vec<u32> = (0..12).collect();
         write_plane(first, 16, 3, values.as_ptr().cast());
@@ -151,18 +151,18 @@ fn rows_are_copied_between_arrays_and_all_other_memory() {
         (copy.srcArray, copy.dstArray) = (first, second);
         (copy.srcXInBytes, copy.srcY, copy.dstXInBytes) = (4, 1, 8);
         (copy.WidthInBytes, copy.Height) = (8, 2);
-        well!(cuMemcpy2DAsync_v2(&raw const copy, bench.stream));
+        succeeds!(cuMemcpy2DAsync_v2(&raw const copy, bench.stream));
         // To device memory, and to pageable memory, for which the call waits.
         let device = memory(16);
         copy.srcArray = second;
         (copy.srcXInBytes, copy.srcY) = (8, 0);
         copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
         (copy.dstDevice, copy.dstPitch, copy.dstXInBytes) = (device, 8, 0);
-        well!(cuMemcpy2DAsync_v2(&raw const copy, bench.stream));
+        succeeds!(cuMemcpy2DAsync_v2(&raw const copy, bench.stream));
         let mut host = [0u32; 4];
         copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
         copy.dstHost = host.as_mut_ptr().cast();
-        well!(cuMemcpy2DAsync_v2(&raw const copy, bench.stream));
+        succeeds!(cuMemcpy2DAsync_v2(&raw const copy, bench.stream));
         assert_eq!(host, [5, 6, 9, 10]);
         assert_eq!(read::<4>(device), [5, 6, 9, 10]);
         // Parts outside of the array are refused, parts of a texel and nothing are not.
@@ -173,18 +173,18 @@ fn rows_are_copied_between_arrays_and_all_other_memory() {
             refused!(INVALID, cuMemcpy2D_v2(&raw const wrong));
         }
         (copy.WidthInBytes, copy.Height) = (3, 1);
-        well!(cuMemcpy2D_v2(&raw const copy));
+        succeeds!(cuMemcpy2D_v2(&raw const copy));
         copy.WidthInBytes = 0;
-        well!(cuMemcpy2D_v2(&raw const copy));
-        well!(cuMemFree_v2(device));
-        well!(cuArrayDestroy(first));
-        well!(cuArrayDestroy(second));
+        succeeds!(cuMemcpy2D_v2(&raw const copy));
+        succeeds!(cuMemFree_v2(device));
+        succeeds!(cuArrayDestroy(first));
+        succeeds!(cuArrayDestroy(second));
     });
 }
 
 #[test]
 fn layers_are_slices_of_a_volume() {
-    well_used(|_| {
+    without_misuse(|_| {
         let layered = array(FLOAT, 1, [2, 2, 3], LAYERED);
         let values: Vec<u32> = (0..4).collect();
         let mut copy = CUDA_MEMCPY3D::zeroed();
@@ -195,84 +195,83 @@ fn layers_are_slices_of_a_volume() {
         copy.dstArray = layered;
         copy.dstZ = 2;
         (copy.WidthInBytes, copy.Height, copy.Depth) = (8, 2, 1);
-        well!(cuMemcpy3D_v2(&raw const copy));
+        succeeds!(cuMemcpy3D_v2(&raw const copy));
         copy.dstZ = 3;
         refused!(INVALID, cuMemcpy3D_v2(&raw const copy));
         let mut last = [9u32; 4];
-        well!(cuMemcpyAtoH_v2(last.as_mut_ptr().cast(), layered, 32, 16));
+        succeeds!(cuMemcpyAtoH_v2(last.as_mut_ptr().cast(), layered, 32, 16));
         assert_eq!(last, [0, 1, 2, 3]);
-        well!(cuArrayDestroy(layered));
+        succeeds!(cuArrayDestroy(layered));
     });
 }
 
 #[test]
 fn lines_are_copied_by_offsets() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (first, second) = (array(FLOAT, 1, [4, 0, 0], 0), array(FLOAT, 1, [4, 0, 0], 0));
         let device = memory(16);
         let values = [1u32, 2, 3, 4];
         let from = values.as_ptr().cast();
-        well!(cuMemcpyHtoAAsync_v2(first, 0, from, 16, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuMemcpyHtoA_v2(second, 8, from, 8));
-        well!(cuMemcpyAtoA_v2(second, 0, first, 8, 8));
-        well!(cuMemcpyAtoD_v2(device, second, 0, 16));
+        succeeds!(cuMemcpyHtoAAsync_v2(first, 0, from, 16, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemcpyHtoA_v2(second, 8, from, 8));
+        succeeds!(cuMemcpyAtoA_v2(second, 0, first, 8, 8));
+        succeeds!(cuMemcpyAtoD_v2(device, second, 0, 16));
         assert_eq!(read::<4>(device), [3, 4, 1, 2]);
-        well!(cuMemsetD32Async(device, 7, 4, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuMemcpyDtoA_v2(first, 4, device, 8));
+        succeeds!(cuMemsetD32Async(device, 7, 4, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemcpyDtoA_v2(first, 4, device, 8));
         let mut host = [0u32; 4];
         let to = host.as_mut_ptr().cast();
-        well!(cuMemcpyAtoHAsync_v2(to, first, 0, 16, bench.stream));
+        succeeds!(cuMemcpyAtoHAsync_v2(to, first, 0, 16, bench.stream));
         assert_eq!(host, [1, 7, 7, 4]);
         refused!(INVALID, cuMemcpyHtoA_v2(first, 4, from, 16));
-        well!(cuMemFree_v2(device));
-        well!(cuArrayDestroy(first));
-        well!(cuArrayDestroy(second));
+        succeeds!(cuMemFree_v2(device));
+        succeeds!(cuArrayDestroy(first));
+        succeeds!(cuArrayDestroy(second));
     });
 }
 
 #[test]
 fn levels_belong_to_their_mipmapped_array() {
-    well_used(|_| {
+    without_misuse(|_| {
         let descriptor = shape(FLOAT, 1, [64, 16, 0]);
         let count = |levels: u32| {
             let mipmapped: CUmipmappedArray =
-                made!(cuMipmappedArrayCreate(&raw const descriptor, levels));
+                out!(cuMipmappedArrayCreate(&raw const descriptor, levels));
             let mut level = null_mut();
             let mut count = 0;
             while code!(cuMipmappedArrayGetLevel(&raw mut level, mipmapped, count)).is_success() {
                 count += 1;
             }
-            well!(cuMipmappedArrayDestroy(mipmapped));
+            succeeds!(cuMipmappedArrayDestroy(mipmapped));
             count
         };
         assert_eq!([0, 3, 9].map(count), [1, 3, 7]);
-        let mipmapped: CUmipmappedArray = made!(cuMipmappedArrayCreate(&raw const descriptor, 3));
-        let level: CUarray = made!(cuMipmappedArrayGetLevel(mipmapped, 2));
-        let same: CUarray = made!(cuMipmappedArrayGetLevel(mipmapped, 2));
+        let mipmapped: CUmipmappedArray = out!(cuMipmappedArrayCreate(&raw const descriptor, 3));
+        let level: CUarray = out!(cuMipmappedArrayGetLevel(mipmapped, 2));
+        let same: CUarray = out!(cuMipmappedArrayGetLevel(mipmapped, 2));
         assert_eq!(level, same);
-        let shown: CUDA_ARRAY3D_DESCRIPTOR = made!(cuArray3DGetDescriptor_v2(level));
+        let shown: CUDA_ARRAY3D_DESCRIPTOR = out!(cuArray3DGetDescriptor_v2(level));
         assert_eq!((shown.Width, shown.Height), (16, 4));
         let values = [1u32; 64];
         write_plane(level, 64, 4, values.as_ptr().cast());
         let alive = cuda_sim::alive();
         assert_eq!((alive.arrays, alive.mipmapped_arrays), (0, 1));
-        well!(cuMipmappedArrayDestroy(mipmapped));
+        succeeds!(cuMipmappedArrayDestroy(mipmapped));
     });
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn sparse_and_deferred_arrays_tell_their_needs() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let sparse = array(FLOAT, 1, [1024, 1024, 0], SPARSE);
-        let shown: CUDA_ARRAY_SPARSE_PROPERTIES = made!(cuArrayGetSparseProperties(sparse));
+        let shown: CUDA_ARRAY_SPARSE_PROPERTIES = out!(cuArrayGetSparseProperties(sparse));
         let tile = shown.tileExtent;
         assert_eq!((tile.width, tile.height, tile.depth), (128, 128, 1));
         let deferred = array(FLOAT, 1, [4096, 4096, 0], DEFERRED);
-        let shown: CUDA_ARRAY_MEMORY_REQUIREMENTS =
-            made!(cuArrayGetMemoryRequirements(deferred, 0));
+        let shown: CUDA_ARRAY_MEMORY_REQUIREMENTS = out!(cuArrayGetMemoryRequirements(deferred, 0));
         assert_eq!((shown.size, shown.alignment), (64 << 20, 64 << 10));
         let plain = array(FLOAT, 1, [8, 8, 0], 0);
         let mut properties = CUDA_ARRAY_SPARSE_PROPERTIES::zeroed();
@@ -281,51 +280,51 @@ fn sparse_and_deferred_arrays_tell_their_needs() {
         refused!(INVALID, cuArrayGetMemoryRequirements(&raw mut needs, plain, 0));
         // Tiles are mapped from memory of tile pools only.
         let mut wanted = crate::virtual_memory::properties();
-        let other = made!(cuMemCreate(2 << 20, &raw const wanted, 0));
+        let other = out!(cuMemCreate(2 << 20, &raw const wanted, 0));
         wanted.allocFlags.usage = 1;
-        let pool = made!(cuMemCreate(2 << 20, &raw const wanted, 0));
+        let pool = out!(cuMemCreate(2 << 20, &raw const wanted, 0));
         let mut map = CUarrayMapInfo::zeroed();
         map.resourceType = CUresourcetype::CU_RESOURCE_TYPE_ARRAY;
         map.resource.array = sparse;
         map.memOperationType = CUmemOperationType::CU_MEM_OPERATION_TYPE_MAP;
         map.memHandle.memHandle = pool;
-        well!(cuMemMapArrayAsync(&raw mut map, 1, bench.stream));
+        succeeds!(cuMemMapArrayAsync(&raw mut map, 1, bench.stream));
         map.memHandle.memHandle = other;
         refused!(INVALID, cuMemMapArrayAsync(&raw mut map, 1, bench.stream));
-        well!(cuMemRelease(pool));
-        well!(cuMemRelease(other));
+        succeeds!(cuMemRelease(pool));
+        succeeds!(cuMemRelease(other));
         for array in [sparse, deferred, plain] {
-            well!(cuArrayDestroy(array));
+            succeeds!(cuArrayDestroy(array));
         }
     });
 }
 
 #[test]
 fn creating_and_destroying_invalidates_captures() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let plain = array(FLOAT, 1, [8, 0, 0], 0);
         let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         let mode = cuda_safe::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         let mut graph = null_mut();
-        well!(cuStreamBeginCapture_v2(bench.stream, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
         assert_eq!(array_code(FLOAT, 1, [8, 0, 0], 0), unsupported);
         refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
-        well!(cuStreamBeginCapture_v2(bench.stream, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
         refused!(unsupported, cuArrayDestroy(plain));
         refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
-        well!(cuArrayDestroy(plain));
+        succeeds!(cuArrayDestroy(plain));
     });
 }
 
 #[test]
 fn destroying_waits_for_all_work() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (plain, device) = (array(FLOAT, 1, [8, 0, 0], 0), memory(4));
-        well!(cuMemsetD32Async(device, 3, 1, bench.stream));
-        well!(cuArrayDestroy(plain));
+        succeeds!(cuMemsetD32Async(device, 3, 1, bench.stream));
+        succeeds!(cuArrayDestroy(plain));
         assert!(code!(cuda_safe::sys::cuStreamQuery(bench.stream)).is_success());
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
@@ -338,8 +337,8 @@ unsafe extern "C" fn destroy_array(array: *mut c_void) {
 fn destroying_in_a_host_function_is_reported() {
     misused("a real driver hangs", |bench| {
         let plain = array(FLOAT, 1, [8, 0, 0], 0);
-        well!(cuLaunchHostFunc(bench.stream, Some(destroy_array), plain.cast()));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuLaunchHostFunc(bench.stream, Some(destroy_array), plain.cast()));
+        succeeds!(cuStreamSynchronize(bench.stream));
     });
 }
 
@@ -347,7 +346,7 @@ fn destroying_in_a_host_function_is_reported() {
 fn a_destroyed_array_is_reported() {
     misused("after it was destroyed", |_| {
         let plain = array(FLOAT, 1, [8, 0, 0], 0);
-        well!(cuArrayDestroy(plain));
+        succeeds!(cuArrayDestroy(plain));
         assert!(!code!(cuArrayDestroy(plain)).is_success());
     });
 }
@@ -356,9 +355,9 @@ fn a_destroyed_array_is_reported() {
 fn a_level_of_a_destroyed_mipmapped_array_is_reported() {
     misused("after it was destroyed", |_| {
         let descriptor = shape(FLOAT, 1, [8, 8, 0]);
-        let mipmapped: CUmipmappedArray = made!(cuMipmappedArrayCreate(&raw const descriptor, 2));
-        let level: CUarray = made!(cuMipmappedArrayGetLevel(mipmapped, 1));
-        well!(cuMipmappedArrayDestroy(mipmapped));
+        let mipmapped: CUmipmappedArray = out!(cuMipmappedArrayCreate(&raw const descriptor, 2));
+        let level: CUarray = out!(cuMipmappedArrayGetLevel(mipmapped, 1));
+        succeeds!(cuMipmappedArrayDestroy(mipmapped));
         let mut shown = CUDA_ARRAY3D_DESCRIPTOR::zeroed();
         assert!(!code!(cuArray3DGetDescriptor_v2(&raw mut shown, level)).is_success());
     });
@@ -368,7 +367,7 @@ fn a_level_of_a_destroyed_mipmapped_array_is_reported() {
 fn a_reset_destroys_arrays() {
     crate::graph::calls::misused("", |_| {
         let plain = array(FLOAT, 1, [8, 0, 0], 0);
-        well!(cuDevicePrimaryCtxReset_v2(0));
+        succeeds!(cuDevicePrimaryCtxReset_v2(0));
         let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
         refused!(destroyed, cuArrayDestroy(plain));
         assert_eq!(cuda_sim::alive().arrays, 0);

@@ -1,7 +1,7 @@
 //! The encoding of tensor maps on the software driver, through the raw calls. The codes are those of an
 //! H200 with driver 580.
 
-use crate::graph::calls::{INVALID, code, memory, misused, refused, well, well_used};
+use crate::graph::calls::{INVALID, code, memory, misused, refused, succeeds, without_misuse};
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use cuda_safe::sys::{
@@ -126,7 +126,7 @@ const BYTES: usize = 4 << 16;
 
 #[test]
 fn tiles_are_encoded_and_wrong_shapes_are_refused() {
-    well_used(|_| {
+    without_misuse(|_| {
         let device = memory(BYTES);
         let good = Tensor::new(device, 2);
         assert_eq!(good.tiled(), GOOD);
@@ -169,13 +169,13 @@ fn tiles_are_encoded_and_wrong_shapes_are_refused() {
         assert_eq!(interleaved.tiled(), GOOD);
         interleaved.address += 16;
         assert_eq!(interleaved.tiled(), INVALID);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn null_pointers_and_a_missing_context_are_refused() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let device = memory(BYTES);
         let mut map = CUtensorMap::zeroed();
         let numbers = [16u64; 5];
@@ -199,19 +199,19 @@ fn null_pointers_and_a_missing_context_are_refused() {
         assert_eq!(encode(null_mut(), numbers.as_ptr()), INVALID);
         assert_eq!(encode(&raw mut map, null()), INVALID);
         assert_eq!(encode(&raw mut map, numbers.as_ptr()), GOOD);
-        well!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         let invalid_context = CUresult::CUDA_ERROR_INVALID_CONTEXT;
         assert_eq!(Tensor::new(device, 2).tiled(), invalid_context);
         let address = with_exposed_provenance_mut(device as usize);
         refused!(invalid_context, cuTensorMapReplaceAddress(&raw mut map, address));
-        well!(cuCtxSetCurrent(bench.context));
-        well!(cuMemFree_v2(device));
+        succeeds!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn columns_check_corners_channels_and_pixels() {
-    well_used(|_| {
+    without_misuse(|_| {
         let device = memory(BYTES);
         let good = Tensor::new(device, 4);
         assert_eq!([good.im2col(), good.im2col_wide()], [GOOD; 2]);
@@ -234,17 +234,17 @@ fn columns_check_corners_channels_and_pixels() {
             change(&mut tensor);
             assert_eq!([tensor.im2col(), tensor.im2col_wide()], expected);
         }
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn replacing_the_address_changes_the_first_word() {
-    well_used(|_| {
+    without_misuse(|_| {
         let device = memory(BYTES);
         let mut map = CUtensorMap::zeroed();
         let tensor = Tensor::new(device, 2);
-        well!(cuTensorMapEncodeTiled(
+        succeeds!(cuTensorMapEncodeTiled(
             &raw mut map,
             CUtensorMapDataType(7),
             2,
@@ -260,13 +260,13 @@ fn replacing_the_address_changes_the_first_word() {
         ));
         let before = map.opaque;
         let other = with_exposed_provenance_mut(device as usize + 16);
-        well!(cuTensorMapReplaceAddress(&raw mut map, other));
+        succeeds!(cuTensorMapReplaceAddress(&raw mut map, other));
         assert_eq!(map.opaque[0], device + 16);
         assert_eq!(map.opaque[1..], before[1..]);
         let uneven = other.wrapping_byte_add(8);
         refused!(INVALID, cuTensorMapReplaceAddress(&raw mut map, uneven));
         refused!(INVALID, cuTensorMapReplaceAddress(&raw mut map, null_mut()));
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
@@ -295,12 +295,12 @@ fn strides_that_overlap_are_reported() {
 
 #[test]
 fn dimensions_may_be_in_any_order_in_memory() {
-    well_used(|_| {
+    without_misuse(|_| {
         let start = memory(BYTES);
         let mut tensor = Tensor::new(start, 3);
         tensor.strides = vec![1024, 64];
         assert_eq!(tensor.tiled(), GOOD);
-        well!(cuMemFree_v2(start));
+        succeeds!(cuMemFree_v2(start));
     });
 }
 
@@ -337,6 +337,6 @@ fn replacing_the_address_of_other_bytes_is_reported() {
     misused("not a tensor map", |_| {
         let mut map = CUtensorMap::zeroed();
         let address = with_exposed_provenance_mut(memory(16) as usize);
-        well!(cuTensorMapReplaceAddress(&raw mut map, address));
+        succeeds!(cuTensorMapReplaceAddress(&raw mut map, address));
     });
 }

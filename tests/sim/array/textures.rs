@@ -3,7 +3,7 @@
 
 use crate::array::{FLOAT, SURFACE, array, shape, write_plane};
 use crate::graph::calls::{
-    Bench, INVALID, code, made, memory, misused, read, refused, well, well_used,
+    Bench, INVALID, code, memory, misused, out, read, refused, succeeds, without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{from_ref, null, null_mut};
@@ -45,13 +45,13 @@ fn kernels() -> CUmodule {
         let before = launch.read_surface::<u32>(0, [x, y, 0])?;
         launch.write_surface(0, [x, y, 0], before + 1)
     });
-    made!(cuModuleLoadData(IMAGE.as_ptr().cast()))
+    out!(cuModuleLoadData(IMAGE.as_ptr().cast()))
 }
 
 fn launch(bench: &Bench, module: CUmodule, name: &core::ffi::CStr, arguments: &[*const c_void]) {
-    let function: CUfunction = made!(cuModuleGetFunction(module, name.as_ptr()));
+    let function: CUfunction = out!(cuModuleGetFunction(module, name.as_ptr()));
     let mut arguments: Vec<*mut c_void> = arguments.iter().map(|its| its.cast_mut()).collect();
-    well!(cuLaunchKernel(
+    succeeds!(cuLaunchKernel(
         function,
         1,
         1,
@@ -74,9 +74,9 @@ fn sample(bench: &Bench, module: CUmodule, object: u64, x: f32, y: f32) -> [f32;
     let result = memory(16);
     let arguments = [argument(&object), argument(&x), argument(&y), argument(&result)];
     launch(bench, module, c"sample", &arguments);
-    well!(cuStreamSynchronize(bench.stream));
+    succeeds!(cuStreamSynchronize(bench.stream));
     let texel = read::<4>(result).map(f32::from_bits);
-    well!(cuMemFree_v2(result));
+    succeeds!(cuMemFree_v2(result));
     texel
 }
 
@@ -122,7 +122,7 @@ fn point(mode: u32) -> CUDA_TEXTURE_DESC {
 }
 
 fn texture(resource: &CUDA_RESOURCE_DESC, sampler: &CUDA_TEXTURE_DESC) -> u64 {
-    made!(cuTexObjectCreate(from_ref(resource), from_ref(sampler), null()))
+    out!(cuTexObjectCreate(from_ref(resource), from_ref(sampler), null()))
 }
 
 fn texture_code(resource: &CUDA_RESOURCE_DESC, sampler: &CUDA_TEXTURE_DESC) -> CUresult {
@@ -130,14 +130,14 @@ fn texture_code(resource: &CUDA_RESOURCE_DESC, sampler: &CUDA_TEXTURE_DESC) -> C
     let (resource, sampler) = (from_ref(resource), from_ref(sampler));
     let code = code!(cuTexObjectCreate(&raw mut object, resource, sampler, null()));
     if code.is_success() {
-        well!(cuTexObjectDestroy(object));
+        succeeds!(cuTexObjectDestroy(object));
     }
     code
 }
 
 #[test]
 fn kernels_sample_arrays_with_filters_and_address_modes() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let module = kernels();
         let plane = array(FLOAT, 1, [2, 2, 0], 0);
         let values = [0f32, 1.0, 2.0, 3.0];
@@ -145,7 +145,7 @@ fn kernels_sample_arrays_with_filters_and_address_modes() {
         let read = |sampler: &CUDA_TEXTURE_DESC, x: f32, y: f32| {
             let object = texture(&of_array(plane), sampler);
             let [first, ..] = sample(bench, module, object, x, y);
-            well!(cuTexObjectDestroy(object));
+            succeeds!(cuTexObjectDestroy(object));
             first
         };
         let clamp = point(1);
@@ -159,7 +159,7 @@ fn kernels_sample_arrays_with_filters_and_address_modes() {
         assert_eq!(read(&wrap, 1.75, 0.25), 1.0);
         let mirror = sampler(2, CUfilter_mode::CU_TR_FILTER_MODE_POINT, NORMALIZED);
         assert_eq!(read(&mirror, 1.25, 0.25), 1.0);
-        well!(cuArrayDestroy(plane));
+        succeeds!(cuArrayDestroy(plane));
 
         let bytes = array(1, 4, [1, 1, 0], 0);
         write_plane(bytes, 4, 1, [0u8, 51, 102, 255].as_ptr().cast());
@@ -168,60 +168,60 @@ fn kernels_sample_arrays_with_filters_and_address_modes() {
         let mode = sampler(1, CUfilter_mode::CU_TR_FILTER_MODE_POINT, READ_AS_INTEGER);
         let integers = texture(&of_array(bytes), &mode);
         assert_eq!(sample(bench, module, integers, 0.0, 0.0), [0.0, 51.0, 102.0, 255.0]);
-        well!(cuTexObjectDestroy(fractions));
-        well!(cuTexObjectDestroy(integers));
-        well!(cuArrayDestroy(bytes));
-        well!(cuModuleUnload(module));
+        succeeds!(cuTexObjectDestroy(fractions));
+        succeeds!(cuTexObjectDestroy(integers));
+        succeeds!(cuArrayDestroy(bytes));
+        succeeds!(cuModuleUnload(module));
     });
 }
 
 #[test]
 fn a_fetch_beyond_linear_memory_is_zero() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let module = kernels();
         let (device, result) = (memory(1024), memory(16));
-        well!(cuMemsetD32Async(device, 1.5f32.to_bits(), 4, bench.stream));
+        succeeds!(cuMemsetD32Async(device, 1.5f32.to_bits(), 4, bench.stream));
         let object = texture(&of_memory(device, FLOAT, 1, 16), &point(1));
         let fetched = [0, 3, 4, -1].map(|index: i32| {
             let arguments = [argument(&object), argument(&index), argument(&result)];
             launch(bench, module, c"fetch", &arguments);
-            well!(cuStreamSynchronize(bench.stream));
+            succeeds!(cuStreamSynchronize(bench.stream));
             f32::from_bits(read::<1>(result)[0])
         });
         assert_eq!(fetched, [1.5, 1.5, 0.0, 0.0]);
-        well!(cuTexObjectDestroy(object));
-        well!(cuMemFree_v2(device));
-        well!(cuMemFree_v2(result));
-        well!(cuModuleUnload(module));
+        succeeds!(cuTexObjectDestroy(object));
+        succeeds!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(result));
+        succeeds!(cuModuleUnload(module));
     });
 }
 
 #[test]
 fn kernels_read_and_write_surfaces() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let module = kernels();
         let plane = array(3, 1, [2, 2, 0], SURFACE);
         write_plane(plane, 8, 2, [1u32, 2, 3, 4].as_ptr().cast());
         let resource = of_array(plane);
-        let object: u64 = made!(cuSurfObjectCreate(&raw const resource));
+        let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
         let (x, y) = (4u32, 1u32);
         launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
-        well!(cuStreamSynchronize(bench.stream));
-        let shown: CUDA_RESOURCE_DESC = made!(cuSurfObjectGetResourceDesc(object));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        let shown: CUDA_RESOURCE_DESC = out!(cuSurfObjectGetResourceDesc(object));
         // SAFETY: the resource is an array.
         assert_eq!(unsafe { shown.res.array.hArray }, plane);
         let texels = texture(&resource, &point(1));
         assert_eq!(sample(bench, module, texels, 1.0, 1.0)[0], 5.0);
-        well!(cuTexObjectDestroy(texels));
-        well!(cuSurfObjectDestroy(object));
-        well!(cuArrayDestroy(plane));
-        well!(cuModuleUnload(module));
+        succeeds!(cuTexObjectDestroy(texels));
+        succeeds!(cuSurfObjectDestroy(object));
+        succeeds!(cuArrayDestroy(plane));
+        succeeds!(cuModuleUnload(module));
     });
 }
 
 #[test]
 fn objects_check_alignment_formats_and_modes() {
-    well_used(|_| {
+    without_misuse(|_| {
         let device = memory(1 << 16);
         let good = CUresult::CUDA_SUCCESS;
         let clamp = point(1);
@@ -252,52 +252,52 @@ fn objects_check_alignment_formats_and_modes() {
         let mut object = 0;
         refused!(INVALID, cuSurfObjectCreate(&raw mut object, &raw const resource));
         refused!(INVALID, cuTexObjectCreate(&raw mut object, null(), &raw const clamp, null()));
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn descriptions_are_returned_and_handles_count_from_one() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let plane = array(FLOAT, 1, [2, 2, 0], SURFACE);
         let resource = of_array(plane);
         let first = texture(&resource, &sampler(3, LINEAR, NORMALIZED));
-        let second: u64 = made!(cuSurfObjectCreate(&raw const resource));
+        let second: u64 = out!(cuSurfObjectCreate(&raw const resource));
         assert_eq!([first, second], [1, 2]);
         let alive = cuda_sim::alive();
         assert_eq!((alive.textures, alive.surfaces), (1, 1));
-        let shown: CUDA_TEXTURE_DESC = made!(cuTexObjectGetTextureDesc(first));
+        let shown: CUDA_TEXTURE_DESC = out!(cuTexObjectGetTextureDesc(first));
         assert_eq!((shown.flags, shown.filterMode), (NORMALIZED, LINEAR));
-        let shown: CUDA_RESOURCE_DESC = made!(cuTexObjectGetResourceDesc(first));
+        let shown: CUDA_RESOURCE_DESC = out!(cuTexObjectGetResourceDesc(first));
         assert_eq!(shown.resType, CUresourcetype::CU_RESOURCE_TYPE_ARRAY);
         let mut view = Zeroable::zeroed();
         refused!(INVALID, cuTexObjectGetResourceViewDesc(&raw mut view, first));
-        well!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         refused!(CUresult::CUDA_ERROR_INVALID_CONTEXT, cuTexObjectDestroy(first));
-        well!(cuCtxSetCurrent(bench.context));
-        well!(cuTexObjectDestroy(first));
-        well!(cuSurfObjectDestroy(second));
-        well!(cuArrayDestroy(plane));
+        succeeds!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuTexObjectDestroy(first));
+        succeeds!(cuSurfObjectDestroy(second));
+        succeeds!(cuArrayDestroy(plane));
         let descriptor = shape(FLOAT, 1, [8, 8, 0]);
-        let mipmapped: CUmipmappedArray = made!(cuMipmappedArrayCreate(&raw const descriptor, 2));
+        let mipmapped: CUmipmappedArray = out!(cuMipmappedArrayCreate(&raw const descriptor, 2));
         let mut resource = CUDA_RESOURCE_DESC::zeroed();
         resource.resType = CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
         resource.res.mipmap.hMipmappedArray = mipmapped;
         assert!(texture_code(&resource, &point(1)).is_success());
-        well!(cuMipmappedArrayDestroy(mipmapped));
+        succeeds!(cuMipmappedArrayDestroy(mipmapped));
     });
 }
 
 #[test]
 fn an_array_of_another_context_is_refused() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let plane = array(FLOAT, 1, [2, 2, 0], 0);
-        let other = made!(cuCtxCreate_v4(null_mut(), 0, 0));
+        let other = out!(cuCtxCreate_v4(null_mut(), 0, 0));
         let refused = texture_code(&of_array(plane), &point(1));
         assert_eq!(refused, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-        well!(cuCtxDestroy_v2(other));
-        well!(cuCtxSetCurrent(bench.context));
-        well!(cuArrayDestroy(plane));
+        succeeds!(cuCtxDestroy_v2(other));
+        succeeds!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuArrayDestroy(plane));
     });
 }
 
@@ -344,8 +344,8 @@ fn a_linear_filter_of_integers_is_reported() {
 fn a_surface_of_an_array_that_is_not_made_for_it_is_reported() {
     misused("without SURFACE_LDST", |_| {
         let resource = of_array(array(FLOAT, 1, [2, 2, 0], 0));
-        let object: u64 = made!(cuSurfObjectCreate(&raw const resource));
-        well!(cuSurfObjectDestroy(object));
+        let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
+        succeeds!(cuSurfObjectDestroy(object));
     });
 }
 
@@ -353,8 +353,8 @@ fn a_surface_of_an_array_that_is_not_made_for_it_is_reported() {
 fn destroying_an_object_twice_is_reported() {
     misused("not a texture object", |_| {
         let object = texture(&of_memory(memory(64), FLOAT, 1, 64), &point(1));
-        well!(cuTexObjectDestroy(object));
-        well!(cuTexObjectDestroy(object));
+        succeeds!(cuTexObjectDestroy(object));
+        succeeds!(cuTexObjectDestroy(object));
     });
 }
 
@@ -364,7 +364,7 @@ fn sampling_after_the_array_was_destroyed_is_fatal() {
         let module = kernels();
         let plane = array(FLOAT, 1, [2, 2, 0], 0);
         let object = texture(&of_array(plane), &point(1));
-        well!(cuArrayDestroy(plane));
+        succeeds!(cuArrayDestroy(plane));
         let (x, result) = (0f32, memory(16));
         let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
         launch(bench, module, c"sample", &arguments);
@@ -379,7 +379,7 @@ fn sampling_a_destroyed_object_is_reported() {
         let module = kernels();
         let result = memory(1024);
         let object = texture(&of_memory(result, FLOAT, 1, 64), &point(1));
-        well!(cuTexObjectDestroy(object));
+        succeeds!(cuTexObjectDestroy(object));
         let x = 0f32;
         let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
         launch(bench, module, c"sample", &arguments);
@@ -392,7 +392,7 @@ fn a_surface_access_outside_is_fatal() {
     misused("outside of a surface", |bench| {
         let module = kernels();
         let resource = of_array(array(3, 1, [2, 2, 0], SURFACE));
-        let object: u64 = made!(cuSurfObjectCreate(&raw const resource));
+        let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
         let (x, y) = (8u32, 0u32);
         launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
         assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());

@@ -2,7 +2,7 @@
 //! them, and objects created for a stream belong to its context.
 
 use crate::software::call_log::calls;
-use crate::software::misuses::{found, planted};
+use crate::software::misuses::{expecting_misuse, found};
 use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::memory::PitchedBuffer;
@@ -303,7 +303,7 @@ fn a_reset_primary_context_works_like_a_new_one() {
 
 #[test]
 fn objects_created_before_a_reset_are_destroyed_for_all_owners_of_the_primary_context() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let event = context.event().expect("an event");
         let memory = DeviceBuffer::<u8>::zeroed_sync(stream, 64).expect("memory");
         let (raw_stream, raw_event) = (stream.as_raw(), event.as_raw());

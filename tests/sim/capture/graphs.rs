@@ -1,7 +1,7 @@
 //! Captures into graphs, where the software driver counts and checks what a real one does not show.
 
 use crate::capture::errors::{is_captured, reports};
-use crate::graph::calls::well;
+use crate::graph::calls::succeeds;
 use crate::on;
 use crate::release::{fail, leaking};
 use core::ptr::null_mut;
@@ -276,8 +276,8 @@ fn a_host_function_is_refused_or_stays_alive_once_the_driver_ends_the_capture() 
             }
             END => {
                 let mut graph = null_mut();
-                well!(cuStreamEndCapture(its.as_raw(), &raw mut graph));
-                well!(cuGraphDestroy(graph));
+                succeeds!(cuStreamEndCapture(its.as_raw(), &raw mut graph));
+                succeeds!(cuGraphDestroy(graph));
                 *result.lock().expect("no panic") = Some(its.capture_host_function(|| ()));
                 ended.send(()).expect("received");
                 returns.lock().expect("no panic").recv().expect("sent");

@@ -5,7 +5,7 @@ pub(crate) mod bound;
 pub(crate) mod guards;
 
 use crate::array::{FLOAT, SURFACE, shape};
-use crate::software::misuses::{planted, well};
+use crate::software::misuses::{expecting_misuse, succeeds};
 use crate::{common, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::{
@@ -24,49 +24,49 @@ const VECTOR: &str = concat!(include_str!("../../kernels/vector.ptx"), "\0");
 fn pop() {
     let mut popped: CUcontext = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+    succeeds(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
 }
 
 #[test]
 fn destroying_a_context_destroys_everything_created_in_it() {
-    planted(|context, _| {
+    expecting_misuse(|context, _| {
         let own = Context::new(&context.device(), ContextFlags::empty());
         let own = own.expect("a context").into_raw();
         let before = cuda_sim::alive();
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxPushCurrent_v2(own) });
+        succeeds(unsafe { cuCtxPushCurrent_v2(own) });
         let (mut stream, mut event, mut module) = (null_mut(), null_mut(), null_mut());
         let (mut memory, mut managed, mut host) = (0, 0, null_mut());
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuStreamCreate(&raw mut stream, 1) });
+        succeeds(unsafe { cuStreamCreate(&raw mut stream, 1) });
         // SAFETY: as above.
-        well(unsafe { cuEventCreate(&raw mut event, 0) });
+        succeeds(unsafe { cuEventCreate(&raw mut event, 0) });
         // SAFETY: as above.
-        well(unsafe { cuMemAlloc_v2(&raw mut memory, 64) });
+        succeeds(unsafe { cuMemAlloc_v2(&raw mut memory, 64) });
         let global = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL.0;
         // SAFETY: as above.
-        well(unsafe { cuMemAllocManaged(&raw mut managed, 64, global) });
+        succeeds(unsafe { cuMemAllocManaged(&raw mut managed, 64, global) });
         // SAFETY: as above.
-        well(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
+        succeeds(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
         // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
-        well(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
+        succeeds(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
         let (mut array, mut mipmapped) = (null_mut(), null_mut());
         let (mut texture, mut surface) = (0, 0);
         let mut plane = shape(FLOAT, 1, [8, 8, 0]);
         plane.Flags = SURFACE;
         // SAFETY: the pointers refer to local variables.
-        well(unsafe { cuArray3DCreate_v2(&raw mut array, &raw const plane) });
+        succeeds(unsafe { cuArray3DCreate_v2(&raw mut array, &raw const plane) });
         // SAFETY: as above.
-        well(unsafe { cuMipmappedArrayCreate(&raw mut mipmapped, &raw const plane, 2) });
+        succeeds(unsafe { cuMipmappedArrayCreate(&raw mut mipmapped, &raw const plane, 2) });
         let mut resource = CUDA_RESOURCE_DESC::zeroed();
         resource.res.array.hArray = array;
         let mut sampler = CUDA_TEXTURE_DESC::zeroed();
         sampler.addressMode = [CUaddress_mode::CU_TR_ADDRESS_MODE_CLAMP; 3];
         let (resource, sampler) = (&raw const resource, &raw const sampler);
         // SAFETY: as above, and the array is alive.
-        well(unsafe { cuTexObjectCreate(&raw mut texture, resource, sampler, null()) });
+        succeeds(unsafe { cuTexObjectCreate(&raw mut texture, resource, sampler, null()) });
         // SAFETY: as above.
-        well(unsafe { cuSurfObjectCreate(&raw mut surface, resource) });
+        succeeds(unsafe { cuSurfObjectCreate(&raw mut surface, resource) });
         pop();
         let during = cuda_sim::alive();
         assert_eq!(
@@ -85,7 +85,7 @@ fn destroying_a_context_destroys_everything_created_in_it() {
             [1; 10]
         );
         // SAFETY: nothing uses the context or the objects created in it any more.
-        well(unsafe { cuCtxDestroy_v2(own) });
+        succeeds(unsafe { cuCtxDestroy_v2(own) });
         let after = cuda_sim::alive();
         assert_eq!(after.contexts, before.contexts - 1);
         let without_context = |its| cuda_sim::Alive { contexts: 0, ..its };
@@ -139,13 +139,13 @@ fn objects_that_end_with_their_context_are_counted() {
             let _current = context.make_current().expect("current");
             let mut address = 0;
             // SAFETY: the pointer refers to a local variable.
-            well(unsafe { cuMemAlloc_v2(&raw mut address, 4000) });
+            succeeds(unsafe { cuMemAlloc_v2(&raw mut address, 4000) });
             address
         };
         let context = Context::new(&device, ContextFlags::empty()).expect("a context");
         let address = allocate(&context);
         // SAFETY: the memory is not used again.
-        well(unsafe { cuMemFree_v2(address) });
+        succeeds(unsafe { cuMemFree_v2(address) });
         drop(context);
         assert_eq!(ended(), Alive::default());
         let context = Context::new(&device, ContextFlags::empty()).expect("a context");

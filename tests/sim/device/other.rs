@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use crate::graph::calls::{
-    Bench, INVALID, code, destroy, graph, instantiate, made, memory, well, well_used_on,
+    Bench, INVALID, code, destroy, graph, instantiate, memory, out, succeeds, without_misuse_on,
 };
 use crate::virtual_memory::{PAGE, READ_WRITE, access_of, create_on, location, reserve};
 use core::ffi::c_int;
@@ -31,45 +31,45 @@ struct Both([(CUcontext, CUstream); 2]);
 
 impl Both {
     fn new(bench: &Bench) -> Self {
-        let second: CUcontext = made!(cuDevicePrimaryCtxRetain(1));
+        let second: CUcontext = out!(cuDevicePrimaryCtxRetain(1));
         Self([bench.context, second].map(|context| {
-            well!(cuCtxSetCurrent(context));
-            (context, made!(cuStreamCreate(1)))
+            succeeds!(cuCtxSetCurrent(context));
+            (context, out!(cuStreamCreate(1)))
         }))
     }
 
     fn enter(&self, device: usize) {
-        well!(cuCtxSetCurrent(self.0[device].0));
+        succeeds!(cuCtxSetCurrent(self.0[device].0));
     }
 
     fn event(&self, device: usize) -> CUevent {
         self.enter(device);
-        made!(cuEventCreate(0))
+        out!(cuEventCreate(0))
     }
 }
 
 #[track_caller]
 fn on_both(body: impl FnOnce(&Both)) {
-    well_used_on(Profile::h200().with_devices(2), |bench| {
+    without_misuse_on(Profile::h200().with_devices(2), |bench| {
         let both = Both::new(bench);
         body(&both);
         for (_, stream) in both.0 {
-            well!(cuStreamDestroy_v2(stream));
+            succeeds!(cuStreamDestroy_v2(stream));
         }
         both.enter(0);
-        well!(cuDevicePrimaryCtxRelease_v2(1));
+        succeeds!(cuDevicePrimaryCtxRelease_v2(1));
     });
 }
 
 /// Maps memory of the first device, which some devices may access.
 fn mapped(access: &[c_int]) -> u64 {
     let (start, handle) = (reserve(PAGE), create_on(0));
-    well!(cuMemMap(start, PAGE, 0, handle, 0));
+    succeeds!(cuMemMap(start, PAGE, 0, handle, 0));
     for device in access {
         let access = access_of(location(1, *device), READ_WRITE);
-        well!(cuMemSetAccess(start, PAGE, &raw const access, 1));
+        succeeds!(cuMemSetAccess(start, PAGE, &raw const access, 1));
     }
-    well!(cuMemRelease(handle));
+    succeeds!(cuMemRelease(handle));
     start
 }
 
@@ -98,12 +98,12 @@ fn a_copy_between_contexts_needs_the_access_of_the_device_whose_context_it_names
                     code!(cuMemcpyPeerAsync(other, second, start, first, 64, stream)),
                 ];
                 assert_eq!(codes, [expected; 4], "access of {access:?}, current: {device}");
-                well!(cuCtxSynchronize());
+                succeeds!(cuCtxSynchronize());
             }
-            well!(cuMemUnmap(start, PAGE));
-            well!(cuMemAddressFree(start, PAGE));
+            succeeds!(cuMemUnmap(start, PAGE));
+            succeeds!(cuMemAddressFree(start, PAGE));
         }
-        well!(cuMemFree_v2(other));
+        succeeds!(cuMemFree_v2(other));
     });
 }
 
@@ -111,7 +111,7 @@ fn a_copy_between_contexts_needs_the_access_of_the_device_whose_context_it_names
 fn work_on_virtual_memory_needs_the_access_of_the_device_of_its_stream() {
     on_both(|both| {
         both.enter(1);
-        let (other, host, mut node) = (memory(64), made!(cuMemAllocHost_v2(64)), null_mut());
+        let (other, host, mut node) = (memory(64), out!(cuMemAllocHost_v2(64)), null_mut());
         for access in [&[][..], &[0], &[1], &[0, 1]] {
             let start = mapped(access);
             for (device, (_, stream)) in both.0.into_iter().enumerate() {
@@ -132,7 +132,7 @@ fn work_on_virtual_memory_needs_the_access_of_the_device_of_its_stream() {
                     code!(cuStreamWriteValue32_v2(stream, start, 0, 0)),
                 ];
                 assert_eq!(codes, [expected; 12], "access of {access:?}, stream of {device}");
-                well!(cuCtxSynchronize());
+                succeeds!(cuCtxSynchronize());
                 let graph = graph();
                 let fill = CUDA_MEMSET_NODE_PARAMS {
                     dst: start,
@@ -165,11 +165,11 @@ fn work_on_virtual_memory_needs_the_access_of_the_device_of_its_stream() {
                 assert_eq!(added, expected);
                 destroy(graph);
             }
-            well!(cuMemUnmap(start, PAGE));
-            well!(cuMemAddressFree(start, PAGE));
+            succeeds!(cuMemUnmap(start, PAGE));
+            succeeds!(cuMemAddressFree(start, PAGE));
         }
-        well!(cuMemFree_v2(other));
-        well!(cuMemFreeHost(host));
+        succeeds!(cuMemFree_v2(other));
+        succeeds!(cuMemFreeHost(host));
     });
 }
 
@@ -185,17 +185,17 @@ fn an_event_node_may_use_an_event_of_another_device() {
             let graph = graph();
             for add in ADD {
                 let mut node = null_mut();
-                well!(add(&raw mut node, graph, null(), 0, event));
+                succeeds!(add(&raw mut node, graph, null(), 0, event));
             }
             let executable = instantiate(graph);
             let (context, stream) = both.0[launched_on];
-            well!(cuCtxSetCurrent(context));
-            well!(cuGraphLaunch(executable, stream));
-            well!(cuStreamSynchronize(stream));
-            well!(cuEventQuery(event));
-            well!(cuGraphExecDestroy(executable));
+            succeeds!(cuCtxSetCurrent(context));
+            succeeds!(cuGraphLaunch(executable, stream));
+            succeeds!(cuStreamSynchronize(stream));
+            succeeds!(cuEventQuery(event));
+            succeeds!(cuGraphExecDestroy(executable));
             destroy(graph);
-            well!(cuEventDestroy_v2(event));
+            succeeds!(cuEventDestroy_v2(event));
         }
     });
 }
@@ -209,7 +209,7 @@ fn only_a_graph_that_is_not_executable_takes_an_event_of_another_device_later() 
         let graph = graph();
         let [record, wait] = ADD.map(|add| {
             let mut node = null_mut();
-            well!(add(&raw mut node, graph, null(), 0, events[0]));
+            succeeds!(add(&raw mut node, graph, null(), 0, events[0]));
             node
         });
         let executable = instantiate(graph);
@@ -220,8 +220,8 @@ fn only_a_graph_that_is_not_executable_takes_an_event_of_another_device_later() 
             ];
             assert_eq!(codes, [expected; 2]);
         }
-        well!(cuGraphEventRecordNodeSetEvent(record, events[1]));
-        well!(cuGraphEventWaitNodeSetEvent(wait, events[1]));
+        succeeds!(cuGraphEventRecordNodeSetEvent(record, events[1]));
+        succeeds!(cuGraphEventWaitNodeSetEvent(wait, events[1]));
         let mut why = CUgraphExecUpdateResultInfo::default();
         let updated = code!(cuGraphExecUpdate_v2(executable, graph, &raw mut why));
         assert_eq!(updated, CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
@@ -229,13 +229,13 @@ fn only_a_graph_that_is_not_executable_takes_an_event_of_another_device_later() 
         assert_eq!(why.result, changed);
         let changed = instantiate(graph);
         for executable in [executable, changed] {
-            well!(cuGraphLaunch(executable, stream));
-            well!(cuStreamSynchronize(stream));
-            well!(cuGraphExecDestroy(executable));
+            succeeds!(cuGraphLaunch(executable, stream));
+            succeeds!(cuStreamSynchronize(stream));
+            succeeds!(cuGraphExecDestroy(executable));
         }
         destroy(graph);
         for event in events {
-            well!(cuEventDestroy_v2(event));
+            succeeds!(cuEventDestroy_v2(event));
         }
     });
 }
@@ -248,19 +248,19 @@ fn a_capture_records_an_external_event_of_another_device() {
         both.enter(0);
         let refused = CUresult::CUDA_ERROR_INVALID_HANDLE;
         assert_eq!(code!(cuEventRecord(event, stream)), refused);
-        well!(cuStreamWaitEvent(stream, event, 0));
+        succeeds!(cuStreamWaitEvent(stream, event, 0));
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        well!(cuStreamBeginCapture_v2(stream, mode));
-        well!(cuEventRecordWithFlags(event, stream, 1));
-        well!(cuStreamWaitEvent(stream, event, 1));
+        succeeds!(cuStreamBeginCapture_v2(stream, mode));
+        succeeds!(cuEventRecordWithFlags(event, stream, 1));
+        succeeds!(cuStreamWaitEvent(stream, event, 1));
         let mut graph = null_mut();
-        well!(cuStreamEndCapture(stream, &raw mut graph));
+        succeeds!(cuStreamEndCapture(stream, &raw mut graph));
         let executable = instantiate(graph);
-        well!(cuGraphLaunch(executable, stream));
-        well!(cuStreamSynchronize(stream));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphLaunch(executable, stream));
+        succeeds!(cuStreamSynchronize(stream));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuEventDestroy_v2(event));
+        succeeds!(cuEventDestroy_v2(event));
     });
 }
 
@@ -275,18 +275,18 @@ fn a_wait_node_waits_for_work_of_another_device() {
     on_both(|both| {
         let event = both.event(1);
         let [(_, here), (_, there)] = both.0;
-        well!(cuLaunchHostFunc(there, Some(count), null_mut()));
-        well!(cuEventRecord(event, there));
+        succeeds!(cuLaunchHostFunc(there, Some(count), null_mut()));
+        succeeds!(cuEventRecord(event, there));
         both.enter(0);
         let graph = graph();
         let mut node = null_mut();
-        well!(cuGraphAddEventWaitNode(&raw mut node, graph, null(), 0, event));
+        succeeds!(cuGraphAddEventWaitNode(&raw mut node, graph, null(), 0, event));
         let executable = instantiate(graph);
-        well!(cuGraphLaunch(executable, here));
-        well!(cuStreamSynchronize(here));
+        succeeds!(cuGraphLaunch(executable, here));
+        succeeds!(cuStreamSynchronize(here));
         assert_eq!(RUNS.load(Ordering::Relaxed), 1);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuEventDestroy_v2(event));
+        succeeds!(cuEventDestroy_v2(event));
     });
 }

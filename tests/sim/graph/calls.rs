@@ -28,7 +28,7 @@ macro_rules! code {
 }
 
 /// Makes a raw call that must succeed.
-macro_rules! well {
+macro_rules! succeeds {
     ($call:expr) => {{
         let code = crate::graph::calls::code!($call);
         assert!(code.is_success(), "{code:?}: {}", stringify!($call));
@@ -44,15 +44,15 @@ macro_rules! refused {
 }
 
 /// Returns the value that a raw call writes to its first parameter.
-macro_rules! made {
+macro_rules! out {
     ($function:ident($($argument:expr),*)) => {{
         let mut made = cuda_safe::sys::Zeroable::zeroed();
-        crate::graph::calls::well!($function(&raw mut made, $($argument),*));
+        crate::graph::calls::succeeds!($function(&raw mut made, $($argument),*));
         made
     }};
 }
 
-pub(crate) use {code, made, refused, well};
+pub(crate) use {code, out, refused, succeeds};
 
 pub(crate) const IMAGE: &[u8] = b"\x7fimage of the kernels of graph tests\0";
 
@@ -74,12 +74,12 @@ pub(crate) struct Bench {
 /// Runs `body` in a child process with the software driver. At the end nothing may be alive, and there
 /// must be no misuse.
 #[track_caller]
-pub(crate) fn well_used(body: impl FnOnce(&Bench)) {
-    well_used_on(Profile::h200(), body);
+pub(crate) fn without_misuse(body: impl FnOnce(&Bench)) {
+    without_misuse_on(Profile::h200(), body);
 }
 
 #[track_caller]
-pub(crate) fn well_used_on(profile: Profile, body: impl FnOnce(&Bench)) {
+pub(crate) fn without_misuse_on(profile: Profile, body: impl FnOnce(&Bench)) {
     common::child::in_child(&[], || {
         let bench = Bench::new(profile);
         body(&bench);
@@ -137,17 +137,17 @@ impl Bench {
     pub(crate) fn new(profile: Profile) -> Self {
         start(profile);
         register();
-        well!(cuInit(0));
-        let context = made!(cuDevicePrimaryCtxRetain(0));
-        well!(cuCtxSetCurrent(context));
-        let module = made!(cuModuleLoadData(IMAGE.as_ptr().cast()));
+        succeeds!(cuInit(0));
+        let context = out!(cuDevicePrimaryCtxRetain(0));
+        succeeds!(cuCtxSetCurrent(context));
+        let module = out!(cuModuleLoadData(IMAGE.as_ptr().cast()));
         let bench = Self {
             context,
-            stream: made!(cuStreamCreate(1)),
+            stream: out!(cuStreamCreate(1)),
             module,
-            append: made!(cuModuleGetFunction(module, c"append".as_ptr())),
-            choose: made!(cuModuleGetFunction(module, c"choose".as_ptr())),
-            count_down: made!(cuModuleGetFunction(module, c"count_down".as_ptr())),
+            append: out!(cuModuleGetFunction(module, c"append".as_ptr())),
+            choose: out!(cuModuleGetFunction(module, c"choose".as_ptr())),
+            count_down: out!(cuModuleGetFunction(module, c"count_down".as_ptr())),
             log: memory(256),
         };
         bench.clear();
@@ -155,10 +155,10 @@ impl Bench {
     }
 
     fn end(&self) {
-        well!(cuStreamSynchronize(self.stream));
-        well!(cuStreamDestroy_v2(self.stream));
-        well!(cuMemFree_v2(self.log));
-        well!(cuModuleUnload(self.module));
+        succeeds!(cuStreamSynchronize(self.stream));
+        succeeds!(cuStreamDestroy_v2(self.stream));
+        succeeds!(cuMemFree_v2(self.log));
+        succeeds!(cuModuleUnload(self.module));
         assert_eq!(cuda_sim::misuses(), [""; 0]);
         let alive = cuda_sim::Alive { retains: 1, ..Default::default() };
         assert_eq!(cuda_sim::alive(), alive);
@@ -167,12 +167,12 @@ impl Bench {
     /// Empties the log.
     pub(crate) fn clear(&self) {
         let zeros = [0u32; 64];
-        well!(cuMemcpyHtoD_v2(self.log, zeros.as_ptr().cast(), 256));
+        succeeds!(cuMemcpyHtoD_v2(self.log, zeros.as_ptr().cast(), 256));
     }
 
     /// Waits for the stream and returns the values in the log.
     pub(crate) fn logged(&self) -> Vec<u32> {
-        well!(cuStreamSynchronize(self.stream));
+        succeeds!(cuStreamSynchronize(self.stream));
         let log = read::<64>(self.log);
         log[1..=log[0] as usize].to_vec()
     }
@@ -185,7 +185,7 @@ impl Bench {
     }
 
     pub(crate) fn launch(&self, executable: CUgraphExec) {
-        well!(cuGraphLaunch(executable, self.stream));
+        succeeds!(cuGraphLaunch(executable, self.stream));
     }
 
     /// Launches a graph once, and returns the values that it has logged.
@@ -194,35 +194,35 @@ impl Bench {
         self.clear();
         self.launch(executable);
         let logged = self.logged();
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         logged
     }
 }
 
 pub(crate) fn memory(bytes: usize) -> u64 {
-    made!(cuMemAlloc_v2(bytes))
+    out!(cuMemAlloc_v2(bytes))
 }
 
 pub(crate) fn read<const N: usize>(address: u64) -> [u32; N] {
     let mut values = [0; N];
-    well!(cuMemcpyDtoH_v2(values.as_mut_ptr().cast(), address, 4 * N));
+    succeeds!(cuMemcpyDtoH_v2(values.as_mut_ptr().cast(), address, 4 * N));
     values
 }
 
 pub(crate) fn graph() -> CUgraph {
-    made!(cuGraphCreate(0))
+    out!(cuGraphCreate(0))
 }
 
 pub(crate) fn destroy(graph: CUgraph) {
-    well!(cuGraphDestroy(graph));
+    succeeds!(cuGraphDestroy(graph));
 }
 
 pub(crate) fn instantiate(graph: CUgraph) -> CUgraphExec {
-    made!(cuGraphInstantiateWithFlags(graph, 0))
+    out!(cuGraphInstantiateWithFlags(graph, 0))
 }
 
 pub(crate) fn empty_node(graph: CUgraph, after: &[CUgraphNode]) -> CUgraphNode {
-    made!(cuGraphAddEmptyNode(graph, after.as_ptr(), after.len()))
+    out!(cuGraphAddEmptyNode(graph, after.as_ptr(), after.len()))
 }
 
 /// Returns the parameters of a kernel of one thread.
@@ -253,7 +253,7 @@ pub(crate) fn kernel_node(
     arguments: &[*const c_void],
 ) -> CUgraphNode {
     let params = kernel_params(function, arguments);
-    made!(cuGraphAddKernelNode_v2(graph, after.as_ptr(), after.len(), &raw const params))
+    out!(cuGraphAddKernelNode_v2(graph, after.as_ptr(), after.len(), &raw const params))
 }
 
 pub(crate) fn fill(at: u64, value: u32, count: usize) -> CUDA_MEMSET_NODE_PARAMS {
@@ -265,7 +265,7 @@ pub(crate) fn fill_node(
     after: &[CUgraphNode],
     params: &CUDA_MEMSET_NODE_PARAMS,
 ) -> CUgraphNode {
-    made!(cuGraphAddMemsetNode(
+    out!(cuGraphAddMemsetNode(
         graph,
         after.as_ptr(),
         after.len(),
@@ -313,7 +313,7 @@ pub(crate) fn copy_node(
     after: &[CUgraphNode],
     copy: &CUDA_MEMCPY3D,
 ) -> CUgraphNode {
-    made!(cuGraphAddMemcpyNode(
+    out!(cuGraphAddMemcpyNode(
         graph,
         after.as_ptr(),
         after.len(),

@@ -2,8 +2,8 @@
 //! nodes that captures make. As measured with driver 580.
 
 use crate::graph::calls::{
-    Bench, INVALID, Side, code, copy, copy_node, destroy, empty_node, graph, instantiate, made,
-    memory, read, refused, well, well_used,
+    Bench, INVALID, Side, code, copy, copy_node, destroy, empty_node, graph, instantiate, memory,
+    out, read, refused, succeeds, without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -22,12 +22,12 @@ use cuda_safe::sys::{
 const RELAXED: Mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
 fn begin(stream: CUstream) {
-    well!(cuStreamBeginCapture_v2(stream, RELAXED));
+    succeeds!(cuStreamBeginCapture_v2(stream, RELAXED));
 }
 
 fn end(stream: CUstream) -> CUgraph {
     let mut graph = null_mut();
-    well!(cuStreamEndCapture(stream, &raw mut graph));
+    succeeds!(cuStreamEndCapture(stream, &raw mut graph));
     graph
 }
 
@@ -41,15 +41,15 @@ fn append(bench: &Bench, stream: CUstream, value: u32) {
     let mut arguments: [*mut c_void; 2] =
         [(&raw const bench.log).cast_mut().cast(), (&raw const value).cast_mut().cast()];
     let (function, arguments) = (bench.append, arguments.as_mut_ptr());
-    well!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, null_mut()));
+    succeeds!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, null_mut()));
 }
 
 fn kinds(graph: CUgraph) -> Vec<Type> {
     let (mut nodes, mut count) = ([null_mut(); 16], 16);
-    well!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count));
+    succeeds!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count));
     let kind = |node: &CUgraphNode| {
         let mut kind = Type::CU_GRAPH_NODE_TYPE_EMPTY;
-        well!(cuGraphNodeGetType(*node, &raw mut kind));
+        succeeds!(cuGraphNodeGetType(*node, &raw mut kind));
         kind
     };
     nodes[..count].iter().map(kind).collect()
@@ -66,7 +66,7 @@ struct Info {
 fn info(stream: CUstream) -> Info {
     let (mut status, mut id, mut graph) = (Status::CU_STREAM_CAPTURE_STATUS_NONE, 0, null_mut());
     let (mut nodes, mut edges, mut count) = (null(), null(), 0);
-    well!(cuStreamGetCaptureInfo_v3(
+    succeeds!(cuStreamGetCaptureInfo_v3(
         stream,
         &raw mut status,
         &raw mut id,
@@ -85,7 +85,7 @@ fn info(stream: CUstream) -> Info {
 
 #[test]
 fn a_capture_appends_to_a_graph_of_the_program() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let first = bench.append(graph, &[], 1);
         assert!(begin_into(bench.stream, graph, &[first]).is_success());
@@ -95,7 +95,7 @@ fn a_capture_appends_to_a_graph_of_the_program() {
         let state = CUresult::CUDA_ERROR_ILLEGAL_STATE;
         refused!(state, cuGraphDestroy(graph));
         refused!(state, cuGraphDestroyNode(added));
-        let other: CUstream = made!(cuStreamCreate(1));
+        let other: CUstream = out!(cuStreamCreate(1));
         assert_eq!(begin_into(other, graph, &[]), state);
         assert_eq!(end(bench.stream), graph);
         assert_eq!(bench.run(graph), [1, 2]);
@@ -104,13 +104,13 @@ fn a_capture_appends_to_a_graph_of_the_program() {
         assert_eq!(begin_into(other, null_mut(), &[]), INVALID);
         destroy(foreign);
         destroy(graph);
-        well!(cuStreamDestroy_v2(other));
+        succeeds!(cuStreamDestroy_v2(other));
     });
 }
 
 #[test]
 fn a_capture_into_a_graph_that_fails_destroys_the_graph() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         assert!(begin_into(bench.stream, graph, &[]).is_success());
         let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -122,16 +122,16 @@ fn a_capture_into_a_graph_that_fails_destroys_the_graph() {
         refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut captured));
         assert_eq!(cuda_sim::alive().graphs, 0);
         // So does the destruction of the capturing stream.
-        let (graph, stream) = (crate::graph::calls::graph(), made!(cuStreamCreate(1)));
+        let (graph, stream) = (crate::graph::calls::graph(), out!(cuStreamCreate(1)));
         assert!(begin_into(stream, graph, &[]).is_success());
-        well!(cuStreamDestroy_v2(stream));
+        succeeds!(cuStreamDestroy_v2(stream));
         assert_eq!(cuda_sim::alive().graphs, 0);
     });
 }
 
 #[test]
 fn a_capture_tells_its_graph_and_the_nodes_before_the_next_one() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let before = info(bench.stream);
         assert!(before.graph.is_null() && before.id == 0);
         begin(bench.stream);
@@ -148,14 +148,14 @@ fn a_capture_tells_its_graph_and_the_nodes_before_the_next_one() {
 
 #[test]
 fn the_nodes_before_the_next_one_can_be_added_to_and_replaced() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         begin(bench.stream);
         append(bench, bench.stream, 1);
         let its = info(bench.stream);
         let (graph, child) = (its.graph, crate::graph::calls::graph());
         bench.append(child, &[], 2);
         let (after, count) = (its.last.as_ptr(), its.last.len());
-        let mut node: CUgraphNode = made!(cuGraphAddChildGraphNode(graph, after, count, child));
+        let mut node: CUgraphNode = out!(cuGraphAddChildGraphNode(graph, after, count, child));
         let update = |node: *mut CUgraphNode, flags| {
             code!(cuStreamUpdateCaptureDependencies_v2(bench.stream, node, null(), 1, flags))
         };
@@ -181,20 +181,20 @@ unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 #[test]
 fn captured_work_becomes_nodes_of_its_type() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (device, stream) = (memory(64), bench.stream);
-        let event: CUevent = made!(cuEventCreate(0));
+        let event: CUevent = out!(cuEventCreate(0));
         begin(stream);
         append(bench, stream, 1);
-        well!(cuMemsetD8Async(device, 0, 16, stream));
-        well!(cuMemsetD2D32Async(device, 16, 5, 2, 2, stream));
-        well!(sys::cuMemcpyDtoDAsync_v2(device, device + 32, 16, stream));
-        well!(sys::cuMemcpyDtoDAsync_v2(device, device + 32, 0, stream));
-        well!(cuLaunchHostFunc(stream, Some(nothing), null_mut()));
-        well!(cuEventRecord(event, stream));
-        well!(cuEventRecordWithFlags(event, stream, 1));
-        well!(cuStreamWaitEvent(stream, event, 1));
-        well!(cuStreamWriteValue32_v2(stream, device, 4, 0));
+        succeeds!(cuMemsetD8Async(device, 0, 16, stream));
+        succeeds!(cuMemsetD2D32Async(device, 16, 5, 2, 2, stream));
+        succeeds!(sys::cuMemcpyDtoDAsync_v2(device, device + 32, 16, stream));
+        succeeds!(sys::cuMemcpyDtoDAsync_v2(device, device + 32, 0, stream));
+        succeeds!(cuLaunchHostFunc(stream, Some(nothing), null_mut()));
+        succeeds!(cuEventRecord(event, stream));
+        succeeds!(cuEventRecordWithFlags(event, stream, 1));
+        succeeds!(cuStreamWaitEvent(stream, event, 1));
+        succeeds!(cuStreamWriteValue32_v2(stream, device, 4, 0));
         let graph = end(stream);
         let expected = [
             Type::CU_GRAPH_NODE_TYPE_KERNEL,
@@ -210,21 +210,21 @@ fn captured_work_becomes_nodes_of_its_type() {
         bench.run(graph);
         assert_eq!(read::<1>(device), [4]);
         destroy(graph);
-        well!(cuEventDestroy_v2(event));
-        well!(cuMemFree_v2(device));
+        succeeds!(cuEventDestroy_v2(event));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn captured_allocations_become_memory_nodes() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (stream, target) = (bench.stream, memory(16));
-        let outside: u64 = made!(cuMemAllocAsync(16, stream));
+        let outside: u64 = out!(cuMemAllocAsync(16, stream));
         begin(stream);
-        let address: u64 = made!(cuMemAllocAsync(16, stream));
-        well!(cuMemsetD8Async(address, 3, 16, stream));
-        well!(sys::cuMemcpyDtoDAsync_v2(target, address, 16, stream));
-        well!(cuMemFreeAsync(address, stream));
+        let address: u64 = out!(cuMemAllocAsync(16, stream));
+        succeeds!(cuMemsetD8Async(address, 3, 16, stream));
+        succeeds!(sys::cuMemcpyDtoDAsync_v2(target, address, 16, stream));
+        succeeds!(cuMemFreeAsync(address, stream));
         // Other memory is refused, and the capture continues.
         refused!(INVALID, cuMemFreeAsync(outside, stream));
         refused!(INVALID, cuMemFreeAsync(address, stream));
@@ -239,66 +239,66 @@ fn captured_allocations_become_memory_nodes() {
         bench.run(graph);
         assert_eq!(read::<4>(target), [0x0303_0303; 4]);
         destroy(graph);
-        well!(cuMemFreeAsync(outside, stream));
-        well!(cuMemFree_v2(target));
+        succeeds!(cuMemFreeAsync(outside, stream));
+        succeeds!(cuMemFree_v2(target));
     });
 }
 
 /// `cuMemcpyAsync` finds out itself that the addresses are those of device memory.
 #[test]
 fn copies_of_any_kind_are_captured_from_and_to_the_memory_of_a_captured_allocation() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (stream, device) = (bench.stream, memory(16));
-        well!(sys::cuMemsetD8_v2(device, 1, 8));
+        succeeds!(sys::cuMemsetD8_v2(device, 1, 8));
         begin(stream);
-        let address: u64 = made!(cuMemAllocAsync(8, stream));
-        well!(sys::cuMemcpyAsync(address, device, 8, stream));
-        well!(sys::cuMemcpyAsync(device + 8, address, 8, stream));
-        well!(cuMemFreeAsync(address, stream));
+        let address: u64 = out!(cuMemAllocAsync(8, stream));
+        succeeds!(sys::cuMemcpyAsync(address, device, 8, stream));
+        succeeds!(sys::cuMemcpyAsync(device + 8, address, 8, stream));
+        succeeds!(cuMemFreeAsync(address, stream));
         let graph = end(stream);
         bench.run(graph);
         assert_eq!(read::<4>(device), [0x0101_0101; 4]);
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn a_stream_that_joined_a_capture_can_be_destroyed_after_another_stream_waits_for_it() {
-    well_used(|bench| {
-        let event: CUevent = made!(cuEventCreate(0));
+    without_misuse(|bench| {
+        let event: CUevent = out!(cuEventCreate(0));
         let fork = || {
-            let other: CUstream = made!(cuStreamCreate(1));
-            well!(cuEventRecord(event, bench.stream));
-            well!(cuStreamWaitEvent(other, event, 0));
+            let other: CUstream = out!(cuStreamCreate(1));
+            succeeds!(cuEventRecord(event, bench.stream));
+            succeeds!(cuStreamWaitEvent(other, event, 0));
             append(bench, other, 1);
             other
         };
         begin(bench.stream);
         let other = fork();
-        well!(cuEventRecord(event, other));
-        well!(cuStreamWaitEvent(bench.stream, event, 0));
-        well!(cuStreamDestroy_v2(other));
+        succeeds!(cuEventRecord(event, other));
+        succeeds!(cuStreamWaitEvent(bench.stream, event, 0));
+        succeeds!(cuStreamDestroy_v2(other));
         append(bench, bench.stream, 2);
         let graph = end(bench.stream);
         assert_eq!(kinds(graph), [Type::CU_GRAPH_NODE_TYPE_KERNEL; 2]);
         destroy(graph);
 
         begin(bench.stream);
-        well!(cuStreamDestroy_v2(fork()));
+        succeeds!(cuStreamDestroy_v2(fork()));
         let mut graph = null_mut();
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
-        well!(cuEventDestroy_v2(event));
+        succeeds!(cuEventDestroy_v2(event));
     });
 }
 
 #[test]
 fn a_capture_that_ends_on_another_thread_is_over() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let stream = bench.stream.expose_provenance();
         let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        well!(cuStreamBeginCapture_v2(bench.stream, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
         let elsewhere = move || {
             let (stream, mut graph) = (core::ptr::with_exposed_provenance_mut(stream), null_mut());
             code!(cuStreamEndCapture(stream, &raw mut graph))
@@ -313,74 +313,73 @@ fn a_capture_that_ends_on_another_thread_is_over() {
 
 #[test]
 fn ending_a_capture_on_a_stream_that_joined_invalidates_it() {
-    well_used(|bench| {
-        let (other, event): (CUstream, CUevent) =
-            (made!(cuStreamCreate(1)), made!(cuEventCreate(0)));
+    without_misuse(|bench| {
+        let (other, event): (CUstream, CUevent) = (out!(cuStreamCreate(1)), out!(cuEventCreate(0)));
         begin(bench.stream);
-        well!(cuEventRecord(event, bench.stream));
-        well!(cuStreamWaitEvent(other, event, 0));
+        succeeds!(cuEventRecord(event, bench.stream));
+        succeeds!(cuStreamWaitEvent(other, event, 0));
         let mut graph = null_mut();
         let unmatched = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
         refused!(unmatched, cuStreamEndCapture(other, &raw mut graph));
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
         let mut status = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
-        well!(cuStreamIsCapturing(other, &raw mut status));
+        succeeds!(cuStreamIsCapturing(other, &raw mut status));
         assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
-        well!(cuEventDestroy_v2(event));
-        well!(cuStreamDestroy_v2(other));
+        succeeds!(cuEventDestroy_v2(event));
+        succeeds!(cuStreamDestroy_v2(other));
     });
 }
 
 #[test]
 fn a_captured_copy_has_parameters() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let device = memory(32);
         begin(bench.stream);
-        well!(sys::cuMemcpyDtoDAsync_v2(device + 16, device, 8, bench.stream));
+        succeeds!(sys::cuMemcpyDtoDAsync_v2(device + 16, device, 8, bench.stream));
         let its = info(bench.stream).last[0];
         let graph = end(bench.stream);
         let mut shown = copy(Side::Device(0), Side::Device(0), 0);
-        well!(sys::cuGraphMemcpyNodeGetParams(its, &raw mut shown));
+        succeeds!(sys::cuGraphMemcpyNodeGetParams(its, &raw mut shown));
         assert_eq!(
             (shown.srcDevice, shown.dstDevice, shown.WidthInBytes),
             (device, device + 16, 8)
         );
         let executable = instantiate(graph);
         copy_node(graph, &[its], &shown);
-        well!(cuGraphExecDestroy(executable));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuGraphExecDestroy(executable));
+        succeeds!(cuStreamSynchronize(bench.stream));
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn an_event_of_a_capture_cannot_be_used_until_it_is_recorded_again() {
-    well_used(|bench| {
-        let event: CUevent = made!(cuEventCreate(0));
+    without_misuse(|bench| {
+        let event: CUevent = out!(cuEventCreate(0));
         begin(bench.stream);
-        well!(cuEventRecord(event, bench.stream));
+        succeeds!(cuEventRecord(event, bench.stream));
         destroy(end(bench.stream));
         refused!(INVALID, sys::cuEventQuery(event));
         refused!(INVALID, sys::cuEventSynchronize(event));
         refused!(INVALID, cuStreamWaitEvent(bench.stream, event, 0));
-        well!(cuEventRecord(event, bench.stream));
-        well!(sys::cuEventSynchronize(event));
-        well!(cuEventDestroy_v2(event));
+        succeeds!(cuEventRecord(event, bench.stream));
+        succeeds!(sys::cuEventSynchronize(event));
+        succeeds!(cuEventDestroy_v2(event));
     });
 }
 
 #[test]
 fn work_on_the_legacy_stream_invalidates_the_capture_of_a_blocking_stream() {
-    well_used(|bench| {
-        let blocking: CUstream = made!(cuStreamCreate(0));
+    without_misuse(|bench| {
+        let blocking: CUstream = out!(cuStreamCreate(0));
         begin(blocking);
         let implicit = CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         refused!(implicit, cuMemsetD8Async(bench.log, 0, 4, null_mut()));
         let mut graph = null_mut();
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         refused!(invalidated, cuStreamEndCapture(blocking, &raw mut graph));
-        well!(cuStreamDestroy_v2(blocking));
+        succeeds!(cuStreamDestroy_v2(blocking));
     });
 }

@@ -2,7 +2,7 @@
 
 use crate::graph::calls::{
     Bench, INVALID, Side, UNSUPPORTED, code, copy, copy_node, destroy, empty_node, fill, fill_node,
-    graph, instantiate, kernel_node, made, memory, misused, refused, well, well_used,
+    graph, instantiate, kernel_node, memory, misused, out, refused, succeeds, without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -24,7 +24,7 @@ const SWITCH: u32 = 2;
 fn handle(bench: &Bench, graph: CUgraph, default: Option<u32>) -> u64 {
     let flags = u32::from(default.is_some());
     let default = default.unwrap_or(0);
-    made!(cuGraphConditionalHandleCreate(graph, bench.context, default, flags))
+    out!(cuGraphConditionalHandleCreate(graph, bench.context, default, flags))
 }
 
 fn conditional(context: CUcontext, handle: u64, kind: u32, size: u32) -> CUgraphNodeParams {
@@ -46,7 +46,7 @@ fn node(
 ) -> (CUgraphNode, Vec<CUgraph>) {
     let (mut params, mut node) = (conditional(bench.context, handle, kind, size), null_mut());
     let (nodes, count, place) = (after.as_ptr(), after.len(), &raw mut params);
-    well!(cuGraphAddNode_v2(&raw mut node, graph, nodes, null(), count, place));
+    succeeds!(cuGraphAddNode_v2(&raw mut node, graph, nodes, null(), count, place));
     // SAFETY: the type selects this field.
     let bodies = unsafe { params.__bindgen_anon_1.conditional }.phGraph_out;
     // SAFETY: the driver returns an array of `size` graphs.
@@ -62,7 +62,7 @@ fn choose(bench: &Bench, graph: CUgraph, handle: u64, value: u32) -> CUgraphNode
 
 #[test]
 fn a_branch_runs_if_the_value_is_not_zero() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         for (value, expected) in [(0, [2, 3]), (1, [1, 3]), (7, [1, 3])] {
             let graph = graph();
             let handle = handle(bench, graph, None);
@@ -79,7 +79,7 @@ fn a_branch_runs_if_the_value_is_not_zero() {
 
 #[test]
 fn a_loop_runs_until_its_value_is_zero() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, counter) = (graph(), memory(4));
         let handle = handle(bench, graph, Some(1));
         let (repeat, bodies) = node(bench, graph, &[], (handle, WHILE, 1));
@@ -89,22 +89,22 @@ fn a_loop_runs_until_its_value_is_zero() {
         bench.append(graph, &[repeat], 2);
         let executable = instantiate(graph);
         for rounds in [3u32, 1] {
-            well!(cuMemcpyHtoD_v2(counter, (&raw const rounds).cast(), 4));
+            succeeds!(cuMemcpyHtoD_v2(counter, (&raw const rounds).cast(), 4));
             bench.clear();
             bench.launch(executable);
             let mut expected = vec![1; rounds as usize];
             expected.push(2);
             assert_eq!(bench.logged(), expected);
         }
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuMemFree_v2(counter));
+        succeeds!(cuMemFree_v2(counter));
     });
 }
 
 #[test]
 fn a_switch_runs_the_body_of_its_value_or_none() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         for (value, expected) in [(0, vec![10]), (2, vec![12]), (3, vec![])] {
             let graph = graph();
             let handle = handle(bench, graph, None);
@@ -121,7 +121,7 @@ fn a_switch_runs_the_body_of_its_value_or_none() {
 
 #[test]
 fn a_value_without_a_default_persists_from_launch_to_launch() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         for (default, expected) in [(None, vec![1]), (Some(0), vec![])] {
             let graph = graph();
             let handle = handle(bench, graph, default);
@@ -136,7 +136,7 @@ fn a_value_without_a_default_persists_from_launch_to_launch() {
             assert!(bench.logged().is_empty(), "the value is 0 at first");
             bench.launch(executable);
             assert_eq!(bench.logged(), expected);
-            well!(cuGraphExecDestroy(executable));
+            succeeds!(cuGraphExecDestroy(executable));
             destroy(graph);
         }
     });
@@ -144,7 +144,7 @@ fn a_value_without_a_default_persists_from_launch_to_launch() {
 
 #[test]
 fn conditional_nodes_can_be_nested() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let outer = handle(bench, graph, Some(1));
         let (_, bodies) = node(bench, graph, &[], (outer, IF, 1));
@@ -159,7 +159,7 @@ fn conditional_nodes_can_be_nested() {
 
 #[test]
 fn invalid_conditional_nodes_are_refused() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, other) = (graph(), graph());
         let (own, used, foreign) =
             (handle(bench, graph, None), handle(bench, graph, None), handle(bench, other, None));
@@ -198,14 +198,14 @@ fn outcome(graph: CUgraph) -> (Outcome, CUgraphNode) {
 
 #[test]
 fn a_handle_without_a_node_is_found_when_the_graph_is_instantiated() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let handle = handle(bench, graph, None);
         let unused = Outcome::CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
         assert_eq!(outcome(graph).0, unused);
         let (node, _) = node(bench, graph, &[], (handle, IF, 1));
-        well!(cuGraphExecDestroy(instantiate(graph)));
-        well!(cuGraphDestroyNode(node));
+        succeeds!(cuGraphExecDestroy(instantiate(graph)));
+        succeeds!(cuGraphDestroyNode(node));
         assert_eq!(outcome(graph).0, unused);
         destroy(graph);
     });
@@ -218,7 +218,7 @@ type Add<'a> = &'a dyn Fn(CUgraph) -> CUgraphNode;
 
 #[test]
 fn bodies_accept_every_node_and_instantiation_refuses_some() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let device = memory(16);
         let unsupported = Outcome::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
         let several = Outcome::CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED;
@@ -226,7 +226,7 @@ fn bodies_accept_every_node_and_instantiation_refuses_some() {
         let add: [(Option<Outcome>, Add<'_>); 6] = [
             (Some(unsupported), &|body| {
                 let host = CUDA_HOST_NODE_PARAMS { fn_: Some(nothing), userData: null_mut() };
-                made!(cuGraphAddHostNode(body, null(), 0, &raw const host))
+                out!(cuGraphAddHostNode(body, null(), 0, &raw const host))
             }),
             (Some(several), &|body| {
                 let from = Side::Host(source.as_ptr().cast());
@@ -240,7 +240,7 @@ fn bodies_accept_every_node_and_instantiation_refuses_some() {
             (None, &|body| {
                 let child = graph();
                 bench.append(child, &[], 1);
-                let node = made!(cuGraphAddChildGraphNode(body, null(), 0, child));
+                let node = out!(cuGraphAddChildGraphNode(body, null(), 0, child));
                 destroy(child);
                 node
             }),
@@ -258,13 +258,13 @@ fn bodies_accept_every_node_and_instantiation_refuses_some() {
             }
             destroy(graph);
         }
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn a_graph_with_a_conditional_node_exists_once() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, parent) = (graph(), graph());
         let handle = handle(bench, graph, Some(0));
         let (node, bodies) = node(bench, graph, &[], (handle, IF, 1));
@@ -283,8 +283,8 @@ fn a_graph_with_a_conditional_node_exists_once() {
         refused!(UNSUPPORTED, cuGraphAddNode_v2(&raw mut child, parent, null(), null(), 0, place));
         refused!(INVALID, cuGraphDestroy(bodies[0]));
         refused!(INVALID, cuGraphNodeSetEnabled(executable, node, 0));
-        well!(cuGraphExecUpdate_v2(executable, graph, null_mut()));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecUpdate_v2(executable, graph, null_mut()));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
         destroy(parent);
     });
@@ -292,20 +292,20 @@ fn a_graph_with_a_conditional_node_exists_once() {
 
 #[test]
 fn a_stream_captures_into_a_body() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let handle = handle(bench, graph, Some(1));
         let (_, bodies) = node(bench, graph, &[], (handle, IF, 1));
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         let (stream, body) = (bench.stream, bodies[0]);
-        well!(cuStreamBeginCaptureToGraph(stream, body, null(), null(), 0, mode));
+        succeeds!(cuStreamBeginCaptureToGraph(stream, body, null(), null(), 0, mode));
         let value = 4u32;
         let mut arguments: [*mut c_void; 2] =
             [(&raw const bench.log).cast_mut().cast(), (&raw const value).cast_mut().cast()];
         let (function, place) = (bench.append, arguments.as_mut_ptr());
-        well!(sys::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, place, null_mut()));
+        succeeds!(sys::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, place, null_mut()));
         let mut captured = null_mut();
-        well!(cuStreamEndCapture(stream, &raw mut captured));
+        succeeds!(cuStreamEndCapture(stream, &raw mut captured));
         assert_eq!(captured, body);
         assert_eq!(bench.run(graph), [4]);
         destroy(graph);
@@ -330,7 +330,7 @@ fn a_handle_that_another_graph_sets_is_an_illegal_address() {
 
 #[test]
 fn destroying_an_executable_graph_with_conditional_nodes_waits_for_all_work() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let handle = handle(bench, graph, None);
         node(bench, graph, &[], (handle, IF, 1));
@@ -339,9 +339,9 @@ fn destroying_an_executable_graph_with_conditional_nodes_waits_for_all_work() {
         bench.append(work, &[], 5);
         let running = instantiate(work);
         bench.launch(running);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         refused!(CUresult::CUDA_SUCCESS, sys::cuStreamQuery(bench.stream));
-        well!(cuGraphExecDestroy(running));
+        succeeds!(cuGraphExecDestroy(running));
         destroy(graph);
         destroy(work);
     });

@@ -2,7 +2,7 @@
 
 use crate::graph::calls::{
     Bench, INVALID, Side, code, copy, copy_node, destroy, fill, fill_node, graph, instantiate,
-    made, memory, misused, read, refused, well, well_used,
+    memory, misused, out, read, refused, succeeds, without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{from_ref, null, null_mut};
@@ -17,7 +17,7 @@ use cuda_safe::sys::{
 
 #[test]
 fn a_copy_from_pageable_memory_is_read_by_the_launch() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, device) = (graph(), memory(8));
         let mut source = [1u32, 2];
         let place = &raw mut source;
@@ -29,19 +29,19 @@ fn a_copy_from_pageable_memory_is_read_by_the_launch() {
         bench.launch(executable);
         // SAFETY: as above.
         unsafe { place.write([5, 6]) };
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(device), [3, 4]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn a_copy_from_pinned_memory_is_read_when_the_node_runs() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, device) = (graph(), memory(4));
-        let host: *mut c_void = made!(cuMemHostAlloc(4, 0));
+        let host: *mut c_void = out!(cuMemHostAlloc(4, 0));
         // SAFETY: the memory has 4 bytes.
         unsafe { host.cast::<u32>().write(1) };
         copy_node(graph, &[], &copy(Side::Host(host), Side::Device(device), 4));
@@ -49,18 +49,18 @@ fn a_copy_from_pinned_memory_is_read_when_the_node_runs() {
         bench.launch(executable);
         // SAFETY: as above, and the copy has not run.
         unsafe { host.cast::<u32>().write(2) };
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(device), [2]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuMemFreeHost(host));
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFreeHost(host));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn a_launch_waits_for_copies_to_pageable_memory() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, device) = (graph(), memory(4));
         let mut target = [0u32];
         let filled = fill_node(graph, &[], &fill(device, 8, 1));
@@ -70,16 +70,16 @@ fn a_launch_waits_for_copies_to_pageable_memory() {
         let executable = instantiate(graph);
         bench.launch(executable);
         assert_eq!(target, [8]);
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn copies_of_planes_and_volumes_use_pitches_and_positions() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, from, to) = (graph(), memory(256), memory(256));
         let filled: Vec<_> =
             (0..64).map(|at| fill_node(graph, &[], &fill(from + 4 * at, at as u32, 1))).collect();
@@ -94,16 +94,16 @@ fn copies_of_planes_and_volumes_use_pitches_and_positions() {
         // Two slices of 32 bytes; each has two rows of 16 bytes, of which the middle 8 are copied.
         assert_eq!(read(to), [9, 10, 13, 14, 17, 18, 21, 22, 99]);
         destroy(graph);
-        well!(cuMemFree_v2(from));
-        well!(cuMemFree_v2(to));
+        succeeds!(cuMemFree_v2(from));
+        succeeds!(cuMemFree_v2(to));
     });
 }
 
 #[test]
 fn copies_that_cannot_run_are_refused() {
-    well_used(|_| {
+    without_misuse(|_| {
         let (graph, device, freed) = (graph(), memory(16), memory(16));
-        well!(cuMemFree_v2(freed));
+        succeeds!(cuMemFree_v2(freed));
         let host = Side::Host(null::<c_void>().wrapping_add(0x1234));
         let good = copy(host, Side::Device(device), 16);
         let mut bad = vec![
@@ -125,20 +125,20 @@ fn copies_that_cannot_run_are_refused() {
         // Measured: host memory is not checked.
         let node = copy_node(graph, &[], &good);
         let mut shown = CUDA_MEMCPY3D::zeroed();
-        well!(cuGraphMemcpyNodeGetParams(node, &raw mut shown));
+        succeeds!(cuGraphMemcpyNodeGetParams(node, &raw mut shown));
         assert_eq!((shown.dstDevice, shown.WidthInBytes), (device, 16));
         shown.WidthInBytes = 8;
-        well!(cuGraphMemcpyNodeSetParams(node, &raw const shown));
+        succeeds!(cuGraphMemcpyNodeSetParams(node, &raw const shown));
         shown.WidthInBytes = 80;
         refused!(INVALID, cuGraphMemcpyNodeSetParams(node, &raw const shown));
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn fills_of_lines_and_planes_run_and_invalid_ones_are_refused() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, device) = (graph(), memory(32));
         let zeros = fill_node(graph, &[], &fill(device, 0, 8));
         let plane = CUDA_MEMSET_NODE_PARAMS { pitch: 16, height: 2, ..fill(device, 7, 2) };
@@ -146,7 +146,7 @@ fn fills_of_lines_and_planes_run_and_invalid_ones_are_refused() {
         bench.run(graph);
         assert_eq!(read(device), [7, 7, 0, 0, 7, 7, 0, 0]);
         let mut shown = CUDA_MEMSET_NODE_PARAMS::zeroed();
-        well!(cuGraphMemsetNodeGetParams(node, &raw mut shown));
+        succeeds!(cuGraphMemsetNodeGetParams(node, &raw mut shown));
         assert_eq!((shown.height, shown.pitch, shown.width), (2, 16, 2));
         let line = fill(device, 0, 8);
         let bad = [
@@ -164,17 +164,17 @@ fn fills_of_lines_and_planes_run_and_invalid_ones_are_refused() {
             refused!(INVALID, cuGraphMemsetNodeSetParams(node, params));
         }
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn pool_memory_whose_free_was_enqueued_is_refused() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
-        let address: u64 = made!(cuMemAllocAsync(16, bench.stream));
+        let address: u64 = out!(cuMemAllocAsync(16, bench.stream));
         fill_node(graph, &[], &fill(address, 1, 4));
-        well!(cuMemFreeAsync(address, bench.stream));
+        succeeds!(cuMemFreeAsync(address, bench.stream));
         let (mut node, params) = (null_mut(), fill(address, 1, 4));
         let params = &raw const params;
         refused!(
@@ -188,10 +188,10 @@ fn pool_memory_whose_free_was_enqueued_is_refused() {
 /// Captures one copy of 4 bytes between any two addresses.
 fn captured_copy(bench: &Bench, to: CUdeviceptr, from: CUdeviceptr) -> CUgraphExec {
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    well!(cuStreamBeginCapture_v2(bench.stream, mode));
-    well!(cuMemcpyAsync(to, from, 4, bench.stream));
+    succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
+    succeeds!(cuMemcpyAsync(to, from, 4, bench.stream));
     let mut graph = null_mut();
-    well!(cuStreamEndCapture(bench.stream, &raw mut graph));
+    succeeds!(cuStreamEndCapture(bench.stream, &raw mut graph));
     instantiate(graph)
 }
 
@@ -200,8 +200,8 @@ fn a_captured_copy_of_freed_device_memory_is_an_illegal_access() {
     misused("0x7", |bench| {
         let (from, to) = (memory(4), memory(4));
         let executable = captured_copy(bench, to, from);
-        well!(cuMemFree_v2(from));
-        well!(cuMemFree_v2(to));
+        succeeds!(cuMemFree_v2(from));
+        succeeds!(cuMemFree_v2(to));
         bench.launch(executable);
         let code = code!(cuStreamSynchronize(bench.stream));
         assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -212,10 +212,10 @@ fn a_captured_copy_of_freed_device_memory_is_an_illegal_access() {
 #[test]
 fn a_captured_copy_to_freed_pinned_memory_is_an_illegal_access() {
     misused("pinned memory of a copy, 4 bytes, was freed", |bench| {
-        let [from, to]: [*mut c_void; 2] = [(); 2].map(|()| made!(cuMemHostAlloc(4, 0)));
+        let [from, to]: [*mut c_void; 2] = [(); 2].map(|()| out!(cuMemHostAlloc(4, 0)));
         let address = |host: *mut c_void| host.expose_provenance() as u64;
         let executable = captured_copy(bench, address(to), address(from));
-        well!(cuMemFreeHost(to));
+        succeeds!(cuMemFreeHost(to));
         let code = code!(cuGraphLaunch(executable, bench.stream));
         assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
     });

@@ -2,7 +2,7 @@
 
 use crate::graph::calls::{
     Bench, IMAGE, INVALID, code, destroy, empty_node, graph, instantiate, kernel_node,
-    kernel_params, made, misused, refused, well, well_used,
+    kernel_params, misused, out, refused, succeeds, without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{from_ref, null, null_mut};
@@ -19,7 +19,7 @@ use cuda_safe::sys::{
 
 #[test]
 fn kernels_of_a_graph_run_in_the_order_of_its_edges() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let first = bench.append(graph, &[], 1);
         let second = bench.append(graph, &[first], 2);
@@ -31,7 +31,7 @@ fn kernels_of_a_graph_run_in_the_order_of_its_edges() {
 
 #[test]
 fn a_kernel_node_copies_its_arguments_when_it_is_added() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let mut value = 5u32;
         let arguments = [(&raw const bench.log).cast(), (&raw const value).cast()];
@@ -45,7 +45,7 @@ fn a_kernel_node_copies_its_arguments_when_it_is_added() {
 
 #[test]
 fn a_kernel_node_takes_its_arguments_as_one_buffer() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let mut buffer = [0u8; 12];
         buffer[..8].copy_from_slice(&bench.log.to_ne_bytes());
@@ -60,13 +60,13 @@ fn a_kernel_node_takes_its_arguments_as_one_buffer() {
         ];
         let mut params = kernel_params(bench.append, &[]);
         (params.kernelParams, params.extra) = (null_mut(), extra.as_mut_ptr());
-        let node: CUgraphNode = made!(cuGraphAddKernelNode_v2(graph, null(), 0, &raw const params));
+        let node: CUgraphNode = out!(cuGraphAddKernelNode_v2(graph, null(), 0, &raw const params));
         assert_eq!(bench.run(graph), [9]);
         let mut shown = CUDA_KERNEL_NODE_PARAMS::zeroed();
-        well!(cuGraphKernelNodeGetParams_v2(node, &raw mut shown));
+        succeeds!(cuGraphKernelNodeGetParams_v2(node, &raw mut shown));
         assert!(shown.kernelParams.is_null() && !shown.extra.is_null());
         // The answer of the driver is valid as an input.
-        well!(cuGraphKernelNodeSetParams_v2(node, &raw const shown));
+        succeeds!(cuGraphKernelNodeSetParams_v2(node, &raw const shown));
         assert_eq!(bench.run(graph), [9]);
         destroy(graph);
     });
@@ -74,7 +74,7 @@ fn a_kernel_node_takes_its_arguments_as_one_buffer() {
 
 #[test]
 fn kernel_nodes_with_invalid_launches_are_refused() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let value = 1u32;
         let arguments: [*const c_void; 2] =
@@ -104,11 +104,11 @@ fn kernel_nodes_with_invalid_launches_are_refused() {
 
 #[test]
 fn the_parameters_of_a_kernel_node_can_be_read_and_replaced() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let node = bench.append(graph, &[], 1);
         let mut params = CUDA_KERNEL_NODE_PARAMS::zeroed();
-        well!(cuGraphKernelNodeGetParams_v2(node, &raw mut params));
+        succeeds!(cuGraphKernelNodeGetParams_v2(node, &raw mut params));
         assert_eq!((params.func, params.gridDimX, params.blockDimX), (bench.append, 1, 1));
         // SAFETY: the driver returns a pointer for each of the two arguments.
         let second = unsafe { params.kernelParams.add(1) };
@@ -119,7 +119,7 @@ fn the_parameters_of_a_kernel_node_can_be_read_and_replaced() {
         let value = 7u32;
         let arguments = [(&raw const bench.log).cast(), (&raw const value).cast()];
         let params = kernel_params(bench.append, &arguments);
-        well!(cuGraphKernelNodeSetParams_v2(node, &raw const params));
+        succeeds!(cuGraphKernelNodeSetParams_v2(node, &raw const params));
         assert_eq!(bench.run(graph), [7]);
         destroy(graph);
     });
@@ -127,16 +127,16 @@ fn the_parameters_of_a_kernel_node_can_be_read_and_replaced() {
 
 #[test]
 fn attributes_of_kernel_nodes_are_set_read_and_copied() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let (from, to) = (bench.append(graph, &[], 1), bench.append(graph, &[], 2));
         let priority = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY;
         let mut value = CUlaunchAttributeValue::zeroed();
         value.priority = -3;
-        well!(cuGraphKernelNodeSetAttribute(from, priority, &raw const value));
-        well!(cuGraphKernelNodeCopyAttributes(to, from));
+        succeeds!(cuGraphKernelNodeSetAttribute(from, priority, &raw const value));
+        succeeds!(cuGraphKernelNodeCopyAttributes(to, from));
         let mut copied = CUlaunchAttributeValue::zeroed();
-        well!(cuGraphKernelNodeGetAttribute(to, priority, &raw mut copied));
+        succeeds!(cuGraphKernelNodeGetAttribute(to, priority, &raw mut copied));
         // SAFETY: this is the field of the attribute.
         assert_eq!(unsafe { copied.priority }, -3);
         let empty = empty_node(graph, &[]);
@@ -149,7 +149,7 @@ fn attributes_of_kernel_nodes_are_set_read_and_copied() {
 fn a_kernel_node_with_a_function_without_a_current_context_is_a_misuse() {
     misused("no context is current", |bench| {
         let (graph, value) = (graph(), 1u32);
-        well!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         let arguments = [(&raw const bench.log).cast(), (&raw const value).cast()];
         let params = kernel_params(bench.append, &arguments);
         let (mut node, place) = (null_mut(), &raw const params);
@@ -160,12 +160,12 @@ fn a_kernel_node_with_a_function_without_a_current_context_is_a_misuse() {
 
 #[test]
 fn a_kernel_of_a_library_is_named_by_its_own_field() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (image, no) = (IMAGE.as_ptr().cast(), null_mut());
         let none = (null_mut(), null_mut());
         let library: CUlibrary =
-            made!(cuLibraryLoadData(image, no, none.0, 0, null_mut(), none.1, 0));
-        let kernel: CUkernel = made!(cuLibraryGetKernel(library, c"append".as_ptr()));
+            out!(cuLibraryLoadData(image, no, none.0, 0, null_mut(), none.1, 0));
+        let kernel: CUkernel = out!(cuLibraryGetKernel(library, c"append".as_ptr()));
         let (graph, value) = (graph(), 4u32);
         let arguments = [(&raw const bench.log).cast(), (&raw const value).cast()];
         // Launches accept a kernel in place of a function, but nodes do not.
@@ -173,21 +173,21 @@ fn a_kernel_of_a_library_is_named_by_its_own_field() {
         let (mut node, place) = (null_mut(), &raw mut params);
         let handle = CUresult::CUDA_ERROR_INVALID_HANDLE;
         refused!(handle, cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, place));
-        params.func = made!(cuKernelGetFunction(kernel));
-        well!(cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, &raw const params));
+        params.func = out!(cuKernelGetFunction(kernel));
+        succeeds!(cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, &raw const params));
         (params.func, params.kern, params.ctx) = (null_mut(), kernel, bench.context);
-        well!(cuCtxSetCurrent(null_mut()));
-        well!(cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, &raw const params));
-        well!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, &raw const params));
+        succeeds!(cuCtxSetCurrent(bench.context));
         assert_eq!(bench.run(graph), [4, 4]);
         destroy(graph);
-        well!(cuLibraryUnload(library));
+        succeeds!(cuLibraryUnload(library));
     });
 }
 
 /// Returns a graph that launches another one from its kernel.
 fn launching(bench: &Bench, launched: CUgraphExec) -> CUgraph {
-    let launch = made!(cuModuleGetFunction(bench.module, c"launch".as_ptr()));
+    let launch = out!(cuModuleGetFunction(bench.module, c"launch".as_ptr()));
     let (graph, launched) = (graph(), launched.expose_provenance() as u64);
     kernel_node(graph, &[], launch, &[(&raw const launched).cast()]);
     graph
@@ -195,20 +195,20 @@ fn launching(bench: &Bench, launched: CUgraphExec) -> CUgraph {
 
 #[test]
 fn a_kernel_of_a_graph_launches_an_uploaded_graph() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let device_launch = 4;
         let inner = graph();
         bench.append(inner, &[], 1);
-        let launched: CUgraphExec = made!(cuGraphInstantiateWithFlags(inner, device_launch));
-        well!(cuGraphUpload(launched, bench.stream));
+        let launched: CUgraphExec = out!(cuGraphInstantiateWithFlags(inner, device_launch));
+        succeeds!(cuGraphUpload(launched, bench.stream));
         let outer = launching(bench, launched);
         let executable = instantiate(outer);
         bench.launch(executable);
         bench.launch(executable);
         // Waiting for the stream waits for the launched graphs.
         assert_eq!(bench.logged(), [1, 1]);
-        well!(cuGraphExecDestroy(executable));
-        well!(cuGraphExecDestroy(launched));
+        succeeds!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(launched));
         destroy(inner);
         destroy(outer);
     });
@@ -218,7 +218,7 @@ fn a_kernel_of_a_graph_launches_an_uploaded_graph() {
 fn a_kernel_that_launches_a_graph_that_was_not_uploaded_is_a_misuse() {
     misused("is not an uploaded graph", |bench| {
         let inner = graph();
-        let launched: CUgraphExec = made!(cuGraphInstantiateWithFlags(inner, 4));
+        let launched: CUgraphExec = out!(cuGraphInstantiateWithFlags(inner, 4));
         bench.launch(instantiate(launching(bench, launched)));
         assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
     });

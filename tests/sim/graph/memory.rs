@@ -2,7 +2,7 @@
 
 use crate::graph::calls::{
     Bench, INVALID, UNSUPPORTED, code, destroy, empty_node, fill, fill_node, graph, instantiate,
-    made, memory, misused, read, refused, well, well_used,
+    memory, misused, out, read, refused, succeeds, without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -28,12 +28,12 @@ fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
 fn allocate(graph: CUgraph, after: &[CUgraphNode], bytes: usize) -> (CUgraphNode, u64) {
     let (mut params, mut node) = (params(bytes), null_mut());
     let (after, count) = (after.as_ptr(), after.len());
-    well!(cuGraphAddMemAllocNode(&raw mut node, graph, after, count, &raw mut params));
+    succeeds!(cuGraphAddMemAllocNode(&raw mut node, graph, after, count, &raw mut params));
     (node, params.dptr)
 }
 
 fn free(graph: CUgraph, after: CUgraphNode, address: u64) -> CUgraphNode {
-    made!(cuGraphAddMemFreeNode(graph, &raw const after, 1, address))
+    out!(cuGraphAddMemFreeNode(graph, &raw const after, 1, address))
 }
 
 /// Returns the bytes that the graphs of the device use, and those that they reserve.
@@ -44,7 +44,7 @@ fn usage() -> [u64; 2] {
     ]
     .map(|attribute| {
         let mut value = 0u64;
-        well!(cuDeviceGetGraphMemAttribute(0, attribute, (&raw mut value).cast()));
+        succeeds!(cuDeviceGetGraphMemAttribute(0, attribute, (&raw mut value).cast()));
         value
     })
 }
@@ -55,7 +55,7 @@ fn launch(bench: &Bench, executable: CUgraphExec) -> CUresult {
 
 #[test]
 fn memory_of_a_graph_lives_between_its_allocation_and_its_free() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, target) = (graph(), memory(16));
         let (node, address) = allocate(graph, &[], 16);
         let filled = fill_node(graph, &[node], &fill(address, 7, 4));
@@ -67,50 +67,50 @@ fn memory_of_a_graph_lives_between_its_allocation_and_its_free() {
         let copied = crate::graph::calls::copy_node(graph, &[filled], &copy);
         let freed = free(graph, copied, address);
         let mut shown = 0;
-        well!(cuGraphMemFreeNodeGetParams(freed, &raw mut shown));
+        succeeds!(cuGraphMemFreeNodeGetParams(freed, &raw mut shown));
         assert_eq!(shown, address);
         let mut shown = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
-        well!(cuGraphMemAllocNodeGetParams(node, &raw mut shown));
+        succeeds!(cuGraphMemAllocNodeGetParams(node, &raw mut shown));
         assert_eq!((shown.dptr, shown.bytesize), (address, 16));
         let executable = instantiate(graph);
         for _ in 0..3 {
             bench.launch(executable);
         }
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(target), [7; 4]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuMemFree_v2(target));
+        succeeds!(cuMemFree_v2(target));
     });
 }
 
 #[test]
 fn memory_that_a_graph_keeps_must_be_freed_before_the_next_launch() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let (node, address) = allocate(graph, &[], 16);
         fill_node(graph, &[node], &fill(address, 7, 4));
         let executable = instantiate(graph);
         bench.launch(executable);
         assert_eq!(launch(bench, executable), INVALID);
-        well!(cuMemFreeAsync(address, bench.stream));
+        succeeds!(cuMemFreeAsync(address, bench.stream));
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(address), [7; 4]);
-        well!(cuMemFree_v2(address));
+        succeeds!(cuMemFree_v2(address));
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         // The memory outlives the graph and the executable graph.
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
         assert_eq!(read(address), [7; 4]);
-        well!(cuMemFreeAsync(address, bench.stream));
+        succeeds!(cuMemFreeAsync(address, bench.stream));
     });
 }
 
 #[test]
 fn memory_of_one_graph_can_be_freed_by_another() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, other) = (graph(), graph());
         let (_, address) = allocate(graph, &[], 16);
         let first = empty_node(other, &[]);
@@ -122,9 +122,9 @@ fn memory_of_one_graph_can_be_freed_by_another() {
         assert_eq!(launch(bench, frees), INVALID, "it was freed");
         bench.launch(executable);
         bench.launch(frees);
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuGraphExecDestroy(executable));
-        well!(cuGraphExecDestroy(frees));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(frees));
         destroy(graph);
         destroy(other);
     });
@@ -132,26 +132,26 @@ fn memory_of_one_graph_can_be_freed_by_another() {
 
 #[test]
 fn a_launch_can_free_the_memory_of_the_launch_before() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let (node, address) = allocate(graph, &[], 16);
         fill_node(graph, &[node], &fill(address, 7, 4));
-        let executable: CUgraphExec = made!(cuGraphInstantiateWithFlags(graph, 1));
+        let executable: CUgraphExec = out!(cuGraphInstantiateWithFlags(graph, 1));
         bench.launch(executable);
         bench.launch(executable);
-        well!(cuMemFreeAsync(address, bench.stream));
+        succeeds!(cuMemFreeAsync(address, bench.stream));
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(address), [7; 4]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuMemFreeAsync(address, bench.stream));
+        succeeds!(cuMemFreeAsync(address, bench.stream));
     });
 }
 
 #[test]
 fn a_graph_with_memory_has_one_executable_graph_and_no_clone() {
-    well_used(|_| {
+    without_misuse(|_| {
         let (graph, parent) = (graph(), graph());
         let (node, _) = allocate(graph, &[], 16);
         let last = empty_node(graph, &[node]);
@@ -169,9 +169,9 @@ fn a_graph_with_memory_has_one_executable_graph_and_no_clone() {
         let (from, to) = (&raw const node, &raw const last);
         refused!(UNSUPPORTED, cuGraphRemoveDependencies_v2(graph, from, to, null(), 1));
         refused!(INVALID, cuGraphNodeSetEnabled(executable, node, 0));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         let again = instantiate(graph);
-        well!(cuGraphExecDestroy(again));
+        succeeds!(cuGraphExecDestroy(again));
         // A launch from the device.
         refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut other, graph, 4));
         destroy(graph);
@@ -181,7 +181,7 @@ fn a_graph_with_memory_has_one_executable_graph_and_no_clone() {
 
 #[test]
 fn memory_nodes_with_invalid_parameters_are_refused() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, plain) = (graph(), memory(16));
         let mut node = null_mut();
         let mut unknown = params(16);
@@ -199,7 +199,7 @@ fn memory_nodes_with_invalid_parameters_are_refused() {
             let place = &raw mut bad;
             refused!(code, cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, place));
         }
-        let pool: u64 = made!(cuMemAllocAsync(16, bench.stream));
+        let pool: u64 = out!(cuMemAllocAsync(16, bench.stream));
         let (first, address) = allocate(graph, &[], 16);
         for bad in [plain, pool, address + 4, 0x1234] {
             refused!(INVALID, cuGraphAddMemFreeNode(&raw mut node, graph, null(), 0, bad));
@@ -207,29 +207,29 @@ fn memory_nodes_with_invalid_parameters_are_refused() {
         free(graph, first, address);
         refused!(INVALID, cuGraphAddMemFreeNode(&raw mut node, graph, null(), 0, address));
         destroy(graph);
-        well!(cuMemFree_v2(plain));
-        well!(cuMemFreeAsync(pool, bench.stream));
+        succeeds!(cuMemFree_v2(plain));
+        succeeds!(cuMemFreeAsync(pool, bench.stream));
     });
 }
 
 #[test]
 fn too_much_memory_is_found_by_the_launch() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         allocate(graph, &[], 16);
         allocate(graph, &[], 200 << 30);
         let executable = instantiate(graph);
         assert_eq!(launch(bench, executable), CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(cuda_sim::alive().device_allocations, 1, "only the log");
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
 
 #[test]
 fn the_memory_of_graphs_is_counted_until_it_is_trimmed() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, other) = (graph(), graph());
         let size = 64u64 << 20;
         for graph in [graph, other] {
@@ -240,25 +240,25 @@ fn the_memory_of_graphs_is_counted_until_it_is_trimmed() {
         let (first, second) = (instantiate(graph), instantiate(other));
         for executable in [first, second] {
             bench.launch(executable);
-            well!(cuStreamSynchronize(bench.stream));
+            succeeds!(cuStreamSynchronize(bench.stream));
             assert_eq!(usage(), [size, size], "shared by graphs that follow each other");
         }
-        well!(cuGraphExecDestroy(first));
-        well!(cuGraphExecDestroy(second));
+        succeeds!(cuGraphExecDestroy(first));
+        succeeds!(cuGraphExecDestroy(second));
         assert_eq!(usage(), [0, size]);
-        well!(cuDeviceGraphMemTrim(0));
+        succeeds!(cuDeviceGraphMemTrim(0));
         assert_eq!(usage(), [0, 0]);
         let high = Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH;
         let mut value = 1u64;
         let place: *mut c_void = (&raw mut value).cast();
         refused!(INVALID, cuDeviceSetGraphMemAttribute(0, high, place));
-        well!(cuDeviceGetGraphMemAttribute(0, high, place));
+        succeeds!(cuDeviceGetGraphMemAttribute(0, high, place));
         // SAFETY: the place is a local number of 64 bits.
         assert_eq!(unsafe { place.cast::<u64>().read() }, size);
         // SAFETY: as above.
         unsafe { place.cast::<u64>().write(0) };
-        well!(cuDeviceSetGraphMemAttribute(0, high, place));
-        well!(cuDeviceGetGraphMemAttribute(0, high, place));
+        succeeds!(cuDeviceSetGraphMemAttribute(0, high, place));
+        succeeds!(cuDeviceGetGraphMemAttribute(0, high, place));
         // SAFETY: as above.
         assert_eq!(unsafe { place.cast::<u64>().read() }, 0);
         destroy(graph);
@@ -268,18 +268,18 @@ fn the_memory_of_graphs_is_counted_until_it_is_trimmed() {
 
 #[test]
 fn an_update_gives_an_executable_graph_the_memory_of_the_other_graph() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, other) = (graph(), graph());
         let (node, address) = allocate(graph, &[], 16);
         free(graph, node, address);
         let (node, larger) = allocate(other, &[], 32);
         let executable = instantiate(graph);
-        well!(sys::cuGraphExecUpdate_v2(executable, graph, null_mut()));
+        succeeds!(sys::cuGraphExecUpdate_v2(executable, graph, null_mut()));
         free(other, node, larger);
-        well!(sys::cuGraphExecUpdate_v2(executable, other, null_mut()));
+        succeeds!(sys::cuGraphExecUpdate_v2(executable, other, null_mut()));
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
         destroy(other);
     });
@@ -287,7 +287,7 @@ fn an_update_gives_an_executable_graph_the_memory_of_the_other_graph() {
 
 #[test]
 fn memory_of_a_graph_has_no_attributes_before_a_launch() {
-    well_used(|_| {
+    without_misuse(|_| {
         let graph = graph();
         let (_, address) = allocate(graph, &[], 16);
         let mut value = 0u64;
@@ -312,7 +312,7 @@ fn a_kernel_that_uses_memory_after_the_free_node_is_a_misuse() {
         let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         refused!(illegal, cuStreamSynchronize(bench.stream));
         // Graphs can still be destroyed.
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
@@ -324,15 +324,15 @@ fn a_second_allocation_that_is_not_ordered_after_the_free_is_a_misuse() {
         let (_, address) = allocate(graph, &[], 16);
         let executable = instantiate(graph);
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
-        let other: sys::CUstream = made!(cuStreamCreate(1));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        let other: sys::CUstream = out!(cuStreamCreate(1));
         // The free waits for a host function, and the launch on the other stream does not.
         unsafe extern "C" fn nothing(_: *mut c_void) {}
         for _ in 0..64 {
-            well!(sys::cuLaunchHostFunc(bench.stream, Some(nothing), null_mut()));
+            succeeds!(sys::cuLaunchHostFunc(bench.stream, Some(nothing), null_mut()));
         }
-        well!(cuMemFreeAsync(address, bench.stream));
-        well!(cuGraphLaunch(executable, other));
+        succeeds!(cuMemFreeAsync(address, bench.stream));
+        succeeds!(cuGraphLaunch(executable, other));
         assert!(!code!(cuStreamSynchronize(other)).is_success());
     });
 }

@@ -20,7 +20,7 @@ pub(crate) mod stale;
 pub(crate) mod updates;
 pub(crate) mod user_objects;
 
-use crate::software::misuses::{found, planted, well};
+use crate::software::misuses::{expecting_misuse, found, succeeds};
 use crate::{common, on, start};
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, PartitionRequest};
@@ -37,7 +37,7 @@ use std::sync::mpsc::channel;
 
 #[test]
 fn launching_a_graph_after_its_buffer_was_dropped_is_an_illegal_address() {
-    planted(|_, stream| {
+    expecting_misuse(|_, stream| {
         let mut buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
         let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
         let graph = graph.expect("a graph").instantiate().expect("an executable graph");
@@ -60,7 +60,7 @@ fn a_captured_copy_reads_its_slice_at_each_launch() {
         let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |stream| {
             let (to, raw) = (buffer.as_raw(), stream.as_raw());
             // SAFETY: both sides have 4 bytes and outlive the graph.
-            well(unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), 4, raw) });
+            succeeds(unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), 4, raw) });
             Ok(())
         });
         let graph = graph.expect("a graph").instantiate().expect("an executable graph");
@@ -91,7 +91,7 @@ fn branches_of_a_graph_are_unordered() {
             b.wait_event(&forks)?;
             buffer.fill(1)?;
             // SAFETY: the byte is valid memory, and the race is the subject of the test.
-            well(unsafe { sys::cuMemsetD8Async(buffer.as_raw(), 2, 1, b.as_raw()) });
+            succeeds(unsafe { sys::cuMemsetD8Async(buffer.as_raw(), 2, 1, b.as_raw()) });
             joins.record(&b)?;
             a.wait_event(&joins)
         });
@@ -185,13 +185,13 @@ fn begin_beside_a_copy(captured: &Stream, stream: &Stream) {
 fn captured_by_others(theirs: &Stream, f: impl FnOnce()) {
     let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream is alive.
-    well(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
+    succeeds(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
     f();
     let mut graph = std::ptr::null_mut();
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
-    well(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
+    succeeds(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
     // SAFETY: the graph was just created, and nothing else uses it.
-    well(unsafe { sys::cuGraphDestroy(graph) });
+    succeeds(unsafe { sys::cuGraphDestroy(graph) });
 }
 
 fn is_refused_as_captured(stream: &Stream) {
@@ -272,12 +272,12 @@ fn only_a_stream_that_may_join_a_capture_of_other_code_queries_its_status() {
 
 #[test]
 fn a_double_destroy_of_an_executable_graph_is_reported() {
-    planted(|_, stream| {
+    expecting_misuse(|_, stream| {
         let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |_| Ok(()));
         let (raw, _) =
             graph.expect("a graph").instantiate().expect("an executable graph").into_raw();
         // SAFETY: the first call is valid.
-        well(unsafe { cuGraphExecDestroy(raw) });
+        succeeds(unsafe { cuGraphExecDestroy(raw) });
         // SAFETY: the second call is the planted bug, which the software driver detects.
         assert!(!unsafe { cuGraphExecDestroy(raw) }.is_success());
         found("an executable graph is destroyed twice");

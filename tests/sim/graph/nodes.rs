@@ -3,7 +3,8 @@
 
 use crate::graph::calls::{
     Bench, INVALID, Side, UNSUPPORTED, code, copy, copy_node, destroy, empty_node, fill, fill_node,
-    graph, instantiate, kernel_params, made, memory, misused, read, refused, well, well_used,
+    graph, instantiate, kernel_params, memory, misused, out, read, refused, succeeds,
+    without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -29,14 +30,14 @@ unsafe extern "C" fn add_one(data: *mut c_void) {
 
 #[test]
 fn host_nodes_run_their_function() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let mut runs = 0u32;
         let data = (&raw mut runs).cast();
         let params = CUDA_HOST_NODE_PARAMS { fn_: Some(add_one), userData: data };
-        let node: CUgraphNode = made!(cuGraphAddHostNode(graph, null(), 0, &raw const params));
+        let node: CUgraphNode = out!(cuGraphAddHostNode(graph, null(), 0, &raw const params));
         let mut shown = CUDA_HOST_NODE_PARAMS::zeroed();
-        well!(cuGraphHostNodeGetParams(node, &raw mut shown));
+        succeeds!(cuGraphHostNodeGetParams(node, &raw mut shown));
         assert_eq!(shown.userData, data);
         bench.run(graph);
         bench.run(graph);
@@ -50,16 +51,16 @@ fn host_nodes_run_their_function() {
 
 #[test]
 fn a_child_graph_is_a_clone() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (parent, child) = (graph(), graph());
         let first = bench.append(parent, &[], 1);
         bench.append(child, &[], 2);
-        let node: CUgraphNode = made!(cuGraphAddChildGraphNode(parent, &raw const first, 1, child));
+        let node: CUgraphNode = out!(cuGraphAddChildGraphNode(parent, &raw const first, 1, child));
         bench.append(parent, &[node], 4);
         bench.append(child, &[], 9);
         destroy(child);
         let mut embedded = null_mut();
-        well!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
+        succeeds!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
         refused!(INVALID, cuGraphDestroy(embedded));
         assert_eq!(bench.run(parent), [1, 2, 4]);
         // The embedded graph can be extended.
@@ -80,14 +81,14 @@ fn child_params(child: CUgraph, ownership: i32) -> CUgraphNodeParams {
 
 #[test]
 fn a_moved_child_graph_belongs_to_its_node() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (parent, child, other) = (graph(), graph(), graph());
         bench.append(child, &[], 1);
         let mut params = child_params(child, 1);
         let place = &raw mut params;
-        let node: CUgraphNode = made!(cuGraphAddNode_v2(parent, null(), null(), 0, place));
+        let node: CUgraphNode = out!(cuGraphAddNode_v2(parent, null(), null(), 0, place));
         let mut embedded = null_mut();
-        well!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
+        succeeds!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
         assert_eq!(embedded, child, "the handle stays");
         let (mut again, mut executable) = (null_mut(), null_mut());
         refused!(UNSUPPORTED, cuGraphAddNode_v2(&raw mut again, other, null(), null(), 0, place));
@@ -122,34 +123,34 @@ fn a_graph_that_is_moved_into_itself_is_a_misuse() {
 
 #[test]
 fn event_nodes_record_and_wait() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
-        let (event, other): (CUevent, CUevent) = (made!(cuEventCreate(0)), made!(cuEventCreate(0)));
-        let wait: CUgraphNode = made!(cuGraphAddEventWaitNode(graph, null(), 0, other));
-        let node: CUgraphNode = made!(cuGraphAddEventRecordNode(graph, &raw const wait, 1, event));
+        let (event, other): (CUevent, CUevent) = (out!(cuEventCreate(0)), out!(cuEventCreate(0)));
+        let wait: CUgraphNode = out!(cuGraphAddEventWaitNode(graph, null(), 0, other));
+        let node: CUgraphNode = out!(cuGraphAddEventRecordNode(graph, &raw const wait, 1, event));
         let mut shown = null_mut();
-        well!(cuGraphEventRecordNodeGetEvent(node, &raw mut shown));
+        succeeds!(cuGraphEventRecordNodeGetEvent(node, &raw mut shown));
         assert_eq!(shown, event);
-        well!(cuGraphEventWaitNodeGetEvent(wait, &raw mut shown));
+        succeeds!(cuGraphEventWaitNodeGetEvent(wait, &raw mut shown));
         assert_eq!(shown, other);
         refused!(INVALID, cuGraphEventRecordNodeGetEvent(wait, &raw mut shown));
         refused!(INVALID, cuGraphEventRecordNodeSetEvent(wait, event));
         let executable = instantiate(graph);
-        well!(cuEventQuery(event));
+        succeeds!(cuEventQuery(event));
         bench.launch(executable);
         refused!(CUresult::CUDA_ERROR_NOT_READY, cuEventQuery(event));
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuEventQuery(event));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuEventQuery(event));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuEventDestroy_v2(event));
-        well!(cuEventDestroy_v2(other));
+        succeeds!(cuEventDestroy_v2(event));
+        succeeds!(cuEventDestroy_v2(other));
     });
 }
 
 #[test]
 fn a_memory_operation_node_runs_its_operations_in_order() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, device) = (graph(), memory(8));
         let operation = |value: u32| {
             let mut its = CUstreamBatchMemOpParams::zeroed();
@@ -165,29 +166,28 @@ fn a_memory_operation_node_runs_its_operations_in_order() {
             paramArray: operations.as_mut_ptr(),
             flags: 0,
         };
-        let node: CUgraphNode =
-            made!(cuGraphAddBatchMemOpNode(graph, null(), 0, &raw const params));
+        let node: CUgraphNode = out!(cuGraphAddBatchMemOpNode(graph, null(), 0, &raw const params));
         bench.run(graph);
         assert_eq!(read(device), [4]);
         let mut shown = CUDA_BATCH_MEM_OP_NODE_PARAMS::zeroed();
-        well!(cuGraphBatchMemOpNodeGetParams(node, &raw mut shown));
+        succeeds!(cuGraphBatchMemOpNodeGetParams(node, &raw mut shown));
         assert_eq!((shown.count, shown.ctx), (2, bench.context));
         // SAFETY: the driver returns this number of operations.
         let first = unsafe { shown.paramArray.read() };
         // SAFETY: the operation is a write.
         assert_eq!(unsafe { first.writeValue }.address, device);
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn nodes_of_semaphores_accept_empty_lists() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let mut params = CUDA_EXT_SEM_SIGNAL_NODE_PARAMS::zeroed();
         let place = &raw const params;
-        let _: CUgraphNode = made!(cuGraphAddExternalSemaphoresSignalNode(graph, null(), 0, place));
+        let _: CUgraphNode = out!(cuGraphAddExternalSemaphoresSignalNode(graph, null(), 0, place));
         assert!(bench.run(graph).is_empty());
         params.numExtSems = 1;
         let (mut node, place) = (null_mut(), &raw const params);
@@ -201,7 +201,7 @@ fn nodes_of_semaphores_accept_empty_lists() {
 
 #[test]
 fn a_node_of_any_type_is_added_and_changed_through_the_generic_functions() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, device) = (graph(), memory(16));
         let mut params = CUgraphNodeParams::zeroed();
         params.type_ = Type::CU_GRAPH_NODE_TYPE_MEMSET;
@@ -212,14 +212,14 @@ fn a_node_of_any_type_is_added_and_changed_through_the_generic_functions() {
         params.__bindgen_anon_1.memset.width = 4;
         params.__bindgen_anon_1.memset.height = 1;
         let place = &raw mut params;
-        let node: CUgraphNode = made!(cuGraphAddNode_v2(graph, null(), null(), 0, place));
+        let node: CUgraphNode = out!(cuGraphAddNode_v2(graph, null(), null(), 0, place));
         let mut kind = Type::CU_GRAPH_NODE_TYPE_EMPTY;
-        well!(cuGraphNodeGetType(node, &raw mut kind));
+        succeeds!(cuGraphNodeGetType(node, &raw mut kind));
         assert_eq!(kind, Type::CU_GRAPH_NODE_TYPE_MEMSET);
         bench.run(graph);
         assert_eq!(read(device), [3; 4]);
         params.__bindgen_anon_1.memset.value = 5;
-        well!(cuGraphNodeSetParams(node, &raw mut params));
+        succeeds!(cuGraphNodeSetParams(node, &raw mut params));
         bench.run(graph);
         assert_eq!(read(device), [5; 4]);
         // Another type, a reserved field, and unknown types are refused.
@@ -235,13 +235,13 @@ fn a_node_of_any_type_is_added_and_changed_through_the_generic_functions() {
             }
         }
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn dependencies_must_be_different_nodes_of_the_graph() {
-    well_used(|_| {
+    without_misuse(|_| {
         let (graph, other) = (graph(), graph());
         let (first, foreign) = (empty_node(graph, &[]), empty_node(other, &[]));
         let mut node = null_mut();
@@ -259,9 +259,9 @@ fn dependencies_must_be_different_nodes_of_the_graph() {
 
 #[test]
 fn nodes_without_kernels_need_no_current_context() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (device, value) = (memory(16), 1u32);
-        well!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         let graph = graph();
         let source = [0u32; 4];
         fill_node(graph, &[], &fill(device, 1, 4));
@@ -277,9 +277,9 @@ fn nodes_without_kernels_need_no_current_context() {
         params.kern = bench.append.cast();
         let (mut node, place) = (null_mut(), &raw const params);
         refused!(needed, cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, place));
-        well!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuCtxSetCurrent(bench.context));
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
@@ -287,21 +287,21 @@ fn nodes_without_kernels_need_no_current_context() {
 /// follow the work before them on the stream.
 #[test]
 fn a_graph_follows_the_work_before_it_on_its_stream() {
-    well_used(|bench: &Bench| {
+    without_misuse(|bench: &Bench| {
         let graph = graph();
         let mut runs = 0u32;
         let data: *mut c_void = (&raw mut runs).cast();
         let params = CUDA_HOST_NODE_PARAMS { fn_: Some(add_one), userData: data };
-        let _: CUgraphNode = made!(cuGraphAddHostNode(graph, null(), 0, &raw const params));
+        let _: CUgraphNode = out!(cuGraphAddHostNode(graph, null(), 0, &raw const params));
         let executable = instantiate(graph);
         for _ in 0..3 {
-            well!(cuLaunchHostFunc(bench.stream, Some(add_one), data));
-            well!(cuGraphLaunch(executable, bench.stream));
+            succeeds!(cuLaunchHostFunc(bench.stream, Some(add_one), data));
+            succeeds!(cuGraphLaunch(executable, bench.stream));
         }
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         // SAFETY: the pointer is to a local variable, and no launch is running.
         assert_eq!(unsafe { data.cast::<u32>().read() }, 6);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }

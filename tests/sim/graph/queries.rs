@@ -1,8 +1,8 @@
 //! Edges, queries and clones of graphs on the software driver. The codes are those of driver 580.
 
 use crate::graph::calls::{
-    INVALID, code, copy, copy_node, destroy, empty_node, graph, instantiate, made, misused,
-    refused, well, well_used,
+    INVALID, code, copy, copy_node, destroy, empty_node, graph, instantiate, misused, out, refused,
+    succeeds, without_misuse,
 };
 use crate::graph::calls::{Side, memory};
 use core::ptr::{null, null_mut};
@@ -26,10 +26,10 @@ const fn edge(from_port: u8, to_port: u8, kind: u8) -> CUgraphEdgeData {
 
 fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
     let mut count = 0;
-    well!(cuGraphGetNodes(graph, null_mut(), &raw mut count));
+    succeeds!(cuGraphGetNodes(graph, null_mut(), &raw mut count));
     let mut nodes = vec![null_mut(); count + 1];
     count += 1;
-    well!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count));
+    succeeds!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count));
     assert!(nodes[count..].iter().all(|node| node.is_null()), "spare entries are null");
     nodes.truncate(count);
     nodes
@@ -47,16 +47,16 @@ fn disconnect(graph: CUgraph, from: CUgraphNode, to: CUgraphNode) -> CUresult {
 
 #[test]
 fn nodes_are_listed_in_the_order_in_which_they_were_added() {
-    well_used(|_| {
+    without_misuse(|_| {
         let graph = graph();
         let (a, b) = (empty_node(graph, &[]), empty_node(graph, &[]));
         let c = empty_node(graph, &[a]);
         assert_eq!(nodes(graph), [a, b, c]);
-        well!(cuGraphDestroyNode(b));
+        succeeds!(cuGraphDestroyNode(b));
         let d = empty_node(graph, &[a, c]);
         assert_eq!(nodes(graph), [a, c, d]);
         let (mut roots, mut count) = ([null_mut(); 3], 3);
-        well!(cuGraphGetRootNodes(graph, roots.as_mut_ptr(), &raw mut count));
+        succeeds!(cuGraphGetRootNodes(graph, roots.as_mut_ptr(), &raw mut count));
         assert_eq!((count, roots), (1, [a, null_mut(), null_mut()]));
         refused!(INVALID, cuGraphGetNodes(graph, null_mut(), null_mut()));
         destroy(graph);
@@ -65,24 +65,29 @@ fn nodes_are_listed_in_the_order_in_which_they_were_added() {
 
 #[test]
 fn edges_are_added_listed_and_removed() {
-    well_used(|_| {
+    without_misuse(|_| {
         let graph = graph();
         let (a, b, c) = (empty_node(graph, &[]), empty_node(graph, &[]), empty_node(graph, &[]));
-        well!(cuGraphAddDependencies_v2(graph, [a, b].as_ptr(), [b, c].as_ptr(), null(), 2));
+        succeeds!(cuGraphAddDependencies_v2(graph, [a, b].as_ptr(), [b, c].as_ptr(), null(), 2));
         let (mut from, mut to, mut count) = ([null_mut(); 4], [null_mut(); 4], 0);
         let place = (from.as_mut_ptr(), to.as_mut_ptr());
         refused!(INVALID, cuGraphGetEdges_v2(graph, place.0, place.1, null_mut(), &raw mut count));
         count = 4;
-        well!(cuGraphGetEdges_v2(graph, place.0, place.1, null_mut(), &raw mut count));
+        succeeds!(cuGraphGetEdges_v2(graph, place.0, place.1, null_mut(), &raw mut count));
         assert_eq!(
             (count, &from[..3], &to[..3]),
             (2, &[a, b, null_mut()][..], &[b, c, null_mut()][..])
         );
         let (mut near, mut count) = ([null_mut(); 2], 2);
-        well!(cuGraphNodeGetDependencies_v2(b, near.as_mut_ptr(), null_mut(), &raw mut count));
+        succeeds!(cuGraphNodeGetDependencies_v2(b, near.as_mut_ptr(), null_mut(), &raw mut count));
         assert_eq!((count, near[0]), (1, a));
         count = 2;
-        well!(cuGraphNodeGetDependentNodes_v2(b, near.as_mut_ptr(), null_mut(), &raw mut count));
+        succeeds!(cuGraphNodeGetDependentNodes_v2(
+            b,
+            near.as_mut_ptr(),
+            null_mut(),
+            &raw mut count
+        ));
         assert_eq!((count, near[0]), (1, c));
         // An edge that exists, to itself, or to nothing.
         for (from, to) in [(a, b), (a, a), (a, null_mut())] {
@@ -96,7 +101,7 @@ fn edges_are_added_listed_and_removed() {
 
 #[test]
 fn only_edges_between_kernels_have_data() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let (a, b) = (bench.append(graph, &[], 1), bench.append(graph, &[], 2));
         let other = empty_node(graph, &[]);
@@ -117,7 +122,7 @@ fn only_edges_between_kernels_have_data() {
             );
             refused!(lossy, cuGraphNodeGetDependencies_v2(b, place.0, null_mut(), &raw mut count));
             let mut data = PLAIN;
-            well!(cuGraphGetEdges_v2(graph, place.0, place.1, &raw mut data, &raw mut count));
+            succeeds!(cuGraphGetEdges_v2(graph, place.0, place.1, &raw mut data, &raw mut count));
             assert_eq!((data.from_port, data.type_), (good.from_port, good.type_));
             assert!(disconnect(graph, a, b).is_success());
         }
@@ -127,7 +132,7 @@ fn only_edges_between_kernels_have_data() {
 
 #[test]
 fn a_cycle_is_found_when_the_graph_is_instantiated() {
-    well_used(|_| {
+    without_misuse(|_| {
         let graph = graph();
         let a = empty_node(graph, &[]);
         let b = empty_node(graph, &[a]);
@@ -138,7 +143,7 @@ fn a_cycle_is_found_when_the_graph_is_instantiated() {
         let structure = sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
         assert_eq!(params.result_out, structure);
         assert!([a, b].contains(&params.hErrNode_out));
-        let clone: CUgraph = made!(cuGraphClone(graph));
+        let clone: CUgraph = out!(cuGraphClone(graph));
         destroy(clone);
         destroy(graph);
     });
@@ -146,12 +151,12 @@ fn a_cycle_is_found_when_the_graph_is_instantiated() {
 
 #[test]
 fn a_clone_has_nodes_of_its_own() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let original = graph();
         let first = bench.append(original, &[], 1);
         let second = bench.append(original, &[first], 2);
-        let clone: CUgraph = made!(cuGraphClone(original));
-        let found: CUgraphNode = made!(cuGraphNodeFindInClone(second, clone));
+        let clone: CUgraph = out!(cuGraphClone(original));
+        let found: CUgraphNode = out!(cuGraphNodeFindInClone(second, clone));
         assert_ne!(found, second);
         assert_eq!(nodes(clone)[1], found);
         bench.append(original, &[second], 3);
@@ -170,7 +175,7 @@ fn a_destroyed_node_is_a_misuse_except_as_a_dependency() {
     misused("a node of a graph is used after it was destroyed", |_| {
         let graph = graph();
         let node = empty_node(graph, &[]);
-        well!(cuGraphDestroyNode(node));
+        succeeds!(cuGraphDestroyNode(node));
         let mut made = null_mut();
         refused!(INVALID, cuGraphAddEmptyNode(&raw mut made, graph, &raw const node, 1));
         assert_eq!(cuda_sim::misuses(), [""; 0]);
@@ -192,8 +197,8 @@ fn finding_a_destroyed_node_in_a_clone_is_a_misuse() {
     misused("a node of a graph is used after it was destroyed", |_| {
         let graph = graph();
         let node = empty_node(graph, &[]);
-        let clone: CUgraph = made!(cuGraphClone(graph));
-        well!(cuGraphDestroyNode(node));
+        let clone: CUgraph = out!(cuGraphClone(graph));
+        succeeds!(cuGraphDestroyNode(node));
         let mut found = null_mut();
         assert!(!code!(cuGraphNodeFindInClone(&raw mut found, node, clone)).is_success());
     });
@@ -211,7 +216,7 @@ fn a_graph_that_is_used_after_its_destruction_is_a_misuse() {
 
 #[test]
 fn handles_of_other_kinds_are_refused() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let executable = instantiate(graph);
         refused!(INVALID, cuGraphDestroy(executable.cast()));
@@ -222,21 +227,21 @@ fn handles_of_other_kinds_are_refused() {
         refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut made, executable.cast(), 0));
         refused!(INVALID, cuGraphClone(&raw mut clone, executable.cast()));
         refused!(INVALID, cuGraphCreate(&raw mut clone, 1));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
 
 #[test]
 fn instantiation_accepts_the_documented_flags() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         for (flags, shown) in [(0u64, 0), (1, 1), (4, 4), (8, 0)] {
-            let executable: CUgraphExec = made!(cuGraphInstantiateWithFlags(graph, flags));
+            let executable: CUgraphExec = out!(cuGraphInstantiateWithFlags(graph, flags));
             let mut its = 99;
-            well!(cuGraphExecGetFlags(executable, &raw mut its));
+            succeeds!(cuGraphExecGetFlags(executable, &raw mut its));
             assert_eq!(its, shown);
-            well!(cuGraphExecDestroy(executable));
+            succeeds!(cuGraphExecDestroy(executable));
         }
         let mut executable = null_mut();
         for flags in [2, 5, 16] {
@@ -245,21 +250,21 @@ fn instantiation_accepts_the_documented_flags() {
         // The upload needs a stream, and then no context.
         let mut params = sys::CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
         (params.flags, params.hUploadStream) = (2, bench.stream);
-        well!(sys::cuCtxSetCurrent(null_mut()));
-        well!(cuGraphInstantiateWithParams(&raw mut executable, graph, &raw mut params));
+        succeeds!(sys::cuCtxSetCurrent(null_mut()));
+        succeeds!(cuGraphInstantiateWithParams(&raw mut executable, graph, &raw mut params));
         let success = sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS;
         assert_eq!(params.result_out, success);
-        well!(sys::cuCtxSetCurrent(bench.context));
-        well!(cuGraphUpload(executable, bench.stream));
+        succeeds!(sys::cuCtxSetCurrent(bench.context));
+        succeeds!(cuGraphUpload(executable, bench.stream));
         bench.launch(executable);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
 
 #[test]
 fn an_executable_graph_does_not_change_with_its_graph() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         bench.append(graph, &[], 1);
         let executable = instantiate(graph);
@@ -267,57 +272,57 @@ fn an_executable_graph_does_not_change_with_its_graph() {
         destroy(graph);
         bench.launch(executable);
         assert_eq!(bench.logged(), [1]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
     });
 }
 
 /// Without that order, the second launch could begin before the first one ends.
 #[test]
 fn launches_of_one_executable_graph_follow_each_other_on_all_streams() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let first = bench.append(graph, &[], 1);
         bench.append(graph, &[first], 2);
         let executable = instantiate(graph);
-        let other: sys::CUstream = made!(cuStreamCreate(1));
+        let other: sys::CUstream = out!(cuStreamCreate(1));
         for stream in [bench.stream, other, bench.stream, other] {
-            well!(cuGraphLaunch(executable, stream));
+            succeeds!(cuGraphLaunch(executable, stream));
         }
-        well!(cuStreamSynchronize(other));
+        succeeds!(cuStreamSynchronize(other));
         assert_eq!(bench.logged(), [1, 2, 1, 2, 1, 2, 1, 2]);
-        well!(cuStreamDestroy_v2(other));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuStreamDestroy_v2(other));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
 
 #[test]
 fn an_upload_to_a_capturing_stream_invalidates_the_capture() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let executable = instantiate(graph);
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        well!(cuStreamBeginCapture_v2(bench.stream, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
         let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         refused!(unsupported, cuGraphUpload(executable, bench.stream));
         let mut captured = null_mut();
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut captured));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
 
 #[test]
 fn a_graph_is_printed_with_its_child_graphs() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (parent, child, device) = (graph(), graph(), memory(128));
         let first = bench.append(parent, &[], 1);
         copy_node(child, &[], &copy(Side::Device(device), Side::Device(device + 64), 64));
-        let _: CUgraphNode = made!(cuGraphAddChildGraphNode(parent, &raw const first, 1, child));
+        let _: CUgraphNode = out!(cuGraphAddChildGraphNode(parent, &raw const first, 1, child));
         let path = crate::common::scratch().join("a graph.dot");
         let name = std::ffi::CString::new(path.to_str().expect("text")).expect("no NUL");
-        well!(cuGraphDebugDotPrint(parent, name.as_ptr(), 0));
+        succeeds!(cuGraphDebugDotPrint(parent, name.as_ptr(), 0));
         let text = std::fs::read_to_string(&path).expect("a file");
         for part in ["digraph dot", "label=\"graph_1\"", "0\\nappend\\n", "MEMCPY\\n(DtoD,64)"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
@@ -328,7 +333,7 @@ fn a_graph_is_printed_with_its_child_graphs() {
         refused!(system, cuGraphDebugDotPrint(parent, c"/no folder/graph.dot".as_ptr(), 0));
         destroy(child);
         destroy(parent);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
@@ -336,30 +341,30 @@ fn a_graph_is_printed_with_its_child_graphs() {
 #[test]
 fn newer_drivers_have_ids_of_graphs_and_nodes() {
     let profile = "h200@13.4".parse().expect("a profile");
-    crate::graph::calls::well_used_on(profile, |bench| {
+    crate::graph::calls::without_misuse_on(profile, |bench| {
         let graph = graph();
         let (_, second) = (empty_node(graph, &[]), bench.append(graph, &[], 1));
         let mut local = 0;
-        well!(sys::cuGraphNodeGetLocalId(second, &raw mut local));
+        succeeds!(sys::cuGraphNodeGetLocalId(second, &raw mut local));
         assert_eq!(local, 1);
         let (mut first_id, mut second_id) = (0, 0);
-        well!(sys::cuGraphNodeGetToolsId(nodes(graph)[0], &raw mut first_id));
-        well!(sys::cuGraphNodeGetToolsId(second, &raw mut second_id));
+        succeeds!(sys::cuGraphNodeGetToolsId(nodes(graph)[0], &raw mut first_id));
+        succeeds!(sys::cuGraphNodeGetToolsId(second, &raw mut second_id));
         assert_ne!(first_id, second_id);
         let mut containing = null_mut();
-        well!(sys::cuGraphNodeGetContainingGraph(second, &raw mut containing));
+        succeeds!(sys::cuGraphNodeGetContainingGraph(second, &raw mut containing));
         assert_eq!(containing, graph);
         let executable = instantiate(graph);
         let (mut id, mut other) = (0, 0);
-        well!(sys::cuGraphGetId(graph, &raw mut id));
-        well!(sys::cuGraphExecGetId(executable, &raw mut other));
+        succeeds!(sys::cuGraphGetId(graph, &raw mut id));
+        succeeds!(sys::cuGraphExecGetId(executable, &raw mut other));
         assert!(id != 0 && other != id);
         let mut params = sys::CUgraphNodeParams::zeroed();
-        well!(sys::cuGraphNodeGetParams(second, &raw mut params));
+        succeeds!(sys::cuGraphNodeGetParams(second, &raw mut params));
         assert_eq!(params.type_, Type::CU_GRAPH_NODE_TYPE_KERNEL);
         // SAFETY: the type selects this field.
         assert_eq!(unsafe { params.__bindgen_anon_1.kernel }.func, bench.append);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
@@ -367,7 +372,7 @@ fn newer_drivers_have_ids_of_graphs_and_nodes() {
 #[test]
 fn a_driver_does_not_have_the_functions_of_later_versions() {
     let profile = "h200@11.8".parse().expect("a profile");
-    crate::graph::calls::well_used_on(profile, |_| {
+    crate::graph::calls::without_misuse_on(profile, |_| {
         let graph = graph();
         let node = empty_node(graph, &[]);
         let mut id = 0;
@@ -379,9 +384,9 @@ fn a_driver_does_not_have_the_functions_of_later_versions() {
         // The older function exists.
         let other = empty_node(graph, &[]);
         let (from, to) = (&raw const node, &raw const other);
-        well!(sys::abi::cuGraphAddDependencies(graph, from, to, 1));
+        succeeds!(sys::abi::cuGraphAddDependencies(graph, from, to, 1));
         let mut count = 0;
-        well!(sys::abi::cuGraphNodeGetDependencies(other, null_mut(), &raw mut count));
+        succeeds!(sys::abi::cuGraphNodeGetDependencies(other, null_mut(), &raw mut count));
         assert_eq!(count, 1);
         destroy(graph);
     });

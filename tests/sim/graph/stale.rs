@@ -1,7 +1,7 @@
 //! Graphs that are instantiated, launched or destroyed after an object they use was destroyed. A
 //! real driver crashes on most of these (measured).
 
-use crate::software::misuses::{found, planted, well};
+use crate::software::misuses::{expecting_misuse, found, succeeds};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use cuda_safe::Context;
@@ -25,24 +25,24 @@ const DESTROYED: CUresult = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
 fn stream() -> CUstream {
     let mut stream = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuStreamCreate(&raw mut stream, 1) });
+    succeeds(unsafe { cuStreamCreate(&raw mut stream, 1) });
     stream
 }
 
 fn memory() -> u64 {
     let mut address = 0;
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
+    succeeds(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
     address
 }
 
 fn capture(stream: CUstream, work: impl FnOnce(CUstream) -> CUresult) -> CUgraph {
     let mut graph = null_mut();
     // SAFETY: the stream is alive.
-    well(unsafe { cuStreamBeginCapture_v2(stream, Mode::CU_STREAM_CAPTURE_MODE_RELAXED) });
-    well(work(stream));
+    succeeds(unsafe { cuStreamBeginCapture_v2(stream, Mode::CU_STREAM_CAPTURE_MODE_RELAXED) });
+    succeeds(work(stream));
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
-    well(unsafe { cuStreamEndCapture(stream, &raw mut graph) });
+    succeeds(unsafe { cuStreamEndCapture(stream, &raw mut graph) });
     graph
 }
 
@@ -71,27 +71,27 @@ fn stale(
     let other = stream();
     let graph = capture(on, work);
     let executable = instantiate(graph).expect("before the destruction");
-    well(launch(executable, other));
+    succeeds(launch(executable, other));
     // SAFETY: the stream is alive.
-    well(unsafe { cuStreamSynchronize(other) });
+    succeeds(unsafe { cuStreamSynchronize(other) });
     assert_eq!(cuda_sim::misuses(), [""; 0]);
-    well(destroy());
+    succeeds(destroy());
     assert_eq!(instantiate(graph), Err(code));
     found(&format!("a graph is instantiated after the {words}"));
     assert_eq!(launch(executable, other), code);
     found(&format!("a graph is launched after the {words}"));
     assert_eq!(cuda_sim::misuses().len(), 2, "{:?}", cuda_sim::misuses());
     // SAFETY: the graph is alive.
-    well(unsafe { cuGraphDestroy(graph) });
+    succeeds(unsafe { cuGraphDestroy(graph) });
     executable
 }
 
 /// [`planted`] with the context current.
 #[track_caller]
 fn current(body: impl FnOnce(&Context)) {
-    planted(|context, _| {
+    expecting_misuse(|context, _| {
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxSetCurrent(context.as_raw()) });
+        succeeds(unsafe { cuCtxSetCurrent(context.as_raw()) });
         body(context);
     });
 }
@@ -99,7 +99,7 @@ fn current(body: impl FnOnce(&Context)) {
 fn event() -> CUevent {
     let mut event = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuEventCreate(&raw mut event, 0) });
+    succeeds(unsafe { cuEventCreate(&raw mut event, 0) });
     event
 }
 
@@ -126,7 +126,7 @@ fn a_graph_that_records_a_destroyed_event_is_refused() {
             || unsafe { cuEventDestroy_v2(event) },
             (INVALID, "event of a node was destroyed"),
         );
-        well(destroy_executable(executable));
+        succeeds(destroy_executable(executable));
     });
 }
 
@@ -143,7 +143,7 @@ fn a_graph_that_waits_for_a_destroyed_event_is_refused() {
             || unsafe { cuEventDestroy_v2(event) },
             (INVALID, "event of a node was destroyed"),
         );
-        well(destroy_executable(executable));
+        succeeds(destroy_executable(executable));
     });
 }
 
@@ -152,9 +152,9 @@ fn a_graph_with_a_kernel_of_an_unloaded_module_is_refused() {
     current(|_| {
         let (mut module, mut function): (CUmodule, CUfunction) = (null_mut(), null_mut());
         // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
-        well(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
+        succeeds(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
         // SAFETY: the module is alive, and the pointer refers to a local variable.
-        well(unsafe { cuModuleGetFunction(&raw mut function, module, c"nothing".as_ptr()) });
+        succeeds(unsafe { cuModuleGetFunction(&raw mut function, module, c"nothing".as_ptr()) });
         let executable = stale(
             stream(),
             |stream| kernel(function, stream),
@@ -163,7 +163,7 @@ fn a_graph_with_a_kernel_of_an_unloaded_module_is_refused() {
             || unsafe { cuModuleUnload(module) },
             (INVALID, "module of a kernel was unloaded"),
         );
-        well(destroy_executable(executable));
+        succeeds(destroy_executable(executable));
     });
 }
 
@@ -175,13 +175,13 @@ fn a_graph_with_a_kernel_of_an_unloaded_library_is_refused() {
         let (no, none) = (null_mut(), null_mut());
         let text = VECTOR.as_ptr().cast();
         // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
-        well(unsafe {
+        succeeds(unsafe {
             cuLibraryLoadData(&raw mut library, text, no, none, 0, null_mut(), null_mut(), 0)
         });
         // SAFETY: the library is alive, and the pointer refers to a local variable.
-        well(unsafe { cuLibraryGetKernel(&raw mut its, library, c"nothing".as_ptr()) });
+        succeeds(unsafe { cuLibraryGetKernel(&raw mut its, library, c"nothing".as_ptr()) });
         // SAFETY: the kernel is alive, and the pointer refers to a local variable.
-        well(unsafe { cuKernelGetFunction(&raw mut function, its) });
+        succeeds(unsafe { cuKernelGetFunction(&raw mut function, its) });
         stale(
             stream(),
             |stream| kernel(function, stream),
@@ -198,7 +198,7 @@ fn a_graph_with_a_freed_pinned_source_is_refused() {
     current(|_| {
         let (mut host, device) = (null_mut(), memory());
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
+        succeeds(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
         stale(
             stream(),
             // SAFETY: both sides have 64 bytes.
@@ -206,7 +206,7 @@ fn a_graph_with_a_freed_pinned_source_is_refused() {
             || {
                 // SAFETY: the contract is violated on purpose: the graph still uses the memory,
                 // which is the misuse.
-                well(unsafe { cuMemFreeHost(host) });
+                succeeds(unsafe { cuMemFreeHost(host) });
                 // Other memory may have the same address by then.
                 // SAFETY: nothing uses the memory.
                 unsafe { cuMemHostRegister_v2(host, 64, 0) }
@@ -223,7 +223,7 @@ fn a_graph_with_an_unregistered_source_fails_when_it_runs() {
         let mut bytes = vec![0u8; 4096];
         let (host, device): (*mut c_void, _) = (bytes.as_mut_ptr().cast(), memory());
         // SAFETY: the memory stays alive until it is unregistered.
-        well(unsafe { cuMemHostRegister_v2(host, 4096, 0) });
+        succeeds(unsafe { cuMemHostRegister_v2(host, 4096, 0) });
         let on = stream();
         let graph = capture(on, |stream| {
             // SAFETY: both sides have 64 bytes.
@@ -231,8 +231,8 @@ fn a_graph_with_an_unregistered_source_fails_when_it_runs() {
         });
         let executable = instantiate(graph).expect("the memory is registered");
         // SAFETY: the memory was registered.
-        well(unsafe { cuMemHostUnregister(host) });
-        well(launch(executable, on));
+        succeeds(unsafe { cuMemHostUnregister(host) });
+        succeeds(launch(executable, on));
         // SAFETY: the stream is alive.
         assert!(!unsafe { cuStreamSynchronize(on) }.is_success());
         found("the pinned source of a copy");
@@ -243,9 +243,9 @@ fn a_graph_with_an_unregistered_source_fails_when_it_runs() {
 fn created() -> CUcontext {
     let (mut context, mut popped) = (null_mut(), null_mut());
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuCtxCreate_v4(&raw mut context, null_mut(), 0, 0) });
+    succeeds(unsafe { cuCtxCreate_v4(&raw mut context, null_mut(), 0, 0) });
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+    succeeds(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
     context
 }
 
@@ -254,10 +254,10 @@ fn a_graph_of_a_destroyed_context_is_refused_even_by_its_destruction() {
     current(|context| {
         let its = created();
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxSetCurrent(its) });
+        succeeds(unsafe { cuCtxSetCurrent(its) });
         let (on, device) = (stream(), memory());
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxSetCurrent(context.as_raw()) });
+        succeeds(unsafe { cuCtxSetCurrent(context.as_raw()) });
         let executable = stale(
             on,
             // SAFETY: the memory has 64 bytes.
@@ -278,14 +278,14 @@ fn a_graph_with_a_copy_needs_the_context_of_its_source() {
         crate::start(cuda_sim::Profile::h200());
         let own = crate::context();
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxSetCurrent(own.as_raw()) });
+        succeeds(unsafe { cuCtxSetCurrent(own.as_raw()) });
         let to = memory();
         let other = created();
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxSetCurrent(other) });
+        succeeds(unsafe { cuCtxSetCurrent(other) });
         let from = memory();
         // SAFETY: as above.
-        well(unsafe { cuCtxSetCurrent(own.as_raw()) });
+        succeeds(unsafe { cuCtxSetCurrent(own.as_raw()) });
         stale(
             stream(),
             // SAFETY: both sides have 64 bytes.
@@ -304,14 +304,14 @@ fn a_graph_of_a_destroyed_green_context_is_refused() {
         let green = crate::green::green(context);
         let (mut on, device) = (null_mut(), memory());
         // SAFETY: the green context is alive, and the pointer refers to a local variable.
-        well(unsafe { cuGreenCtxStreamCreate(&raw mut on, green.as_raw(), 1, 0) });
+        succeeds(unsafe { cuGreenCtxStreamCreate(&raw mut on, green.as_raw(), 1, 0) });
         let executable = stale(
             on,
             // SAFETY: the memory has 64 bytes.
             |stream| unsafe { cuMemsetD8Async(device, 1, 64, stream) },
             || {
                 // SAFETY: the stream is alive and is not used again.
-                well(unsafe { cuStreamDestroy_v2(on) });
+                succeeds(unsafe { cuStreamDestroy_v2(on) });
                 // SAFETY: the contract is violated on purpose: the graph still uses the green
                 // context, which is the misuse.
                 unsafe { cuGreenCtxDestroy(green.as_raw()) }
@@ -319,7 +319,7 @@ fn a_graph_of_a_destroyed_green_context_is_refused() {
             (DESTROYED, "green context of a node was destroyed"),
         );
         // As measured on an H200.
-        well(destroy_executable(executable));
+        succeeds(destroy_executable(executable));
         std::mem::forget(green);
     });
 }

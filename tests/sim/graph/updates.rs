@@ -2,7 +2,7 @@
 
 use crate::graph::calls::{
     Bench, INVALID, Side, copy, copy_node, destroy, empty_node, fill, fill_node, graph,
-    instantiate, kernel_params, made, memory, read, refused, well, well_used,
+    instantiate, kernel_params, memory, out, read, refused, succeeds, without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{from_ref, null, null_mut};
@@ -45,7 +45,7 @@ fn launched(bench: &Bench, executable: CUgraphExec) -> Vec<u32> {
 
 #[test]
 fn new_parameters_affect_later_launches_only() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let node = bench.append(graph, &[], 0);
         let executable = instantiate(graph);
@@ -56,21 +56,21 @@ fn new_parameters_affect_later_launches_only() {
         assert_eq!(bench.logged(), [1, 2, 3, 4, 5]);
         // The graph itself did not change.
         assert_eq!(bench.run(graph), [0]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
 
 #[test]
 fn invalid_parameters_leave_an_executable_graph_unchanged() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, other) = (graph(), graph());
         let node = bench.append(graph, &[], 1);
         let executable = instantiate(graph);
         let later = bench.append(graph, &[], 2);
         let foreign = bench.append(other, &[], 3);
         let destroyed = bench.append(other, &[], 3);
-        well!(cuGraphDestroyNode(destroyed));
+        succeeds!(cuGraphDestroyNode(destroyed));
         let wrong = empty_node(graph, &[]);
         for node in [later, foreign, destroyed, wrong, null_mut()] {
             assert_eq!(set_value(bench, executable, node, 9), INVALID);
@@ -92,7 +92,7 @@ fn invalid_parameters_leave_an_executable_graph_unchanged() {
             refused!(*code, cuGraphExecKernelNodeSetParams_v2(executable, node, params));
         }
         assert_eq!(launched(bench, executable), [1]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
         destroy(other);
     });
@@ -100,10 +100,10 @@ fn invalid_parameters_leave_an_executable_graph_unchanged() {
 
 #[test]
 fn a_copy_keeps_its_direction_its_dimensions_and_its_kinds_of_memory() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, a, b) = (graph(), memory(64), memory(64));
-        let pool: u64 = made!(cuMemAllocAsync(64, bench.stream));
-        let other: u64 = made!(cuMemAllocAsync(64, bench.stream));
+        let pool: u64 = out!(cuMemAllocAsync(64, bench.stream));
+        let other: u64 = out!(cuMemAllocAsync(64, bench.stream));
         let (source, null) = ([7u32; 16], null_mut());
         let host = Side::Host(source.as_ptr().cast());
         let set = |executable, node, copy: &CUDA_MEMCPY3D| {
@@ -135,30 +135,30 @@ fn a_copy_keeps_its_direction_its_dimensions_and_its_kinds_of_memory() {
             assert!(set(executable, on_device, &good).is_success());
         }
         assert!(set(executable, from_host, &copy(host, Side::Device(a), 32)).is_success());
-        well!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         assert_eq!(
             set(executable, on_device, &copy(Side::Device(a), Side::Device(b), 32)),
             INVALID
         );
-        well!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuCtxSetCurrent(bench.context));
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(b), [7; 8]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
         for address in [pool, other] {
-            well!(cuMemFreeAsync(address, bench.stream));
+            succeeds!(cuMemFreeAsync(address, bench.stream));
         }
-        well!(cuMemFree_v2(a));
-        well!(cuMemFree_v2(b));
+        succeeds!(cuMemFree_v2(a));
+        succeeds!(cuMemFree_v2(b));
     });
 }
 
 #[test]
 fn a_fill_stays_a_line() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, device, null) = (graph(), memory(64), null_mut());
-        let pool: u64 = made!(cuMemAllocAsync(64, bench.stream));
+        let pool: u64 = out!(cuMemAllocAsync(64, bench.stream));
         let node = fill_node(graph, &[], &fill(device, 1, 4));
         let executable = instantiate(graph);
         let good = [
@@ -169,7 +169,7 @@ fn a_fill_stays_a_line() {
         ];
         for params in &good {
             let params = from_ref(params);
-            well!(cuGraphExecMemsetNodeSetParams(executable, node, params, null));
+            succeeds!(cuGraphExecMemsetNodeSetParams(executable, node, params, null));
         }
         let bad = [
             CUDA_MEMSET_NODE_PARAMS { height: 2, pitch: 16, ..fill(device, 1, 4) },
@@ -181,12 +181,12 @@ fn a_fill_stays_a_line() {
             refused!(INVALID, cuGraphExecMemsetNodeSetParams(executable, node, params, null));
         }
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(device), [0x0303_0303; 4]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuMemFreeAsync(pool, bench.stream));
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFreeAsync(pool, bench.stream));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
@@ -194,66 +194,66 @@ unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 #[test]
 fn host_functions_and_events_can_be_replaced() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
-        let (event, other) = (made!(cuEventCreate(0)), made!(cuEventCreate(0)));
+        let (event, other) = (out!(cuEventCreate(0)), out!(cuEventCreate(0)));
         let host = CUDA_HOST_NODE_PARAMS { fn_: Some(nothing), userData: null_mut() };
-        let host_node: CUgraphNode = made!(cuGraphAddHostNode(graph, null(), 0, &raw const host));
-        let record: CUgraphNode = made!(cuGraphAddEventRecordNode(graph, null(), 0, event));
+        let host_node: CUgraphNode = out!(cuGraphAddHostNode(graph, null(), 0, &raw const host));
+        let record: CUgraphNode = out!(cuGraphAddEventRecordNode(graph, null(), 0, event));
         let executable = instantiate(graph);
-        well!(cuGraphExecHostNodeSetParams(executable, host_node, &raw const host));
+        succeeds!(cuGraphExecHostNodeSetParams(executable, host_node, &raw const host));
         let none = CUDA_HOST_NODE_PARAMS { fn_: None, userData: null_mut() };
         refused!(INVALID, cuGraphExecHostNodeSetParams(executable, host_node, &raw const none));
-        well!(cuGraphExecEventRecordNodeSetEvent(executable, record, other));
+        succeeds!(cuGraphExecEventRecordNodeSetEvent(executable, record, other));
         refused!(INVALID, cuGraphExecEventWaitNodeSetEvent(executable, record, other));
-        well!(cuEventDestroy_v2(event));
+        succeeds!(cuEventDestroy_v2(event));
         // The event of the executable graph is the other one, so the launch is valid.
         bench.launch(executable);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuEventDestroy_v2(other));
+        succeeds!(cuEventDestroy_v2(other));
     });
 }
 
 #[test]
 fn nodes_of_three_types_can_be_disabled() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let first = bench.append(graph, &[], 1);
         let second = bench.append(graph, &[first], 2);
         let empty = empty_node(graph, &[]);
         let executable = instantiate(graph);
-        well!(cuGraphNodeSetEnabled(executable, first, 0));
+        succeeds!(cuGraphNodeSetEnabled(executable, first, 0));
         assert_eq!(launched(bench, executable), [2]);
         // New parameters do not enable a node.
         assert!(set_value(bench, executable, first, 3).is_success());
         let mut is_enabled = 9;
-        well!(cuGraphNodeGetEnabled(executable, first, &raw mut is_enabled));
+        succeeds!(cuGraphNodeGetEnabled(executable, first, &raw mut is_enabled));
         assert_eq!(is_enabled, 0);
         assert_eq!(update(executable, graph).0, CUresult::CUDA_SUCCESS);
         assert_eq!(launched(bench, executable), [2]);
-        well!(cuGraphNodeSetEnabled(executable, first, 1));
+        succeeds!(cuGraphNodeSetEnabled(executable, first, 1));
         assert_eq!(launched(bench, executable), [1, 2]);
         refused!(INVALID, cuGraphNodeSetEnabled(executable, empty, 0));
         refused!(INVALID, cuGraphNodeGetEnabled(executable, empty, &raw mut is_enabled));
         let _ = second;
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
 
 #[test]
 fn an_update_pairs_nodes_whatever_the_order_in_which_they_were_added() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, other) = (graph(), graph());
         let (first, last) = (bench.append(graph, &[], 1), empty_node(graph, &[]));
         let middle = bench.append(graph, &[first], 2);
         let (from, to) = (&raw const middle, &raw const last);
-        well!(cuda_safe::sys::cuGraphAddDependencies_v2(graph, from, to, null(), 1));
+        succeeds!(cuda_safe::sys::cuGraphAddDependencies_v2(graph, from, to, null(), 1));
         let executable = instantiate(graph);
         let (middle, first) = (bench.append(other, &[], 12), bench.append(other, &[], 11));
         let (from, to) = (&raw const first, &raw const middle);
-        well!(cuda_safe::sys::cuGraphAddDependencies_v2(other, from, to, null(), 1));
+        succeeds!(cuda_safe::sys::cuGraphAddDependencies_v2(other, from, to, null(), 1));
         empty_node(other, &[middle]);
         let (code, outcome, node) = update(executable, other);
         assert_eq!(
@@ -263,10 +263,10 @@ fn an_update_pairs_nodes_whatever_the_order_in_which_they_were_added() {
         assert!(node.is_null());
         assert_eq!(launched(bench, executable), [11, 12]);
         // The result is optional, and nodes of the other graph do not name those of this one.
-        well!(cuGraphExecUpdate_v2(executable, graph, null_mut()));
+        succeeds!(cuGraphExecUpdate_v2(executable, graph, null_mut()));
         assert_eq!(set_value(bench, executable, first, 5), INVALID);
         assert_eq!(launched(bench, executable), [1, 2]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
         destroy(other);
     });
@@ -274,7 +274,7 @@ fn an_update_pairs_nodes_whatever_the_order_in_which_they_were_added() {
 
 #[test]
 fn an_update_to_another_topology_fails_and_changes_nothing() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let original = graph();
         let first = bench.append(original, &[], 1);
         bench.append(original, &[first], 2);
@@ -303,7 +303,7 @@ fn an_update_to_another_topology_fails_and_changes_nothing() {
         }
         assert_eq!(update(executable, other).2, wrong);
         assert_eq!(launched(bench, executable), [1, 2]);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         for graph in [original, more, fewer, unordered, other, none] {
             destroy(graph);
         }
@@ -312,23 +312,23 @@ fn an_update_to_another_topology_fails_and_changes_nothing() {
 
 #[test]
 fn an_update_to_other_kinds_of_memory_or_attributes_fails() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (original, other, cooperative) = (graph(), graph(), graph());
         let (a, b) = (memory(64), memory(64));
-        let pool: u64 = made!(cuMemAllocAsync(64, bench.stream));
+        let pool: u64 = out!(cuMemAllocAsync(64, bench.stream));
         copy_node(original, &[], &copy(Side::Device(a), Side::Device(b), 64));
         copy_node(other, &[], &copy(Side::Device(pool), Side::Device(b), 64));
         let executable = instantiate(original);
         let changed = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         assert_eq!(update(executable, other).1, changed);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         let kernels = graph();
         bench.append(kernels, &[], 1);
         let node = bench.append(cooperative, &[], 1);
         let mut value = CUlaunchAttributeValue::zeroed();
         value.cooperative = 1;
         let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-        well!(cuGraphKernelNodeSetAttribute(node, id, &raw const value));
+        succeeds!(cuGraphKernelNodeSetAttribute(node, id, &raw const value));
         let executable = instantiate(kernels);
         let attributes = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
         assert_eq!(update(executable, cooperative).1, attributes);
@@ -337,33 +337,33 @@ fn an_update_to_other_kinds_of_memory_or_attributes_fails() {
         let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY;
         let prior = graph();
         let node = bench.append(prior, &[], 1);
-        well!(cuGraphKernelNodeSetAttribute(node, id, &raw const value));
+        succeeds!(cuGraphKernelNodeSetAttribute(node, id, &raw const value));
         assert_eq!(update(executable, prior).0, CUresult::CUDA_SUCCESS);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         for graph in [original, other, cooperative, kernels, prior] {
             destroy(graph);
         }
-        well!(cuMemFreeAsync(pool, bench.stream));
-        well!(cuMemFree_v2(a));
-        well!(cuMemFree_v2(b));
+        succeeds!(cuMemFreeAsync(pool, bench.stream));
+        succeeds!(cuMemFree_v2(a));
+        succeeds!(cuMemFree_v2(b));
     });
 }
 
 #[test]
 fn child_graphs_are_updated_with_their_parents_or_alone() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (parent, child, other) = (graph(), graph(), graph());
         bench.append(child, &[], 1);
-        let node: CUgraphNode = made!(cuGraphAddChildGraphNode(parent, null(), 0, child));
+        let node: CUgraphNode = out!(cuGraphAddChildGraphNode(parent, null(), 0, child));
         let executable = instantiate(parent);
         bench.append(other, &[], 2);
-        well!(cuGraphExecChildGraphNodeSetParams(executable, node, other));
+        succeeds!(cuGraphExecChildGraphNodeSetParams(executable, node, other));
         assert_eq!(launched(bench, executable), [2]);
         // A node of the embedded graph names that of the executable graph.
         let mut embedded: CUgraph = null_mut();
-        well!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
+        succeeds!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
         let (mut inner, mut count) = (null_mut(), 1);
-        well!(cuda_safe::sys::cuGraphGetNodes(embedded, &raw mut inner, &raw mut count));
+        succeeds!(cuda_safe::sys::cuGraphGetNodes(embedded, &raw mut inner, &raw mut count));
         assert!(set_value(bench, executable, inner, 3).is_success());
         assert_eq!(launched(bench, executable), [3]);
         assert_eq!(update(executable, parent).0, CUresult::CUDA_SUCCESS);
@@ -373,7 +373,7 @@ fn child_graphs_are_updated_with_their_parents_or_alone() {
         bench.append(embedded, &[], 9);
         let topology = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         assert_eq!(update(executable, parent).1, topology);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         for graph in [parent, child, other] {
             destroy(graph);
         }
@@ -382,7 +382,7 @@ fn child_graphs_are_updated_with_their_parents_or_alone() {
 
 #[test]
 fn the_generic_function_changes_nodes_of_an_executable_graph() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (graph, device) = (graph(), memory(16));
         let node = fill_node(graph, &[], &fill(device, 1, 4));
         let executable = instantiate(graph);
@@ -393,14 +393,14 @@ fn the_generic_function_changes_nodes_of_an_executable_graph() {
         params.__bindgen_anon_1.memset.elementSize = 4;
         params.__bindgen_anon_1.memset.width = 4;
         params.__bindgen_anon_1.memset.height = 1;
-        well!(cuGraphExecNodeSetParams(executable, node, &raw mut params));
+        succeeds!(cuGraphExecNodeSetParams(executable, node, &raw mut params));
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(device), [6; 4]);
         params.type_ = Type::CU_GRAPH_NODE_TYPE_EMPTY;
         refused!(INVALID, cuGraphExecNodeSetParams(executable, node, &raw mut params));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }

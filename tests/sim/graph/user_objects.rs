@@ -2,7 +2,8 @@
 //! measured with driver 580.
 
 use crate::graph::calls::{
-    Bench, INVALID, code, destroy, graph, instantiate, made, misused, refused, well, well_used,
+    Bench, INVALID, code, destroy, graph, instantiate, misused, out, refused, succeeds,
+    without_misuse,
 };
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -38,14 +39,14 @@ impl Ended {
     /// Creates a user object with one reference.
     fn object(&self) -> CUuserObject {
         let data = core::ptr::from_ref(self).cast_mut().cast();
-        made!(cuUserObjectCreate(data, Some(end), 1, 1))
+        out!(cuUserObjectCreate(data, Some(end), 1, 1))
     }
 
     /// Creates a graph that has the only reference of an object.
     fn graph(&self, bench: &Bench) -> CUgraph {
         let graph = graph();
         bench.append(graph, &[], 1);
-        well!(cuGraphRetainUserObject(graph, self.object(), 1, MOVE));
+        succeeds!(cuGraphRetainUserObject(graph, self.object(), 1, MOVE));
         graph
     }
 
@@ -59,7 +60,7 @@ impl Ended {
             if self.count() == count {
                 return;
             }
-            well!(sys::cuCtxSynchronize());
+            succeeds!(sys::cuCtxSynchronize());
         }
         panic!("{} of {count} destructors ran", self.count());
     }
@@ -67,13 +68,13 @@ impl Ended {
 
 #[test]
 fn the_last_release_runs_the_destructor_inside_the_call() {
-    well_used(|_| {
+    without_misuse(|_| {
         let ended = Ended::default();
         let object = ended.object();
-        well!(cuUserObjectRetain(object, 2));
-        well!(cuUserObjectRelease(object, 2));
+        succeeds!(cuUserObjectRetain(object, 2));
+        succeeds!(cuUserObjectRelease(object, 2));
         assert_eq!(ended.count(), 0);
-        well!(cuUserObjectRelease(object, 1));
+        succeeds!(cuUserObjectRelease(object, 1));
         assert_eq!(ended.count(), 1);
         let not_permitted = CUresult::CUDA_ERROR_NOT_PERMITTED;
         assert_eq!(ended.refused.load(Ordering::Relaxed), not_permitted.0);
@@ -82,7 +83,7 @@ fn the_last_release_runs_the_destructor_inside_the_call() {
 
 #[test]
 fn invalid_user_objects_are_refused() {
-    well_used(|_| {
+    without_misuse(|_| {
         let mut object = null_mut();
         let place = &raw mut object;
         refused!(INVALID, cuUserObjectCreate(place, null_mut(), Some(end), 1, 0));
@@ -93,51 +94,51 @@ fn invalid_user_objects_are_refused() {
 
 #[test]
 fn a_graph_releases_its_objects_when_it_is_destroyed() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let ended = Ended::default();
         let graph = ended.graph(bench);
-        let clone: CUgraph = made!(cuGraphClone(graph));
+        let clone: CUgraph = out!(cuGraphClone(graph));
         let parent = crate::graph::calls::graph();
-        let _: CUgraphNode = made!(cuGraphAddChildGraphNode(parent, null(), 0, graph));
+        let _: CUgraphNode = out!(cuGraphAddChildGraphNode(parent, null(), 0, graph));
         let executable = instantiate(parent);
         for graph in [graph, clone, parent] {
             destroy(graph);
             assert_eq!(ended.count(), 0);
         }
         // The executable graph was never launched, so the destructor runs in the call.
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         assert_eq!(ended.count(), 1);
     });
 }
 
 #[test]
 fn an_executable_graph_has_the_objects_of_its_instantiation() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (ended, later) = (Ended::default(), Ended::default());
         let (graph, object) = (graph(), ended.object());
         bench.append(graph, &[], 1);
-        well!(cuGraphRetainUserObject(graph, object, 1, MOVE));
+        succeeds!(cuGraphRetainUserObject(graph, object, 1, MOVE));
         let executable = instantiate(graph);
-        well!(cuGraphRetainUserObject(graph, later.object(), 1, MOVE));
-        well!(cuGraphReleaseUserObject(graph, object, 1));
+        succeeds!(cuGraphRetainUserObject(graph, later.object(), 1, MOVE));
+        succeeds!(cuGraphReleaseUserObject(graph, object, 1));
         destroy(graph);
         assert_eq!((ended.count(), later.count()), (0, 1));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         assert_eq!(ended.count(), 1);
     });
 }
 
 #[test]
 fn after_a_launch_the_destructor_runs_on_the_thread_of_the_driver() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let ended = Ended::default();
         let graph = ended.graph(bench);
         let executable = instantiate(graph);
         destroy(graph);
         bench.launch(executable);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         assert_eq!(ended.count(), 0, "the launch is running");
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         ended.wait(1);
         let not_permitted = CUresult::CUDA_ERROR_NOT_PERMITTED;
         assert_eq!(ended.refused.load(Ordering::Relaxed), not_permitted.0);
@@ -146,7 +147,7 @@ fn after_a_launch_the_destructor_runs_on_the_thread_of_the_driver() {
 
 #[test]
 fn a_wait_for_the_context_does_not_wait_for_destructors() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let ended = Ended::default();
         let mut late = 0;
         for round in 1..=16 {
@@ -154,8 +155,8 @@ fn a_wait_for_the_context_does_not_wait_for_destructors() {
             let executable = instantiate(graph);
             destroy(graph);
             bench.launch(executable);
-            well!(cuGraphExecDestroy(executable));
-            well!(sys::cuCtxSynchronize());
+            succeeds!(cuGraphExecDestroy(executable));
+            succeeds!(sys::cuCtxSynchronize());
             late += u32::from(ended.count() < round);
             ended.wait(round);
         }
@@ -165,7 +166,7 @@ fn a_wait_for_the_context_does_not_wait_for_destructors() {
 
 #[test]
 fn an_update_takes_the_objects_of_the_other_graph() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (ended, other_ended) = (Ended::default(), Ended::default());
         let (graph, other) = (ended.graph(bench), other_ended.graph(bench));
         let executable = instantiate(graph);
@@ -174,13 +175,13 @@ fn an_update_takes_the_objects_of_the_other_graph() {
         assert!(!code!(cuGraphExecUpdate_v2(executable, failing, null_mut())).is_success());
         assert_eq!(ended.count(), 0);
         bench.launch(executable);
-        well!(cuGraphExecUpdate_v2(executable, other, null_mut()));
+        succeeds!(cuGraphExecUpdate_v2(executable, other, null_mut()));
         assert_eq!(ended.count(), 0, "the launch is running");
         destroy(other);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         ended.wait(1);
         assert_eq!(other_ended.count(), 0);
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphExecDestroy(executable));
         other_ended.wait(1);
         destroy(failing);
     });
@@ -188,13 +189,13 @@ fn an_update_takes_the_objects_of_the_other_graph() {
 
 #[test]
 fn an_invalidated_capture_releases_its_objects() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let ended = Ended::default();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        well!(cuStreamBeginCapture_v2(bench.stream, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let (mut graph, none) = (null_mut(), null_mut());
-        well!(cuStreamGetCaptureInfo_v3(
+        succeeds!(cuStreamGetCaptureInfo_v3(
             bench.stream,
             &raw mut status,
             none,
@@ -203,13 +204,13 @@ fn an_invalidated_capture_releases_its_objects() {
             null_mut(),
             null_mut()
         ));
-        well!(cuGraphRetainUserObject(graph, ended.object(), 1, MOVE));
+        succeeds!(cuGraphRetainUserObject(graph, ended.object(), 1, MOVE));
         assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
         assert_eq!(ended.count(), 0);
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
         assert_eq!(ended.count(), 1);
-        well!(cuStreamIsCapturing(bench.stream, &raw mut status));
+        succeeds!(cuStreamIsCapturing(bench.stream, &raw mut status));
     });
 }
 
@@ -220,12 +221,12 @@ unsafe extern "C" fn release_other(data: *mut c_void) {
 
 #[test]
 fn a_destructor_may_release_another_object() {
-    well_used(|_| {
+    without_misuse(|_| {
         let ended = Ended::default();
         let inner = ended.object();
         let object: CUuserObject =
-            made!(cuUserObjectCreate(inner.cast(), Some(release_other), 1, 1));
-        well!(cuUserObjectRelease(object, 1));
+            out!(cuUserObjectCreate(inner.cast(), Some(release_other), 1, 1));
+        succeeds!(cuUserObjectRelease(object, 1));
         assert_eq!(ended.count(), 1);
     });
 }
@@ -234,7 +235,7 @@ fn a_destructor_may_release_another_object() {
 fn a_release_of_more_references_than_there_are_is_a_misuse() {
     misused("released more often than it was retained", |_| {
         let ended = Ended::default();
-        well!(cuUserObjectRelease(ended.object(), 2));
+        succeeds!(cuUserObjectRelease(ended.object(), 2));
     });
 }
 
@@ -243,7 +244,7 @@ fn a_dead_user_object_is_a_misuse() {
     misused("used after its last reference was released", |_| {
         let ended = Ended::default();
         let object = ended.object();
-        well!(cuUserObjectRelease(object, 1));
+        succeeds!(cuUserObjectRelease(object, 1));
         assert!(!code!(cuUserObjectRetain(object, 1)).is_success());
     });
 }

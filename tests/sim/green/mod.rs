@@ -4,7 +4,7 @@ pub(crate) mod calls;
 pub(crate) mod pool;
 pub(crate) mod rules;
 
-use crate::software::misuses::{found, planted, well};
+use crate::software::misuses::{expecting_misuse, found, succeeds};
 use crate::{common, context, on, start};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, Overlap, SmProbe, SmResource, SplitByCount};
@@ -45,36 +45,36 @@ fn the_default_stream_of_a_view_accepts_kernels_of_the_primary_context() {
         let green = green(&context);
         let mut view = null_mut();
         // SAFETY: the green context is alive, and the pointer refers to a local variable.
-        well(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
+        succeeds(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
         // SAFETY: the view is alive.
-        well(unsafe { cuCtxPushCurrent_v2(view) });
-        well(launch(&module, CU_STREAM_LEGACY));
+        succeeds(unsafe { cuCtxPushCurrent_v2(view) });
+        succeeds(launch(&module, CU_STREAM_LEGACY));
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuCtxPopCurrent_v2(&raw mut view) });
+        succeeds(unsafe { cuCtxPopCurrent_v2(&raw mut view) });
         context.synchronize().expect("a wait");
     });
 }
 
 #[test]
 fn a_view_that_is_current_on_two_threads_is_reported() {
-    planted(|context, _| {
+    expecting_misuse(|context, _| {
         let green = green(context);
         let mut view = null_mut();
         // SAFETY: the green context is alive, and the pointer refers to a local variable.
-        well(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
+        succeeds(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
         let address = view.expose_provenance();
         let pop = || {
             let mut popped = null_mut();
             // SAFETY: the pointer refers to a local variable.
-            well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+            succeeds(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
         };
         // SAFETY: the view is alive.
-        well(unsafe { cuCtxPushCurrent_v2(view) });
+        succeeds(unsafe { cuCtxPushCurrent_v2(view) });
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let view = std::ptr::with_exposed_provenance_mut(address);
                 // SAFETY: the view is alive.
-                well(unsafe { cuCtxPushCurrent_v2(view) });
+                succeeds(unsafe { cuCtxPushCurrent_v2(view) });
                 pop();
             });
         });
@@ -117,18 +117,18 @@ fn the_resource_of_a_green_context_holds_its_own_sms() {
         let (mut whole, mut parts) = (CUdevResource::default(), [CUdevResource::default(); 2]);
         let (raw, place) = (around.as_raw(), &raw mut whole);
         // SAFETY: the green context is alive, and the pointer refers to a local variable.
-        well(unsafe { cuGreenCtxGetDevResource(raw, place, kind) });
+        succeeds(unsafe { cuGreenCtxGetDevResource(raw, place, kind) });
         drop(around);
         let (mut count, first) = (2, parts.as_mut_ptr());
         let (count, whole) = (&raw mut count, &raw const whole);
         // SAFETY: the pointers refer to local variables, and the array has room for two groups.
-        well(unsafe { cuDevSmResourceSplitByCount(first, count, whole, null_mut(), 0, 8) });
+        succeeds(unsafe { cuDevSmResourceSplitByCount(first, count, whole, null_mut(), 0, 8) });
         let mut descriptor = null_mut();
         // SAFETY: the array has two groups of one split.
-        well(unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, first, 2) });
+        succeeds(unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, first, 2) });
         let (mut green, flags) = (null_mut(), 1);
         // SAFETY: the descriptor was just created, and the pointer refers to a local variable.
-        well(unsafe { cuGreenCtxCreate(&raw mut green, descriptor, 0, flags) });
+        succeeds(unsafe { cuGreenCtxCreate(&raw mut green, descriptor, 0, flags) });
         // SAFETY: the green context was just created, and belongs to the primary context.
         let again = unsafe { GreenContext::from_raw(green, &context) }.expect("a green context");
         let probe = SmProbe::new(&context).expect("a probe");
@@ -145,12 +145,12 @@ fn the_resource_of_a_green_context_holds_its_own_sms() {
 
 #[test]
 fn streams_that_outlive_their_green_context_are_unusable() {
-    planted(|context, _| {
+    expecting_misuse(|context, _| {
         let module = vector(context);
         let green = green(context);
         let stream: Stream = green.stream().expect("a stream");
         // SAFETY: the contract is violated on purpose: the object and its stream still exist.
-        well(unsafe { cuGreenCtxDestroy(green.as_raw()) });
+        succeeds(unsafe { cuGreenCtxDestroy(green.as_raw()) });
         found("before its streams");
         let stream = stream.as_raw();
         let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -219,7 +219,7 @@ fn the_sms_of_a_green_context_keep_it_alive() {
 /// As measured on an H200.
 #[test]
 fn work_outlives_its_green_context_and_its_executable_graph() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let green = green(context);
         let its = green.stream().expect("a stream");
         let ran = Arc::new(AtomicUsize::new(0));
@@ -230,19 +230,19 @@ fn work_outlives_its_green_context_and_its_executable_graph() {
         });
         let module = vector(context);
         let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |stream| {
-            well(launch(&module, stream.as_raw()));
+            succeeds(launch(&module, stream.as_raw()));
             Ok(())
         });
         let graph = graph.expect("a graph").instantiate().expect("an executable graph");
         // SAFETY: the kernel does nothing.
         unsafe { graph.launch_unchecked(stream) }.expect("a launch");
         // SAFETY: the graph object is forgotten below.
-        well(unsafe { cuGraphExecDestroy(graph.as_raw()) });
-        well(launch(&module, its.as_raw()));
+        succeeds(unsafe { cuGraphExecDestroy(graph.as_raw()) });
+        succeeds(launch(&module, its.as_raw()));
         // SAFETY: the stream object is forgotten below.
-        well(unsafe { cuStreamDestroy_v2(its.as_raw()) });
+        succeeds(unsafe { cuStreamDestroy_v2(its.as_raw()) });
         // SAFETY: the green context object is forgotten below.
-        well(unsafe { cuGreenCtxDestroy(green.as_raw()) });
+        succeeds(unsafe { cuGreenCtxDestroy(green.as_raw()) });
         assert_eq!(ran.load(Ordering::Relaxed), 0, "neither waited");
         context.synchronize().expect("a wait");
         assert_eq!(ran.load(Ordering::Relaxed), 2);

@@ -129,7 +129,7 @@ fn a_buffer_of_arguments_that_is_incomplete_is_refused() {
 
 #[test]
 fn a_kernel_that_reads_past_the_address_space_is_an_illegal_address() {
-    crate::software::misuses::planted(|context, stream| {
+    crate::software::misuses::expecting_misuse(|context, stream| {
         cuda_sim::kernel::register("scale", |launch| {
             launch.read::<i32>(0, usize::MAX / 2).map(|_| ())
         });

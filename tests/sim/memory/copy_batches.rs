@@ -2,7 +2,8 @@
 //! and the times at which memory is accessed, are those of an H200 with driver 580.
 
 use crate::graph::calls::{
-    Bench, INVALID, code, made, memory, misused, read, refused, well, well_used, well_used_on,
+    Bench, INVALID, code, memory, misused, out, read, refused, succeeds, without_misuse,
+    without_misuse_on,
 };
 use core::ffi::c_void;
 use core::ptr::{null_mut, without_provenance_mut};
@@ -60,14 +61,14 @@ fn address<T>(values: &mut [T]) -> u64 {
 
 /// Enqueues a fill, so that the stream is not idle.
 fn busy(bench: &Bench) {
-    well!(cuMemsetD32Async(bench.log, 0, 1, bench.stream));
+    succeeds!(cuMemsetD32Async(bench.log, 0, 1, bench.stream));
 }
 
 #[test]
 fn one_batch_copies_between_all_kinds_of_memory() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (first, second) = (memory(16), memory(16));
-        let pinned: *mut c_void = made!(cuMemHostAlloc(16, 0));
+        let pinned: *mut c_void = out!(cuMemHostAlloc(16, 0));
         let mut pageable = [1u32, 2, 3, 4];
         let mut target = [0u32; 4];
         let pinned_address = pinned.expose_provenance() as u64;
@@ -80,21 +81,21 @@ fn one_batch_copies_between_all_kinds_of_memory() {
             (bench.log, pinned_address, 16),
         ];
         assert!(batch(&copies, ANY, bench.stream).is_success());
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!([read::<4>(second), target], [[1, 2, 3, 4]; 2]);
         let mut other = [0u32; 4];
         let on_host = [(address(&mut other), address(&mut target), 16)];
         assert!(batch(&on_host, STREAM, bench.stream).is_success());
         assert_eq!(other, [1, 2, 3, 4]);
-        well!(cuMemFreeHost(pinned));
-        well!(cuMemFree_v2(first));
-        well!(cuMemFree_v2(second));
+        succeeds!(cuMemFreeHost(pinned));
+        succeeds!(cuMemFree_v2(first));
+        succeeds!(cuMemFree_v2(second));
     });
 }
 
 #[test]
 fn attributes_and_sizes_are_checked() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (first, second) = (memory(16), memory(16));
         let copies = [(second, first, 8), (second + 8, first + 8, 8)];
         let stream = bench.stream;
@@ -121,24 +122,24 @@ fn attributes_and_sizes_are_checked() {
         }
         let per_thread = without_provenance_mut(2);
         assert!(batch(&copies, STREAM, per_thread).is_success());
-        well!(cuStreamSynchronize(per_thread));
-        well!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuStreamSynchronize(per_thread));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         assert_eq!(batch(&copies, STREAM, stream), INVALID);
-        well!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuCtxSetCurrent(bench.context));
         let two = with_sets(&copies, &mut [set, attributes(ANY)], &mut [0, 1], stream);
         assert!(two.is_success());
-        well!(cuStreamSynchronize(stream));
-        well!(cuMemFree_v2(first));
-        well!(cuMemFree_v2(second));
+        succeeds!(cuStreamSynchronize(stream));
+        succeeds!(cuMemFree_v2(first));
+        succeeds!(cuMemFree_v2(second));
     });
 }
 
 #[test]
 fn the_copies_before_one_that_fails_are_made() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (first, second) = (memory(16), memory(16));
-        well!(cuMemsetD32Async(first, 7, 4, bench.stream));
-        well!(cuMemsetD32Async(second, 1, 4, bench.stream));
+        succeeds!(cuMemsetD32Async(first, 7, 4, bench.stream));
+        succeeds!(cuMemsetD32Async(second, 1, 4, bench.stream));
         let mut to = [second, second + 4, second + 8];
         let mut from = [first, first, first];
         let mut sizes = [4, 4, 17];
@@ -160,10 +161,10 @@ fn the_copies_before_one_that_fails_are_made() {
         assert_eq!(old(3, &mut sizes, &mut set), INVALID);
         let first_failed = failed;
         assert_eq!(first_failed, 2);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<4>(second), [7, 7, 1, 1]);
-        well!(cuMemFree_v2(first));
-        well!(cuMemFree_v2(second));
+        succeeds!(cuMemFree_v2(first));
+        succeeds!(cuMemFree_v2(second));
     });
 }
 
@@ -172,7 +173,7 @@ fn the_copies_before_one_that_fails_are_made() {
 fn arrived(bench: &Bench, pinned: bool, len: usize, order: u32) -> u32 {
     let device = memory(len);
     let mut pageable = vec![1u32; len / 4];
-    let host: *mut c_void = made!(cuMemHostAlloc(len, 0));
+    let host: *mut c_void = out!(cuMemHostAlloc(len, 0));
     let source = if pinned { host.cast() } else { pageable.as_mut_ptr() };
     // SAFETY: the source has `len` bytes, and no work uses it.
     unsafe { source.write(1) };
@@ -181,16 +182,16 @@ fn arrived(bench: &Bench, pinned: bool, len: usize, order: u32) -> u32 {
     assert!(batch(&copy, order, bench.stream).is_success());
     // SAFETY: as above; the software driver runs work only in a call.
     unsafe { source.write(2) };
-    well!(cuStreamSynchronize(bench.stream));
+    succeeds!(cuStreamSynchronize(bench.stream));
     let [word] = read::<1>(device);
-    well!(cuMemFreeHost(host));
-    well!(cuMemFree_v2(device));
+    succeeds!(cuMemFreeHost(host));
+    succeeds!(cuMemFree_v2(device));
     word
 }
 
 #[test]
 fn sources_are_read_when_their_order_says_except_large_ones_during_the_call() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let small = [STREAM, DURING_CALL, ANY].map(|order| arrived(bench, false, 4096, order));
         assert_eq!(small, [1, 1, 1]);
         let large = [STREAM, DURING_CALL, ANY].map(|order| arrived(bench, false, 1 << 18, order));
@@ -203,40 +204,40 @@ fn sources_are_read_when_their_order_says_except_large_ones_during_the_call() {
 
 #[test]
 fn a_batch_to_pageable_memory_may_write_after_it_has_returned() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let device = memory(4);
-        well!(cuMemsetD32Async(device, 5, 1, bench.stream));
+        succeeds!(cuMemsetD32Async(device, 5, 1, bench.stream));
         let written = [STREAM, DURING_CALL, ANY].map(|order| {
             let mut target = [0u32];
             busy(bench);
             let copy = [(address(&mut target), device, 4)];
             assert!(batch(&copy, order, bench.stream).is_success());
             let before = target[0];
-            well!(cuStreamSynchronize(bench.stream));
+            succeeds!(cuStreamSynchronize(bench.stream));
             assert_eq!(target, [5]);
             before
         });
         assert_eq!(written, [0, 5, 0]);
-        well!(cuMemFree_v2(device));
+        succeeds!(cuMemFree_v2(device));
     });
 }
 
 #[test]
 fn a_batch_keeps_the_capture_that_it_cannot_join() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (first, second) = (memory(4), memory(4));
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-        well!(cuStreamBeginCapture_v2(bench.stream, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
         let refused = batch(&[(second, first, 4)], STREAM, bench.stream);
         assert_eq!(refused, UNSUPPORTED_IN_CAPTURE);
         let mut graph = null_mut();
-        well!(cuStreamEndCapture(bench.stream, &raw mut graph));
+        succeeds!(cuStreamEndCapture(bench.stream, &raw mut graph));
         let mut count = 0;
-        well!(cuGraphGetNodes(graph, null_mut(), &raw mut count));
+        succeeds!(cuGraphGetNodes(graph, null_mut(), &raw mut count));
         assert_eq!(count, 0);
-        well!(cuGraphDestroy(graph));
-        well!(cuMemFree_v2(first));
-        well!(cuMemFree_v2(second));
+        succeeds!(cuGraphDestroy(graph));
+        succeeds!(cuMemFree_v2(first));
+        succeeds!(cuMemFree_v2(second));
     });
 }
 
@@ -244,7 +245,7 @@ fn a_batch_keeps_the_capture_that_it_cannot_join() {
 fn an_unknown_device_address_is_reported() {
     misused("takes them for host memory", |bench| {
         let (first, second) = (memory(4), memory(4));
-        well!(cuMemFree_v2(second));
+        succeeds!(cuMemFree_v2(second));
         assert_eq!(batch(&[(second, first, 4)], STREAM, bench.stream), INVALID);
     });
 }
@@ -269,16 +270,16 @@ fn volume(to: u64, from: u64) -> CUDA_MEMCPY3D_BATCH_OP {
 
 #[test]
 fn batches_of_volumes_use_row_lengths_and_layer_heights() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (from, to) = (memory(64), memory(36));
         for word in 0..16 {
-            well!(cuMemsetD32Async(from + 4 * word, word as u32, 1, bench.stream));
+            succeeds!(cuMemsetD32Async(from + 4 * word, word as u32, 1, bench.stream));
         }
-        well!(cuMemsetD32Async(to, 99, 9, bench.stream));
+        succeeds!(cuMemsetD32Async(to, 99, 9, bench.stream));
         let mut copies = [volume(to, from)];
         let place = copies.as_mut_ptr();
-        well!(cuMemcpy3DBatchAsync_v2(1, place, 0, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemcpy3DBatchAsync_v2(1, place, 0, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<9>(to), [0, 1, 4, 5, 8, 9, 12, 13, 99]);
         refused!(INVALID, cuMemcpy3DBatchAsync_v2(1, place, 1, bench.stream));
         refused!(INVALID, cuMemcpy3DBatchAsync_v2(0, place, 0, bench.stream));
@@ -292,37 +293,37 @@ fn batches_of_volumes_use_row_lengths_and_layer_heights() {
         refuse(|copy| copy.extent.depth = 0);
         refuse(|copy| copy.extent.depth = 3);
         refuse(|copy| copy.dst.op.ptr.rowLength = 4);
-        well!(cuMemFree_v2(from));
-        well!(cuMemFree_v2(to));
+        succeeds!(cuMemFree_v2(from));
+        succeeds!(cuMemFree_v2(to));
     });
 }
 
 #[test]
 fn single_copies_take_attributes() {
     let profile = "h200@13.4".parse().expect("a profile");
-    well_used_on(profile, |bench| {
+    without_misuse_on(profile, |bench| {
         let (from, to) = (memory(64), memory(32));
-        well!(cuMemsetD32Async(from, 6, 16, bench.stream));
+        succeeds!(cuMemsetD32Async(from, 6, 16, bench.stream));
         let mut set = attributes(STREAM);
-        well!(cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<2>(to), [6, 6]);
         let mut copy = volume(to, from);
-        well!(cuMemcpy3DWithAttributesAsync(&raw mut copy, 0, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemcpy3DWithAttributesAsync(&raw mut copy, 0, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<8>(to), [6; 8]);
         set.flags = 2;
         refused!(INVALID, cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
-        well!(cuMemFree_v2(from));
-        well!(cuMemFree_v2(to));
+        succeeds!(cuMemFree_v2(from));
+        succeeds!(cuMemFree_v2(to));
     });
 }
 
 #[test]
 fn volumes_are_copied_between_contexts() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (from, to) = (memory(32), memory(16));
-        well!(cuMemsetD32Async(from, 4, 8, bench.stream));
+        succeeds!(cuMemsetD32Async(from, 4, 8, bench.stream));
         let mut copy = CUDA_MEMCPY3D_PEER::zeroed();
         copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
         copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
@@ -330,13 +331,13 @@ fn volumes_are_copied_between_contexts() {
         (copy.srcContext, copy.dstContext) = (bench.context, bench.context);
         (copy.srcPitch, copy.dstPitch) = (16, 8);
         (copy.WidthInBytes, copy.Height, copy.Depth) = (8, 2, 1);
-        well!(cuMemcpy3DPeerAsync(&raw const copy, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemcpy3DPeerAsync(&raw const copy, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<4>(to), [4; 4]);
-        well!(cuMemcpy3DPeer(&raw const copy));
+        succeeds!(cuMemcpy3DPeer(&raw const copy));
         copy.dstContext = null_mut();
         assert!(!code!(cuMemcpy3DPeer(&raw const copy)).is_success());
-        well!(cuMemFree_v2(from));
-        well!(cuMemFree_v2(to));
+        succeeds!(cuMemFree_v2(from));
+        succeeds!(cuMemFree_v2(to));
     });
 }

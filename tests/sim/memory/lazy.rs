@@ -1,7 +1,7 @@
 //! Memory that is larger than the memory of the host: pages that were not written take none.
 
 use crate::on;
-use crate::software::misuses::well;
+use crate::software::misuses::succeeds;
 use cuda_safe::sys::{
     CUDA_ARRAY3D_DESCRIPTOR, CUarray_format, CUmem_advise, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationProp, CUmemAllocationType, CUmemAttach_flags, CUmemLocation, CUmemLocationType,
@@ -50,19 +50,19 @@ fn use_ends(start: u64, size: usize, unwritten: u8, stream: CUstream) {
     let end = start + size as u64;
     let place = |gib: u64| start + gib * GIB as u64;
     // SAFETY: the memory is alive and is larger than all of these ranges together.
-    well(unsafe { cuMemsetD8Async(start, 7, MIB, stream) });
+    succeeds(unsafe { cuMemsetD8Async(start, 7, MIB, stream) });
     // SAFETY: as above.
-    well(unsafe { cuMemcpyDtoDAsync_v2(end - MIB as u64, start, MIB, stream) });
+    succeeds(unsafe { cuMemcpyDtoDAsync_v2(end - MIB as u64, start, MIB, stream) });
     // SAFETY: as above. This copies pages that were not written.
-    well(unsafe { cuMemcpyDtoDAsync_v2(place(2) + 5, place(1), MIB, stream) });
+    succeeds(unsafe { cuMemcpyDtoDAsync_v2(place(2) + 5, place(1), MIB, stream) });
     for (address, expected) in
         [(start, 7), (end - 1, 7), (place(1), unwritten), (place(2) + 5, unwritten)]
     {
         // SAFETY: the stream is alive.
-        well(unsafe { cuda_safe::sys::cuStreamSynchronize(stream) });
+        succeeds(unsafe { cuda_safe::sys::cuStreamSynchronize(stream) });
         let mut byte = 0_u8;
         // SAFETY: the memory is alive, and the target has one byte.
-        well(unsafe { cuMemcpyDtoH_v2((&raw mut byte).cast(), address, 1) });
+        succeeds(unsafe { cuMemcpyDtoH_v2((&raw mut byte).cast(), address, 1) });
         assert_eq!(byte, expected, "at {address:#x}");
     }
 }
@@ -75,10 +75,10 @@ fn unused_parts_of_a_synchronous_allocation_take_no_memory_of_the_host() {
     with_little(|_, stream| {
         let mut address = 0;
         // SAFETY: the pointer is to a local variable.
-        well(unsafe { cuMemAlloc_v2(&raw mut address, ALL) });
+        succeeds(unsafe { cuMemAlloc_v2(&raw mut address, ALL) });
         use_ends(address, ALL, UNINIT, stream.as_raw());
         // SAFETY: the memory is alive and is not used again.
-        well(unsafe { cuMemFree_v2(address) });
+        succeeds(unsafe { cuMemFree_v2(address) });
     });
 }
 
@@ -87,10 +87,10 @@ fn unused_parts_of_a_stream_ordered_allocation_take_no_memory_of_the_host() {
     with_little(|_, stream| {
         let mut address = 0;
         // SAFETY: the pointer is to a local variable.
-        well(unsafe { cuMemAllocAsync(&raw mut address, ALL, stream.as_raw()) });
+        succeeds(unsafe { cuMemAllocAsync(&raw mut address, ALL, stream.as_raw()) });
         use_ends(address, ALL, UNINIT, stream.as_raw());
         // SAFETY: the memory is alive and is not used again.
-        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        succeeds(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
     });
 }
 
@@ -103,15 +103,15 @@ fn many_allocations_that_are_not_written_take_no_memory_of_the_host() {
         for _ in 0..ALL / (20 * MIB) {
             let mut address = 0;
             // SAFETY: the pointer is to a local variable.
-            well(unsafe { cuMemAllocAsync(&raw mut address, 20 * MIB, raw) });
+            succeeds(unsafe { cuMemAllocAsync(&raw mut address, 20 * MIB, raw) });
             // SAFETY: the memory is alive and larger than this.
-            well(unsafe { cuMemsetD8Async(address, 1, 4096, raw) });
+            succeeds(unsafe { cuMemsetD8Async(address, 1, 4096, raw) });
             all.push(address);
         }
         stream.synchronize().expect("the work");
         for address in all {
             // SAFETY: the memory is alive and is not used again.
-            well(unsafe { cuMemFreeAsync(address, raw) });
+            succeeds(unsafe { cuMemFreeAsync(address, raw) });
         }
     });
 }
@@ -121,22 +121,22 @@ fn unused_parts_of_pinned_and_managed_memory_take_no_memory_of_the_host() {
     with_little(|_, stream| {
         let mut start = null_mut();
         // SAFETY: the pointer is to a local variable.
-        well(unsafe { cuMemHostAlloc(&raw mut start, ALL, 0) });
+        succeeds(unsafe { cuMemHostAlloc(&raw mut start, ALL, 0) });
         use_ends(start.addr() as u64, ALL, 0, stream.as_raw());
         // SAFETY: the memory is alive and is not used again.
-        well(unsafe { cuMemFreeHost(start) });
+        succeeds(unsafe { cuMemFreeHost(start) });
 
         let (mut address, global) = (0, CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL.0);
         // SAFETY: the pointer is to a local variable.
-        well(unsafe { cuMemAllocManaged(&raw mut address, ALL, global) });
+        succeeds(unsafe { cuMemAllocManaged(&raw mut address, ALL, global) });
         let mut device = CUmemLocation::zeroed();
         device.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
         let advice = CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
         // SAFETY: the memory is alive.
-        well(unsafe { cuMemAdvise_v2(address, ALL, advice, device) });
+        succeeds(unsafe { cuMemAdvise_v2(address, ALL, advice, device) });
         use_ends(address, ALL, 0, stream.as_raw());
         // SAFETY: the memory is alive and is not used again.
-        well(unsafe { cuMemFree_v2(address) });
+        succeeds(unsafe { cuMemFree_v2(address) });
     });
 }
 
@@ -152,20 +152,20 @@ fn unused_parts_of_mapped_memory_take_no_memory_of_the_host() {
         };
         let (mut memory, mut address) = (0, 0);
         // SAFETY: the pointers are to local variables.
-        well(unsafe { cuMemCreate(&raw mut memory, ALL, &raw const properties, 0) });
+        succeeds(unsafe { cuMemCreate(&raw mut memory, ALL, &raw const properties, 0) });
         // SAFETY: the pointer is to a local variable.
-        well(unsafe { cuMemAddressReserve(&raw mut address, ALL, 0, 0, 0) });
+        succeeds(unsafe { cuMemAddressReserve(&raw mut address, ALL, 0, 0, 0) });
         // SAFETY: the range is reserved, and the memory is as large.
-        well(unsafe { cuMemMap(address, ALL, 0, memory, 0) });
+        succeeds(unsafe { cuMemMap(address, ALL, 0, memory, 0) });
         // SAFETY: the range is mapped.
-        well(unsafe { cuMemSetAccess(address, ALL, &raw const access, 1) });
+        succeeds(unsafe { cuMemSetAccess(address, ALL, &raw const access, 1) });
         use_ends(address, ALL, 0, stream.as_raw());
         // SAFETY: the range is mapped and is not used again.
-        well(unsafe { cuMemUnmap(address, ALL) });
+        succeeds(unsafe { cuMemUnmap(address, ALL) });
         // SAFETY: the range is reserved and not mapped.
-        well(unsafe { cuMemAddressFree(address, ALL) });
+        succeeds(unsafe { cuMemAddressFree(address, ALL) });
         // SAFETY: the memory is not used again.
-        well(unsafe { cuMemRelease(memory) });
+        succeeds(unsafe { cuMemRelease(memory) });
     });
 }
 
@@ -182,8 +182,8 @@ fn unused_parts_of_an_array_take_no_memory_of_the_host() {
         };
         let mut array = null_mut();
         // SAFETY: the pointers are to local variables.
-        well(unsafe { cuArray3DCreate_v2(&raw mut array, &raw const descriptor) });
+        succeeds(unsafe { cuArray3DCreate_v2(&raw mut array, &raw const descriptor) });
         // SAFETY: the array is alive and is not used again.
-        well(unsafe { cuArrayDestroy(array) });
+        succeeds(unsafe { cuArrayDestroy(array) });
     });
 }

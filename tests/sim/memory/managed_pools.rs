@@ -1,8 +1,8 @@
 //! Managed pools on the software driver. The codes and values are those of an H200 with driver 580.
 
 use crate::graph::calls::{
-    INVALID, UNSUPPORTED, code, destroy, graph, instantiate, made, misused, refused, well,
-    well_used, well_used_on,
+    INVALID, UNSUPPORTED, code, destroy, graph, instantiate, misused, out, refused, succeeds,
+    without_misuse, without_misuse_on,
 };
 use core::ptr::{null, null_mut};
 use cuda_safe::sys::{
@@ -47,21 +47,21 @@ fn props(kind: CUmemAllocationType, place: CUmemLocationType, id: i32) -> CUmemP
 
 fn pool(kind: CUmemAllocationType, place: CUmemLocationType) -> CUmemoryPool {
     let props = props(kind, place, 0);
-    made!(cuMemPoolCreate(&raw const props))
+    out!(cuMemPoolCreate(&raw const props))
 }
 
 /// Returns memory of a managed pool that prefers a location, with the pool.
 fn memory(place: CUmemLocationType, stream: CUstream) -> (CUmemoryPool, CUdeviceptr) {
     let pool = pool(MANAGED, place);
-    let address = made!(cuMemAllocFromPoolAsync(BYTES, pool, stream));
-    well!(cuStreamSynchronize(stream));
+    let address = out!(cuMemAllocFromPoolAsync(BYTES, pool, stream));
+    succeeds!(cuStreamSynchronize(stream));
     (pool, address)
 }
 
 fn end(pool: CUmemoryPool, address: CUdeviceptr, stream: CUstream) {
-    well!(cuMemFreeAsync(address, stream));
-    well!(cuMemPoolDestroy(pool));
-    well!(cuStreamSynchronize(stream));
+    succeeds!(cuMemFreeAsync(address, stream));
+    succeeds!(cuMemPoolDestroy(pool));
+    succeeds!(cuStreamSynchronize(stream));
 }
 
 /// Returns the preferred location and the location of the last prefetch of a page. Each is the device, or
@@ -84,7 +84,7 @@ fn places(address: CUdeviceptr) -> [[i32; 3]; 2] {
         attributes.map(|attribute| {
             let mut value = 77i32;
             let place = (&raw mut value).cast();
-            well!(cuMemRangeGetAttribute(place, 4, attribute, address, BYTES));
+            succeeds!(cuMemRangeGetAttribute(place, 4, attribute, address, BYTES));
             value
         })
     })
@@ -94,7 +94,7 @@ const NONE: [i32; 3] = [CU_DEVICE_INVALID, 0, CU_DEVICE_INVALID];
 
 #[test]
 fn the_properties_of_a_managed_pool_are_checked() {
-    well_used(|_| {
+    without_misuse(|_| {
         for (expected, place, id) in [
             (DONE, NOWHERE, 0),
             (DONE, NOWHERE, -1),
@@ -109,7 +109,7 @@ fn the_properties_of_a_managed_pool_are_checked() {
             let (props, mut pool) = (props(MANAGED, place, id), null_mut());
             refused!(expected, cuMemPoolCreate(&raw mut pool, &raw const props));
             if expected == DONE {
-                well!(cuMemPoolDestroy(pool));
+                succeeds!(cuMemPoolDestroy(pool));
             }
         }
         let plain = props(MANAGED, DEVICE, 0);
@@ -128,7 +128,7 @@ fn the_properties_of_a_managed_pool_are_checked() {
 
 #[test]
 fn a_location_without_pools_has_no_default_pool() {
-    well_used(|_| {
+    without_misuse(|_| {
         for (expected, kind, place, id) in [
             (DONE, MANAGED, NOWHERE, -1),
             (INVALID, PINNED, NOWHERE, 0),
@@ -149,29 +149,29 @@ fn a_location_without_pools_has_no_default_pool() {
 
 #[test]
 fn a_managed_pool_of_a_device_replaces_only_its_managed_pool() {
-    well_used(|_| {
+    without_misuse(|_| {
         let pool = pool(MANAGED, DEVICE);
         let mut place = location(DEVICE, 0);
         let place = &raw mut place;
         refused!(INVALID, cuMemSetMemPool(place, PINNED, pool));
         let mut nowhere = location(NOWHERE, 0);
         refused!(INVALID, cuMemSetMemPool(&raw mut nowhere, MANAGED, pool));
-        well!(cuDeviceSetMemPool(0, pool));
-        let default: CUmemoryPool = made!(cuDeviceGetDefaultMemPool(0));
-        let current: CUmemoryPool = made!(cuDeviceGetMemPool(0));
+        succeeds!(cuDeviceSetMemPool(0, pool));
+        let default: CUmemoryPool = out!(cuDeviceGetDefaultMemPool(0));
+        let current: CUmemoryPool = out!(cuDeviceGetMemPool(0));
         assert_eq!(current, default);
-        let managed: CUmemoryPool = made!(cuMemGetMemPool(place, MANAGED));
+        let managed: CUmemoryPool = out!(cuMemGetMemPool(place, MANAGED));
         assert_eq!(managed, pool);
-        let default: CUmemoryPool = made!(cuMemGetDefaultMemPool(place, MANAGED));
+        let default: CUmemoryPool = out!(cuMemGetDefaultMemPool(place, MANAGED));
         refused!(INVALID, cuMemPoolDestroy(default));
-        well!(cuMemPoolDestroy(pool));
+        succeeds!(cuMemPoolDestroy(pool));
     });
 }
 
 #[test]
 fn a_system_without_concurrent_access_has_no_managed_pools() {
     let profile = Profile::h200().without_concurrent_managed_access();
-    well_used_on(profile, |_| {
+    without_misuse_on(profile, |_| {
         let (props, mut pool) = (props(MANAGED, DEVICE, 0), null_mut());
         refused!(UNSUPPORTED, cuMemPoolCreate(&raw mut pool, &raw const props));
         let mut place = location(NOWHERE, 0);
@@ -182,10 +182,10 @@ fn a_system_without_concurrent_access_has_no_managed_pools() {
 
 #[test]
 fn memory_of_a_managed_pool_is_no_memory_of_the_device() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let free = || {
             let (mut free, mut total) = (0, 0);
-            well!(cuMemGetInfo_v2(&raw mut free, &raw mut total));
+            succeeds!(cuMemGetInfo_v2(&raw mut free, &raw mut total));
             free
         };
         let (before, alive) = (free(), cuda_sim::alive());
@@ -198,10 +198,10 @@ fn memory_of_a_managed_pool_is_no_memory_of_the_device() {
         let mut synchronous = false;
         let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
         let place = (&raw mut synchronous).cast();
-        well!(cuPointerGetAttribute(place, attribute, address));
+        succeeds!(cuPointerGetAttribute(place, attribute, address));
         assert!(synchronous);
         let (mut start, mut size) = (0, 0);
-        well!(cuMemGetAddressRange_v2(&raw mut start, &raw mut size, address + 5));
+        succeeds!(cuMemGetAddressRange_v2(&raw mut start, &raw mut size, address + 5));
         assert_eq!((start, size), (address, BYTES));
         let host = core::ptr::with_exposed_provenance_mut(address as usize);
         refused!(INVALID, cuMemHostRegister_v2(host, BYTES, 0));
@@ -220,17 +220,17 @@ fn memory_of_a_managed_pool_is_no_memory_of_the_device() {
 
 #[test]
 fn a_copy_from_managed_memory_reads_it_in_stream_order() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (pool, from) = memory(NOWHERE, bench.stream);
-        let to = made!(cuMemAllocFromPoolAsync(BYTES, pool, bench.stream));
-        well!(cuMemsetD8Async(from, 3, BYTES, bench.stream));
+        let to = out!(cuMemAllocFromPoolAsync(BYTES, pool, bench.stream));
+        succeeds!(cuMemsetD8Async(from, 3, BYTES, bench.stream));
         let host = core::ptr::with_exposed_provenance(from as usize);
-        well!(cuMemcpyHtoDAsync_v2(to, host, BYTES, bench.stream));
+        succeeds!(cuMemcpyHtoDAsync_v2(to, host, BYTES, bench.stream));
         let mut bytes = [0u8; BYTES];
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), to, BYTES));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), to, BYTES));
         assert_eq!(bytes, [3; BYTES]);
-        well!(cuMemFreeAsync(to, bench.stream));
+        succeeds!(cuMemFreeAsync(to, bench.stream));
         end(pool, from, bench.stream);
     });
 }
@@ -238,7 +238,7 @@ fn a_copy_from_managed_memory_reads_it_in_stream_order() {
 #[test]
 fn memory_of_a_managed_pool_takes_no_advice() {
     use CUmem_advise as Advice;
-    well_used(|bench| {
+    without_misuse(|bench| {
         for (place, preferred) in [
             (NOWHERE, NONE),
             (DEVICE, [0, 1, 0]),
@@ -275,9 +275,9 @@ fn memory_of_a_managed_pool_takes_no_advice() {
 
 #[test]
 fn the_location_of_the_last_prefetch_is_returned_as_it_was_passed() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (pool, of_pool) = memory(NOWHERE, bench.stream);
-        let managed = made!(cuMemAllocManaged(BYTES, 1));
+        let managed = out!(cuMemAllocManaged(BYTES, 1));
         for address in [of_pool, managed] {
             for (kind, expected) in [
                 (DEVICE, [0, 1, 0]),
@@ -287,11 +287,11 @@ fn the_location_of_the_last_prefetch_is_returned_as_it_was_passed() {
             ] {
                 let place = location(kind, 0);
                 let stream = bench.stream;
-                well!(cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
+                succeeds!(cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
                 assert_eq!(places(address), [NONE, expected]);
             }
             let (mut at, mut size, mut place, mut first) = (address, BYTES, location(HOST, 0), 0);
-            well!(cuMemPrefetchBatchAsync(
+            succeeds!(cuMemPrefetchBatchAsync(
                 &raw mut at,
                 &raw mut size,
                 1,
@@ -308,14 +308,14 @@ fn the_location_of_the_last_prefetch_is_returned_as_it_was_passed() {
                 refused!(INVALID, cuMemPrefetchAsync_v2(address, more, place, 0, stream));
             }
         }
-        well!(cuMemFree_v2(managed));
+        succeeds!(cuMemFree_v2(managed));
         end(pool, of_pool, bench.stream);
     });
 }
 
 #[test]
 fn prefetches_and_discards_are_not_captured() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (pool, address) = memory(NOWHERE, bench.stream);
         let (mut at, mut size, mut place, mut first) = (address, BYTES, location(HOST, 0), 0);
         let (at, size) = (&raw mut at, &raw mut size);
@@ -329,7 +329,7 @@ fn prefetches_and_discards_are_not_captured() {
         ];
         for call in calls {
             let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-            well!(cuStreamBeginCapture_v2(stream, mode));
+            succeeds!(cuStreamBeginCapture_v2(stream, mode));
             assert_eq!(call(), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
             let mut graph = null_mut();
             refused!(
@@ -343,9 +343,9 @@ fn prefetches_and_discards_are_not_captured() {
 
 #[test]
 fn advice_and_attributes_need_a_current_context() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let (pool, address) = memory(NOWHERE, bench.stream);
-        well!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         let none = CUresult::CUDA_ERROR_INVALID_CONTEXT;
         let advice = CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY;
         let place = location(DEVICE, 0);
@@ -355,15 +355,15 @@ fn advice_and_attributes_need_a_current_context() {
         let output = (&raw mut value).cast();
         refused!(none, cuMemRangeGetAttribute(output, 4, attribute, address, BYTES));
         let stream = bench.stream;
-        well!(cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
+        succeeds!(cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
         end(pool, address, stream);
-        well!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuCtxSetCurrent(bench.context));
     });
 }
 
 #[test]
 fn a_managed_pool_has_no_access_that_only_reads() {
-    well_used(|_| {
+    without_misuse(|_| {
         let pool = pool(MANAGED, NOWHERE);
         for place in [DEVICE, HOST, NUMA] {
             for (expected, flags) in [
@@ -376,7 +376,7 @@ fn a_managed_pool_has_no_access_that_only_reads() {
                 refused!(expected, cuMemPoolSetAccess(pool, &raw const access, 1));
             }
         }
-        well!(cuMemPoolDestroy(pool));
+        succeeds!(cuMemPoolDestroy(pool));
     });
 }
 
@@ -384,7 +384,7 @@ fn a_managed_pool_has_no_access_that_only_reads() {
 fn a_prefetch_after_the_free_is_a_misuse() {
     misused("after their free was enqueued", |bench| {
         let (_, address) = memory(NOWHERE, bench.stream);
-        well!(cuMemFreeAsync(address, bench.stream));
+        succeeds!(cuMemFreeAsync(address, bench.stream));
         let (place, stream) = (location(DEVICE, 0), bench.stream);
         refused!(INVALID, cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
     });
@@ -394,14 +394,14 @@ fn a_prefetch_after_the_free_is_a_misuse() {
 fn managed_memory_that_another_stream_uses_before_its_allocation_is_a_misuse() {
     misused("before their stream has executed the allocation", |bench| {
         let pool = pool(MANAGED, NOWHERE);
-        let other: CUstream = made!(cuStreamCreate(1));
+        let other: CUstream = out!(cuStreamCreate(1));
         // Nothing sets the word, so the allocation does not run.
         let word = crate::graph::calls::memory(4);
-        well!(cuMemsetD32_v2(word, 0, 1));
-        well!(cuStreamSynchronize(null_mut()));
-        well!(cuStreamWaitValue32_v2(bench.stream, word, 1, 0));
-        let address = made!(cuMemAllocFromPoolAsync(BYTES, pool, bench.stream));
-        well!(cuMemsetD8Async(address, 1, BYTES, other));
+        succeeds!(cuMemsetD32_v2(word, 0, 1));
+        succeeds!(cuStreamSynchronize(null_mut()));
+        succeeds!(cuStreamWaitValue32_v2(bench.stream, word, 1, 0));
+        let address = out!(cuMemAllocFromPoolAsync(BYTES, pool, bench.stream));
+        succeeds!(cuMemsetD8Async(address, 1, BYTES, other));
         refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(other));
     });
 }
@@ -409,7 +409,7 @@ fn managed_memory_that_another_stream_uses_before_its_allocation_is_a_misuse() {
 #[test]
 fn a_stream_ordered_free_of_other_managed_memory_is_a_misuse() {
     misused("cuMemFreeAsync of memory of cuMemAllocManaged", |bench| {
-        let address: CUdeviceptr = made!(cuMemAllocManaged(BYTES, 1));
+        let address: CUdeviceptr = out!(cuMemAllocManaged(BYTES, 1));
         refused!(UNSUPPORTED, cuMemFreeAsync(address, bench.stream));
     });
 }
@@ -425,7 +425,7 @@ fn node(graph: CUgraph, props: CUmemPoolProps, size: usize) -> (CUresult, CUgrap
 
 #[test]
 fn an_allocation_node_has_memory_of_a_device_only() {
-    well_used(|_| {
+    without_misuse(|_| {
         let graph = graph();
         for (expected, kind, place, id) in [
             (DONE, MANAGED, DEVICE, 0),
@@ -450,7 +450,7 @@ fn an_allocation_node_has_memory_of_a_device_only() {
             if expected == DONE {
                 let found: CUDA_MEM_ALLOC_NODE_PARAMS = {
                     let mut found = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
-                    well!(cuGraphMemAllocNodeGetParams(made, &raw mut found));
+                    succeeds!(cuGraphMemAllocNodeGetParams(made, &raw mut found));
                     found
                 };
                 assert_eq!(found.poolProps.allocType, kind);
@@ -472,13 +472,13 @@ fn an_allocation_node_has_memory_of_a_device_only() {
 #[test]
 fn memory_of_a_managed_node_belongs_to_the_device_and_not_to_the_host() {
     use CUpointer_attribute as Attribute;
-    well_used(|bench| {
+    without_misuse(|bench| {
         let graph = graph();
         let (code, _, address) = node(graph, props(MANAGED, DEVICE, 0), BYTES);
         assert_eq!(code, DONE);
         let executable = instantiate(graph);
         bench.launch(executable);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         for attribute in [
             Attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
             Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -487,7 +487,7 @@ fn memory_of_a_managed_node_belongs_to_the_device_and_not_to_the_host() {
         ] {
             let mut value = 0u64;
             let place = (&raw mut value).cast();
-            well!(cuPointerGetAttribute(place, attribute, address));
+            succeeds!(cuPointerGetAttribute(place, attribute, address));
             assert_eq!(value, 0, "{attribute:?}");
         }
         let (mut value, host) = (0u64, Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER);
@@ -495,15 +495,15 @@ fn memory_of_a_managed_node_belongs_to_the_device_and_not_to_the_host() {
         refused!(INVALID, cuPointerGetAttribute(place, host, address));
         let (place, stream) = (location(HOST, 0), bench.stream);
         refused!(INVALID, cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
-        well!(cuMemFreeAsync(address, stream));
-        well!(cuGraphExecDestroy(executable));
+        succeeds!(cuMemFreeAsync(address, stream));
+        succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }
 
 #[test]
 fn the_access_to_an_allocation_node_of_managed_memory_is_full() {
-    well_used(|_| {
+    without_misuse(|_| {
         let graph = graph();
         for place in [DEVICE, HOST] {
             for (expected, flags) in [
@@ -526,7 +526,7 @@ fn the_access_to_an_allocation_node_of_managed_memory_is_full() {
 
 #[test]
 fn a_capture_continues_after_an_allocation_that_cannot_be_captured() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         for (expected, kind, place) in [
             (INVALID, MANAGED, NOWHERE),
             (DONE, MANAGED, DEVICE),
@@ -538,29 +538,29 @@ fn a_capture_continues_after_an_allocation_that_cannot_be_captured() {
         ] {
             let pool = pool(kind, place);
             let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-            well!(cuStreamBeginCapture_v2(bench.stream, mode));
+            succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
             let mut address = 0;
             let stream = bench.stream;
             refused!(expected, cuMemAllocFromPoolAsync(&raw mut address, BYTES, pool, stream));
             let status: CUstreamCaptureStatus = {
                 let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-                well!(cuStreamIsCapturing(stream, &raw mut status));
+                succeeds!(cuStreamIsCapturing(stream, &raw mut status));
                 status
             };
             let active = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
             assert_eq!(status, active);
             let mut graph = null_mut();
-            well!(cuStreamEndCapture(stream, &raw mut graph));
+            succeeds!(cuStreamEndCapture(stream, &raw mut graph));
             let (mut node, mut count) = (null_mut(), 1);
-            well!(cuGraphGetNodes(graph, &raw mut node, &raw mut count));
+            succeeds!(cuGraphGetNodes(graph, &raw mut node, &raw mut count));
             assert_eq!(count, usize::from(expected == DONE));
             if expected == DONE {
                 let mut found = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
-                well!(cuGraphMemAllocNodeGetParams(node, &raw mut found));
+                succeeds!(cuGraphMemAllocNodeGetParams(node, &raw mut found));
                 assert_eq!(found.poolProps.allocType, PINNED);
             }
             destroy(graph);
-            well!(cuMemPoolDestroy(pool));
+            succeeds!(cuMemPoolDestroy(pool));
         }
     });
 }

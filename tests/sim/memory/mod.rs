@@ -12,11 +12,11 @@ pub(crate) mod pinned_ranges;
 pub(crate) mod pointers;
 pub(crate) mod pool_access;
 pub(crate) mod pool_frees;
+pub(crate) mod regressions;
 pub(crate) mod residency;
-pub(crate) mod reviewed;
 
 use crate::release::fail;
-use crate::software::misuses::{allocate, found, planted, well};
+use crate::software::misuses::{allocate, expecting_misuse, found, succeeds};
 use crate::{context, on, start};
 use cuda_safe::array::{Array, ArrayShape, MipmappedArray};
 use cuda_safe::sys::{
@@ -30,10 +30,10 @@ use cuda_sim::Profile;
 
 #[test]
 fn a_second_free_is_reported_before_the_first_has_run() {
-    planted(|_, stream| {
+    expecting_misuse(|_, stream| {
         let address = allocate(stream);
         // SAFETY: the first call is valid.
-        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        succeeds(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
         // SAFETY: the other calls are the planted bug, which the software driver detects.
         let refused = unsafe { cuMemFreeAsync(address, stream.as_raw()) };
         assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -49,12 +49,12 @@ fn a_second_free_is_reported_before_the_first_has_run() {
 
 #[test]
 fn a_use_enqueued_after_the_free_is_reported_and_not_fatal() {
-    planted(|_, stream| {
+    expecting_misuse(|_, stream| {
         let address = allocate(stream);
         // SAFETY: the memory is alive and is used in stream order.
-        well(unsafe { cuMemsetD8Async(address, 1, 64, stream.as_raw()) });
+        succeeds(unsafe { cuMemsetD8Async(address, 1, 64, stream.as_raw()) });
         // SAFETY: this test owns the memory.
-        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        succeeds(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
         // SAFETY: the call is the planted bug: the memory is freed.
         let refused = unsafe { cuMemsetD8Async(address, 1, 64, stream.as_raw()) };
         assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -65,7 +65,7 @@ fn a_use_enqueued_after_the_free_is_reported_and_not_fatal() {
 
 #[test]
 fn a_copy_to_an_unknown_address_is_refused_and_not_fatal() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let _current = context.make_current().expect("current");
         let from = [0u8; 8];
         // SAFETY: the call is the planted bug: no memory has this address.
@@ -124,7 +124,7 @@ fn an_allocation_refused_by_an_invalidated_capture_is_not_kept() {
         let context = context();
         let stream = context.stream().expect("a stream");
         // SAFETY: the stream is alive.
-        well(unsafe {
+        succeeds(unsafe {
             cuStreamBeginCapture_v2(stream.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_GLOBAL)
         });
         let _current = context.make_current().expect("current");
@@ -134,7 +134,7 @@ fn an_allocation_refused_by_an_invalidated_capture_is_not_kept() {
         assert_eq!(refused, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         let mut mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) });
+        succeeds(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) });
         // SAFETY: the pointer refers to a local variable, and the stream is alive.
         let refused = unsafe { cuMemAllocAsync(&raw mut address, 64, stream.as_raw()) };
         assert_eq!(refused, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -149,27 +149,27 @@ fn one_output_pointer_may_be_passed_twice() {
         let mut bytes = 0usize;
         let place = &raw mut bytes;
         // SAFETY: both pointers refer to one local variable, which is written twice.
-        well(unsafe { cuMemGetInfo_v2(place, place) });
+        succeeds(unsafe { cuMemGetInfo_v2(place, place) });
         assert_ne!(bytes, 0);
     });
 }
 
 #[test]
 fn pinned_memory_is_freed_with_its_context() {
-    planted(|context, _| {
+    expecting_misuse(|context, _| {
         let own = Context::new(&context.device(), ContextFlags::empty());
         let own = own.expect("a context").into_raw();
         let mut host = std::ptr::null_mut();
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxPushCurrent_v2(own) });
+        succeeds(unsafe { cuCtxPushCurrent_v2(own) });
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuMemHostAlloc(&raw mut host, 64, CU_MEMHOSTALLOC_PORTABLE) });
+        succeeds(unsafe { cuMemHostAlloc(&raw mut host, 64, CU_MEMHOSTALLOC_PORTABLE) });
         let mut popped = std::ptr::null_mut();
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+        succeeds(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
         assert_eq!(cuda_sim::alive().pinned_allocations, 1);
         // SAFETY: nothing uses the context any more.
-        well(unsafe { cuCtxDestroy_v2(own) });
+        succeeds(unsafe { cuCtxDestroy_v2(own) });
         assert_eq!(cuda_sim::alive().pinned_allocations, 0);
         // SAFETY: the call is the planted bug: the memory was freed.
         let refused = unsafe { cuMemFreeHost(host) };

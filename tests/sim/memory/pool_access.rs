@@ -3,8 +3,8 @@
 //! are unverified.
 
 use crate::graph::calls::{
-    Bench, INVALID, Side, code, copy, fill, graph, kernel_node, made, memory, refused, well,
-    well_used_on,
+    Bench, INVALID, Side, code, copy, fill, graph, kernel_node, memory, out, refused, succeeds,
+    without_misuse_on,
 };
 use core::ptr::{null, null_mut};
 use cuda_safe::sys::{
@@ -43,33 +43,33 @@ struct Shared {
 
 impl Shared {
     fn new(bench: &Bench) -> Self {
-        let context = made!(cuDevicePrimaryCtxRetain(1));
-        well!(cuCtxSetCurrent(context));
-        let stream = made!(cuStreamCreate(1));
+        let context = out!(cuDevicePrimaryCtxRetain(1));
+        succeeds!(cuCtxSetCurrent(context));
+        let stream = out!(cuStreamCreate(1));
         let props = CUmemPoolProps {
             allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             location: location(1),
             ..CUmemPoolProps::default()
         };
-        let pool = made!(cuMemPoolCreate(&raw const props));
-        let start = made!(cuMemAllocFromPoolAsync(BYTES, pool, stream));
-        well!(cuStreamSynchronize(stream));
-        well!(cuCtxSetCurrent(bench.context));
+        let pool = out!(cuMemPoolCreate(&raw const props));
+        let start = out!(cuMemAllocFromPoolAsync(BYTES, pool, stream));
+        succeeds!(cuStreamSynchronize(stream));
+        succeeds!(cuCtxSetCurrent(bench.context));
         Self { pool, stream, start }
     }
 
     /// Sets the access of the first device: 0, or 3 to read and write.
     fn set_access(&self, flags: u32) {
         let access = CUmemAccessDesc { location: location(0), flags: CUmemAccess_flags(flags) };
-        well!(cuMemPoolSetAccess(self.pool, &raw const access, 1));
+        succeeds!(cuMemPoolSetAccess(self.pool, &raw const access, 1));
     }
 
     fn end(self) {
-        well!(cuMemFreeAsync(self.start, self.stream));
-        well!(cuStreamSynchronize(self.stream));
-        well!(cuStreamDestroy_v2(self.stream));
-        well!(cuMemPoolDestroy(self.pool));
-        well!(cuDevicePrimaryCtxRelease_v2(1));
+        succeeds!(cuMemFreeAsync(self.start, self.stream));
+        succeeds!(cuStreamSynchronize(self.stream));
+        succeeds!(cuStreamDestroy_v2(self.stream));
+        succeeds!(cuMemPoolDestroy(self.pool));
+        succeeds!(cuDevicePrimaryCtxRelease_v2(1));
     }
 }
 
@@ -120,7 +120,7 @@ fn all_calls(bench: &Bench, there: u64, here: u64) -> Vec<(&'static str, CUresul
         ("fill of a plane", code!(cuMemsetD2D8_v2(there, 16, 1, 8, 4))),
         ("fill on a stream", code!(cuMemsetD8Async(there, 1, BYTES, stream))),
     ];
-    well!(cuStreamSynchronize(stream));
+    succeeds!(cuStreamSynchronize(stream));
     codes
 }
 
@@ -143,13 +143,13 @@ fn nodes(graph: CUgraph, there: u64, here: u64) -> [CUresult; 3] {
 /// Captures a copy and a fill, and returns the codes.
 fn captured(bench: &Bench, there: u64, here: u64) -> [CUresult; 2] {
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    well!(cuStreamBeginCapture_v2(bench.stream, mode));
+    succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
     let codes = [
         code!(cuMemcpyDtoDAsync_v2(there, here, BYTES, bench.stream)),
         code!(cuMemsetD8Async(there, 1, BYTES, bench.stream)),
     ];
-    let graph = made!(cuStreamEndCapture_of(bench.stream));
-    well!(cuGraphDestroy(graph));
+    let graph = out!(cuStreamEndCapture_of(bench.stream));
+    succeeds!(cuGraphDestroy(graph));
     codes
 }
 
@@ -162,7 +162,7 @@ unsafe fn cuStreamEndCapture_of(graph: *mut CUgraph, stream: CUstream) -> CUresu
 
 #[test]
 fn copies_and_fills_use_the_pool_memory_of_another_device_only_with_access() {
-    well_used_on(Profile::h200().with_devices(2), |bench| {
+    without_misuse_on(Profile::h200().with_devices(2), |bench| {
         let shared = Shared::new(bench);
         let (there, here) = (shared.start, memory(BYTES));
         for flags in [0, 3, 0] {
@@ -176,24 +176,24 @@ fn copies_and_fills_use_the_pool_memory_of_another_device_only_with_access() {
             }
             let graph = graph();
             assert_eq!(nodes(graph, there, here), [expected; 3]);
-            well!(cuGraphDestroy(graph));
+            succeeds!(cuGraphDestroy(graph));
             assert_eq!(captured(bench, there, here), [expected; 2]);
         }
         // A copy between contexts names the context of each side.
-        let second = made!(cuDevicePrimaryCtxRetain(1));
-        well!(cuMemcpyPeer(there, second, here, bench.context, BYTES));
-        well!(cuDevicePrimaryCtxRelease_v2(1));
-        well!(cuMemFree_v2(here));
+        let second = out!(cuDevicePrimaryCtxRetain(1));
+        succeeds!(cuMemcpyPeer(there, second, here, bench.context, BYTES));
+        succeeds!(cuDevicePrimaryCtxRelease_v2(1));
+        succeeds!(cuMemFree_v2(here));
         shared.end();
     });
 }
 
 #[test]
 fn a_node_of_a_kernel_uses_the_pool_memory_of_another_device_with_access() {
-    well_used_on(Profile::h200().with_devices(2), |bench| {
+    without_misuse_on(Profile::h200().with_devices(2), |bench| {
         let shared = Shared::new(bench);
         shared.set_access(3);
-        well!(cuMemsetD8_v2(shared.start, 0, BYTES));
+        succeeds!(cuMemsetD8_v2(shared.start, 0, BYTES));
         assert_eq!(run(bench, shared.start), CUresult::CUDA_SUCCESS);
         shared.end();
     });
@@ -216,32 +216,32 @@ fn run(bench: &Bench, memory: u64) -> CUresult {
     let arguments = [(&raw const memory).cast(), (&raw const value).cast()];
     kernel_node(graph, &[], bench.append, &arguments);
     let executable = crate::graph::calls::instantiate(graph);
-    well!(cuGraphLaunch(executable, bench.stream));
+    succeeds!(cuGraphLaunch(executable, bench.stream));
     let code = code!(cuStreamSynchronize(bench.stream));
-    well!(cuGraphExecDestroy(executable));
-    well!(cuGraphDestroy(graph));
+    succeeds!(cuGraphExecDestroy(executable));
+    succeeds!(cuGraphDestroy(graph));
     code
 }
 
 /// Measured with driver 580.
 #[test]
 fn an_allocation_of_no_bytes_from_a_pool_succeeds_and_is_freed() {
-    well_used_on(Profile::h200(), |bench| {
+    without_misuse_on(Profile::h200(), |bench| {
         let props = CUmemPoolProps {
             allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             location: location(0),
             ..CUmemPoolProps::default()
         };
-        let pool = made!(cuMemPoolCreate(&raw const props));
-        let first: u64 = made!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
-        let second: u64 = made!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
-        let third: u64 = made!(cuMemAllocAsync(0, bench.stream));
+        let pool = out!(cuMemPoolCreate(&raw const props));
+        let first: u64 = out!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
+        let second: u64 = out!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
+        let third: u64 = out!(cuMemAllocAsync(0, bench.stream));
         assert_eq!([first, second, third], [0; 3]);
         for address in [first, second, third] {
-            well!(cuMemFreeAsync(address, bench.stream));
+            succeeds!(cuMemFreeAsync(address, bench.stream));
         }
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuMemPoolDestroy(pool));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemPoolDestroy(pool));
         // Synchronous memory has at least one byte (documented).
         let mut none = 0;
         refused!(INVALID, cuda_safe::sys::cuMemAlloc_v2(&raw mut none, 0));

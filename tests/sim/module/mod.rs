@@ -129,7 +129,7 @@ const GLOBALS: &str = include_str!("../../kernels/globals.ptx");
 
 #[test]
 fn freeing_a_variable_is_refused() {
-    crate::software::misuses::planted(|context, _| {
+    crate::software::misuses::expecting_misuse(|context, _| {
         let module = Module::from_ptx(context, GLOBALS).expect("the test kernels");
         let counter = module.global("counter").expect("found");
         // SAFETY: the contract is violated on purpose, which this test is about.
@@ -141,7 +141,7 @@ fn freeing_a_variable_is_refused() {
 
 #[test]
 fn variables_are_freed_with_their_module() {
-    crate::software::misuses::planted(|context, stream| {
+    crate::software::misuses::expecting_misuse(|context, stream| {
         let module = Module::from_ptx(context, GLOBALS).expect("the test kernels");
         let address = module.global("counter").expect("found").as_raw();
         drop(module);
@@ -154,7 +154,7 @@ fn variables_are_freed_with_their_module() {
 
 #[test]
 fn destroying_a_linker_twice_is_a_misuse() {
-    crate::software::misuses::planted(|context, _| {
+    crate::software::misuses::expecting_misuse(|context, _| {
         let linker = Linker::new(context).expect("a linker");
         // SAFETY: the contract is violated on purpose: the object still owns the handle.
         assert!(unsafe { cuLinkDestroy(linker.as_raw()) }.is_success());

@@ -1,7 +1,7 @@
 //! Writes of the program to the pinned source of a copy that has not run.
 
 use super::{Bench, SIZE, detecting};
-use crate::graph::calls::{instantiate, made, well};
+use crate::graph::calls::{instantiate, out, succeeds};
 use crate::stream::callbacks::one_misuse;
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -25,7 +25,7 @@ unsafe impl Send for Host {}
 
 impl Host {
     fn new() -> Self {
-        let host: *mut c_void = made!(cuMemHostAlloc(SIZE, CU_MEMHOSTALLOC_DEVICEMAP));
+        let host: *mut c_void = out!(cuMemHostAlloc(SIZE, CU_MEMHOSTALLOC_DEVICEMAP));
         Self(host.cast())
     }
 
@@ -40,11 +40,11 @@ impl Host {
 
     /// Enqueues a copy of all bytes to the device.
     fn copy(self, bench: &Bench) {
-        well!(cuMemcpyHtoDAsync_v2(bench.memory, self.0.cast(), SIZE, bench.a));
+        succeeds!(cuMemcpyHtoDAsync_v2(bench.memory, self.0.cast(), SIZE, bench.a));
     }
 
     fn device(self) -> u64 {
-        made!(cuMemHostGetDevicePointer_v2(self.0.cast(), 0))
+        out!(cuMemHostGetDevicePointer_v2(self.0.cast(), 0))
     }
 }
 
@@ -89,19 +89,19 @@ fn a_write_before_a_copy_of_rows_or_of_a_graph_has_run_is_a_race() {
             Height: 4,
             ..cuda_safe::sys::Zeroable::zeroed()
         };
-        well!(cuMemcpy2DAsync_v2(&raw const rows, bench.a));
+        succeeds!(cuMemcpy2DAsync_v2(&raw const rows, bench.a));
         // Between two rows, and in the third row.
         host.set(40, 1);
         host.set(130, 1);
         bench.synchronize();
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        well!(cuStreamBeginCapture_v2(bench.a, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.a, mode));
         host.copy(bench);
         let mut graph = null_mut();
-        well!(cuStreamEndCapture(bench.a, &raw mut graph));
+        succeeds!(cuStreamEndCapture(bench.a, &raw mut graph));
         let executable = instantiate(graph);
         host.set(3, 7);
-        well!(cuGraphLaunch(executable, bench.a));
+        succeeds!(cuGraphLaunch(executable, bench.a));
         host.set(5, 7);
         bench.synchronize();
         let races = races();
@@ -140,14 +140,14 @@ fn writes_of_earlier_work_are_no_races() {
         let host = Host::new();
         // On the same stream, by a copy to the host and by a fill through the device address.
         bench.write(bench.a);
-        well!(cuMemcpyDtoHAsync_v2(host.0.cast(), bench.memory, 32, bench.a));
-        well!(cuda_safe::sys::cuMemsetD8Async(host.device() + 64, 3, 32, bench.a));
+        succeeds!(cuMemcpyDtoHAsync_v2(host.0.cast(), bench.memory, 32, bench.a));
+        succeeds!(cuda_safe::sys::cuMemsetD8Async(host.device() + 64, 3, 32, bench.a));
         host.copy(bench);
         bench.synchronize();
         // On another stream, before an event.
-        well!(cuda_safe::sys::cuMemsetD8Async(host.device(), 5, SIZE, bench.b));
-        well!(cuda_safe::sys::cuEventRecord(bench.event, bench.b));
-        well!(cuStreamWaitEvent(bench.a, bench.event, 0));
+        succeeds!(cuda_safe::sys::cuMemsetD8Async(host.device(), 5, SIZE, bench.b));
+        succeeds!(cuda_safe::sys::cuEventRecord(bench.event, bench.b));
+        succeeds!(cuStreamWaitEvent(bench.a, bench.event, 0));
         host.copy(bench);
         bench.synchronize();
     });
@@ -157,7 +157,7 @@ fn writes_of_earlier_work_are_no_races() {
 fn a_write_to_bytes_that_earlier_work_does_not_write_is_a_race() {
     detecting(1, |bench| {
         let host = Host::new();
-        well!(cuda_safe::sys::cuMemsetD8Async(host.device(), 3, 32, bench.a));
+        succeeds!(cuda_safe::sys::cuMemsetD8Async(host.device(), 3, 32, bench.a));
         host.copy(bench);
         host.set(8, 9);
         host.set(32, 9);
@@ -196,14 +196,14 @@ fn writes_of_an_earlier_host_function_and_before_a_value_is_set_are_no_races() {
         });
         let writer = Writer { host, asks, done: Mutex::new(done) };
         let data = (&raw const writer).cast_mut().cast();
-        well!(cuLaunchHostFunc(bench.a, Some(write), data));
+        succeeds!(cuLaunchHostFunc(bench.a, Some(write), data));
         host.copy(bench);
         bench.synchronize();
         drop(writer);
         helper.join().expect("no panic");
 
         let flag = Host::new();
-        well!(cuStreamWaitValue32_v2(bench.a, flag.device(), 1, 1));
+        succeeds!(cuStreamWaitValue32_v2(bench.a, flag.device(), 1, 1));
         host.copy(bench);
         host.set(3, 33);
         flag.set(0, 1);

@@ -3,7 +3,7 @@
 use super::{Bench, NON_BLOCKING};
 use crate::common;
 use crate::common::random::Random;
-use crate::graph::calls::{code, made, memory, well};
+use crate::graph::calls::{code, memory, out, succeeds};
 use core::ptr::null_mut;
 use cuda_safe::sys::{
     CUdeviceptr, CUevent, CUstream, cuCtxSynchronize, cuEventCreate, cuEventQuery, cuEventRecord,
@@ -123,7 +123,7 @@ fn run(
                 let (its, bytes) = (random.below(allocations.len()), range(random));
                 let len = (bytes.end - bytes.start) as usize;
                 let at = allocations[its] + bytes.start;
-                well!(cuMemsetD8Async(at, 1, len, raw));
+                succeeds!(cuMemsetD8Async(at, 1, len, raw));
                 let access = Access { memory: its, bytes, writes: true };
                 program.add(stream, None, vec![access]);
             }
@@ -133,7 +133,7 @@ fn run(
                 let len = (bytes.end - bytes.start).min(other.end - other.start);
                 let [source, target] =
                     [allocations[from] + bytes.start, allocations[to] + other.start];
-                well!(cuMemcpyDtoDAsync_v2(target, source, len as usize, raw));
+                succeeds!(cuMemcpyDtoDAsync_v2(target, source, len as usize, raw));
                 let read =
                     Access { memory: from, bytes: bytes.start..bytes.start + len, writes: false };
                 let written =
@@ -141,19 +141,19 @@ fn run(
                 program.add(stream, None, vec![read, written]);
             }
             9..13 => {
-                well!(cuEventRecord(marks, raw));
+                succeeds!(cuEventRecord(marks, raw));
                 program.events[event] = Some(program.add(stream, None, Vec::new()));
             }
             13..17 => {
-                well!(cuStreamWaitEvent(raw, marks, 0));
+                succeeds!(cuStreamWaitEvent(raw, marks, 0));
                 program.add(stream, program.events[event], Vec::new());
             }
             17 => {
-                well!(cuStreamSynchronize(raw));
+                succeeds!(cuStreamSynchronize(raw));
                 program.host.extend(program.streams[stream]);
             }
             18 => {
-                well!(cuEventSynchronize(marks));
+                succeeds!(cuEventSynchronize(marks));
                 program.host.extend(program.events[event]);
             }
             _ => {
@@ -166,7 +166,7 @@ fn run(
             }
         }
     }
-    well!(cuCtxSynchronize());
+    succeeds!(cuCtxSynchronize());
     (allocations, program)
 }
 
@@ -176,13 +176,13 @@ fn the_races_of_random_programs_are_those_of_all_unordered_pairs() {
         let _bench = Bench::new(Profile::h200().with_race_detection());
         let mut streams: Vec<CUstream> = vec![null_mut()];
         for flags in [0, 0, NON_BLOCKING, NON_BLOCKING] {
-            streams.push(made!(cuStreamCreate(flags)));
+            streams.push(out!(cuStreamCreate(flags)));
         }
         let ids: Vec<u64> = streams
             .iter()
             .map(|its| {
                 let mut id = 0;
-                well!(cuStreamGetId(*its, &raw mut id));
+                succeeds!(cuStreamGetId(*its, &raw mut id));
                 id
             })
             .collect();
@@ -196,7 +196,7 @@ fn the_races_of_random_programs_are_those_of_all_unordered_pairs() {
         for seed in 0..300 {
             let mut random = Random(seed);
             let calls = 4 + random.below(24);
-            let events: Vec<CUevent> = (0..3).map(|_| made!(cuEventCreate(0))).collect();
+            let events: Vec<CUevent> = (0..3).map(|_| out!(cuEventCreate(0))).collect();
             let known = races().len();
             let (allocations, program) = run(&mut random, calls, &streams, &events);
             let expected = program.races();

@@ -1,7 +1,7 @@
 //! Data of host functions and user objects that is freed too early: `cuda_sim::data_freed`.
 
 use crate::common;
-use crate::graph::calls::{Bench, destroy, graph, instantiate, made, well};
+use crate::graph::calls::{Bench, destroy, graph, instantiate, out, succeeds};
 use crate::stream::callbacks::one_misuse;
 use core::ffi::c_void;
 use core::ptr::null;
@@ -41,7 +41,7 @@ fn parameters(index: usize) -> CUDA_HOST_NODE_PARAMS {
 
 fn host_node(graph: CUgraph, index: usize) -> CUgraphNode {
     let parameters = parameters(index);
-    made!(cuGraphAddHostNode(graph, null(), 0, &raw const parameters))
+    out!(cuGraphAddHostNode(graph, null(), 0, &raw const parameters))
 }
 
 #[track_caller]
@@ -52,12 +52,12 @@ fn with_bench(body: impl FnOnce(&Bench)) {
 #[test]
 fn data_that_is_freed_before_its_function_runs_is_a_misuse() {
     with_bench(|bench| {
-        well!(cuLaunchHostFunc(bench.stream, Some(count), data(0)));
+        succeeds!(cuLaunchHostFunc(bench.stream, Some(count), data(0)));
         data_freed(data(1));
         assert_eq!(misuses(), [""; 0], "nothing uses that data");
         data_freed(data(0));
         one_misuse("is freed while work that is enqueued or running uses it");
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(runs(0), 0, "the function would use freed data");
         assert!(misuses()[1].contains("would run after its data"));
     });
@@ -67,8 +67,8 @@ fn data_that_is_freed_before_its_function_runs_is_a_misuse() {
 fn data_that_is_freed_after_its_function_or_by_it_is_no_misuse() {
     with_bench(|bench| {
         for function in [count, count_and_free] {
-            well!(cuLaunchHostFunc(bench.stream, Some(function), data(0)));
-            well!(cuStreamSynchronize(bench.stream));
+            succeeds!(cuLaunchHostFunc(bench.stream, Some(function), data(0)));
+            succeeds!(cuStreamSynchronize(bench.stream));
             data_freed(data(0));
         }
         assert_eq!((runs(0), misuses().len()), (2, 0));
@@ -82,15 +82,15 @@ fn data_of_a_launched_graph_that_is_freed_too_early_is_a_misuse() {
         host_node(graph, 0);
         let executable = instantiate(graph);
         destroy(graph);
-        well!(cuGraphLaunch(executable, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuGraphLaunch(executable, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         data_freed(data(0));
         assert_eq!(misuses(), [""; 0], "no launch is in progress");
-        well!(cuGraphLaunch(executable, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuGraphLaunch(executable, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         one_misuse("would run after its data");
         assert_eq!(runs(0), 1);
-        well!(cuGraphLaunch(executable, bench.stream));
+        succeeds!(cuGraphLaunch(executable, bench.stream));
         data_freed(data(0));
         assert!(misuses()[1].contains("is freed while work"));
     });
@@ -104,10 +104,10 @@ fn an_address_that_is_passed_again_stands_for_new_data() {
         data_freed(data(1));
         let node = host_node(graph, 0);
         let set = parameters(1);
-        well!(cuGraphLaunch(instantiate(graph), bench.stream));
-        well!(cuGraphHostNodeSetParams(node, &raw const set));
-        well!(cuGraphLaunch(instantiate(graph), bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuGraphLaunch(instantiate(graph), bench.stream));
+        succeeds!(cuGraphHostNodeSetParams(node, &raw const set));
+        succeeds!(cuGraphLaunch(instantiate(graph), bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!((runs(0), runs(1), misuses().len()), (1, 1, 0));
     });
 }
@@ -115,13 +115,13 @@ fn an_address_that_is_passed_again_stands_for_new_data() {
 #[test]
 fn data_that_is_freed_before_its_user_object_is_a_misuse() {
     with_bench(|_| {
-        let object = made!(cuUserObjectCreate(data(0), Some(count), 1, 1));
+        let object = out!(cuUserObjectCreate(data(0), Some(count), 1, 1));
         data_freed(data(0));
         one_misuse("is freed while a user object references it");
-        well!(cuUserObjectRelease(object, 1));
+        succeeds!(cuUserObjectRelease(object, 1));
         assert_eq!(runs(0), 0, "the destructor would use freed data");
-        let object = made!(cuUserObjectCreate(data(1), Some(count_and_free), 1, 1));
-        well!(cuUserObjectRelease(object, 1));
+        let object = out!(cuUserObjectCreate(data(1), Some(count_and_free), 1, 1));
+        succeeds!(cuUserObjectRelease(object, 1));
         assert_eq!((runs(1), misuses().len()), (1, 2));
     });
 }

@@ -10,7 +10,7 @@ use cuda_sim::{Alive, Profile};
 
 /// Runs `body` in a child process with the software driver, in which a misuse is expected.
 #[track_caller]
-pub(crate) fn planted(body: impl FnOnce(&Context, &Stream)) {
+pub(crate) fn expecting_misuse(body: impl FnOnce(&Context, &Stream)) {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = crate::context();
@@ -29,7 +29,7 @@ pub(crate) fn found(words: &str) {
 }
 
 #[track_caller]
-pub(crate) fn well(result: CUresult) {
+pub(crate) fn succeeds(result: CUresult) {
     assert!(result.is_success(), "{result}");
 }
 
@@ -37,21 +37,21 @@ pub(crate) fn well(result: CUresult) {
 pub(crate) fn allocate(stream: &Stream) -> u64 {
     let mut address = 0;
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuMemAllocAsync(&raw mut address, 64, stream.as_raw()) });
+    succeeds(unsafe { cuMemAllocAsync(&raw mut address, 64, stream.as_raw()) });
     address
 }
 
 #[test]
 fn a_missing_wait_shows_as_a_stale_read() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let _current = context.make_current().expect("current");
         let mut host = std::ptr::null_mut();
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
+        succeeds(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
         let mut buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
         buffer.fill(7).expect("a fill");
         // SAFETY: both sides have 64 bytes.
-        well(unsafe { cuMemcpyDtoHAsync_v2(host, buffer.as_raw(), 64, stream.as_raw()) });
+        succeeds(unsafe { cuMemcpyDtoHAsync_v2(host, buffer.as_raw(), 64, stream.as_raw()) });
         // SAFETY: the memory is alive; no wait for the copy has happened.
         let early = unsafe { host.cast::<u8>().read() };
         assert_eq!(early, 0, "the copy has not run, every time");
@@ -63,13 +63,13 @@ fn a_missing_wait_shows_as_a_stale_read() {
 
 #[test]
 fn an_early_free_is_an_illegal_address() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let other = context.stream().expect("a stream");
         let address = allocate(stream);
         stream.synchronize().expect("a wait");
         // SAFETY: the contract is violated on purpose: the fill on the other stream is not ordered
         // with the free.
-        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        succeeds(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
         stream.synchronize().expect("a wait");
         // SAFETY: as above.
         let refused = unsafe { cuMemsetD8Async(address, 1, 64, other.as_raw()) };
@@ -80,12 +80,12 @@ fn an_early_free_is_an_illegal_address() {
 
 #[test]
 fn a_use_before_the_allocation_is_an_illegal_address() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let other = context.stream().expect("a stream");
         let address = allocate(stream);
         // SAFETY: the contract is violated on purpose: nothing orders the other stream after the
         // allocation.
-        well(unsafe { cuMemsetD8Async(address, 1, 64, other.as_raw()) });
+        succeeds(unsafe { cuMemsetD8Async(address, 1, 64, other.as_raw()) });
         let error = other.synchronize().expect_err("too early, every time");
         assert!(error.is_fatal(), "{error}");
         found("before their stream has executed the allocation");
@@ -94,10 +94,10 @@ fn a_use_before_the_allocation_is_an_illegal_address() {
 
 #[test]
 fn a_double_free_is_reported() {
-    planted(|_, stream| {
+    expecting_misuse(|_, stream| {
         let address = allocate(stream);
         // SAFETY: the first call is valid.
-        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        succeeds(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
         stream.synchronize().expect("a wait");
         // SAFETY: the second call is the planted bug, which the software driver detects.
         let refused = unsafe { cuMemFreeAsync(address, stream.as_raw()) };
@@ -108,15 +108,15 @@ fn a_double_free_is_reported() {
 
 #[test]
 fn a_double_destroy_and_a_use_after_destroy_are_reported() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let event = context.event().expect("an event").into_raw();
         // SAFETY: the first call is valid.
-        well(unsafe { cuEventDestroy_v2(event) });
+        succeeds(unsafe { cuEventDestroy_v2(event) });
         // SAFETY: the second call is the planted bug, which the software driver detects.
         assert!(!unsafe { cuEventDestroy_v2(event) }.is_success());
         found("an event is destroyed twice");
         // SAFETY: the call is the planted bug: the object still owns the handle.
-        well(unsafe { cuStreamDestroy_v2(stream.as_raw()) });
+        succeeds(unsafe { cuStreamDestroy_v2(stream.as_raw()) });
         stream.synchronize().expect_err("destroyed");
         found("a stream is used after it was destroyed");
     });
@@ -124,7 +124,7 @@ fn a_double_destroy_and_a_use_after_destroy_are_reported() {
 
 #[test]
 fn a_leak_is_counted() {
-    planted(|_, stream| {
+    expecting_misuse(|_, stream| {
         allocate(stream);
         assert_eq!(cuda_sim::alive().device_allocations, 1);
         assert_eq!(cuda_sim::alive().device_bytes, 64);
@@ -133,7 +133,7 @@ fn a_leak_is_counted() {
 
 #[test]
 fn a_wrong_context_is_refused() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
         let own = own.expect("a context");
         let event = own.event().expect("an event");
@@ -145,7 +145,7 @@ fn a_wrong_context_is_refused() {
 
 #[test]
 fn a_wait_for_a_value_that_is_never_written_is_reported_and_does_not_hang() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         use cuda_safe::stream::{MemoryOperation, WaitCondition};
         let word = DeviceBuffer::<u32>::zeroed_sync(stream, 1).expect("memory");
         let wait = |value| MemoryOperation::Wait32 {
@@ -163,29 +163,29 @@ fn a_wait_for_a_value_that_is_never_written_is_reported_and_does_not_hang() {
         // The value is written later.
         let other = context.stream().expect("a stream");
         // SAFETY: as above.
-        well(unsafe { cuMemsetD8Async(word.as_raw(), 0, 4, other.as_raw()) });
+        succeeds(unsafe { cuMemsetD8Async(word.as_raw(), 0, 4, other.as_raw()) });
         // SAFETY: as above.
-        well(unsafe { cuMemsetD8Async(word.as_raw(), 1, 1, other.as_raw()) });
+        succeeds(unsafe { cuMemsetD8Async(word.as_raw(), 1, 1, other.as_raw()) });
         stream.synchronize().expect("it came");
     });
 }
 
 #[test]
 fn a_changed_context_stack_is_detected() {
-    planted(|context, _| {
+    expecting_misuse(|context, _| {
         assert_eq!(cuda_sim::stack_depth(), 0);
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxPushCurrent_v2(context.as_raw()) });
+        succeeds(unsafe { cuCtxPushCurrent_v2(context.as_raw()) });
         assert_eq!(cuda_sim::stack_depth(), 1);
         // SAFETY: null makes no context current.
-        well(unsafe { cuCtxSetCurrent(std::ptr::null_mut()) });
+        succeeds(unsafe { cuCtxSetCurrent(std::ptr::null_mut()) });
         assert_eq!(cuda_sim::stack_depth(), 0);
     });
 }
 
 #[test]
 fn a_kernel_past_the_end_of_its_buffer_is_fatal() {
-    planted(|context, stream| {
+    expecting_misuse(|context, stream| {
         let module = cuda_safe::Module::from_ptx(context, include_str!("../../kernels/vector.ptx"));
         let scale = module.expect("the test kernels").kernel("scale");
         let scale = scale.expect("found").typed::<(&mut [i32], i32, i32, u32)>();

@@ -1,6 +1,6 @@
 //! Functions that programs in other languages call, and `cuda-safe` does not.
 
-use crate::software::misuses::well;
+use crate::software::misuses::succeeds;
 use crate::{common, on, start};
 use core::ffi::c_void;
 use cuda_safe::sys::{
@@ -38,26 +38,26 @@ fn with_current(body: impl FnOnce(&Context)) {
 fn device_memory(size: usize) -> u64 {
     let mut address = 0;
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuMemAlloc_v2(&raw mut address, size) });
+    succeeds(unsafe { cuMemAlloc_v2(&raw mut address, size) });
     address
 }
 
 fn free(address: u64) {
     // SAFETY: the address was allocated here, and is freed once.
-    well(unsafe { cuMemFree_v2(address) });
+    succeeds(unsafe { cuMemFree_v2(address) });
 }
 
 fn managed_memory(size: usize) -> u64 {
     let mut address = 0;
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuMemAllocManaged(&raw mut address, size, 1) });
+    succeeds(unsafe { cuMemAllocManaged(&raw mut address, size, 1) });
     address
 }
 
 fn pinned_memory(size: usize) -> *mut c_void {
     let mut start = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuMemAllocHost_v2(&raw mut start, size) });
+    succeeds(unsafe { cuMemAllocHost_v2(&raw mut start, size) });
     start
 }
 
@@ -79,7 +79,7 @@ fn the_numa_nodes_and_the_board_of_a_device_have_attributes() {
         let answer = |attribute| {
             let mut value = 7;
             // SAFETY: the pointer refers to a local variable.
-            well(unsafe { cuDeviceGetAttribute(&raw mut value, attribute, device) });
+            succeeds(unsafe { cuDeviceGetAttribute(&raw mut value, attribute, device) });
             value
         };
         assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_NUMA_ID), -1);
@@ -95,35 +95,35 @@ fn old_queries_of_devices_and_code_answer_what_the_new_ones_do() {
         let raw = device.as_raw();
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the pointers refer to local variables.
-        well(unsafe { cuDeviceComputeCapability(&raw mut major, &raw mut minor, raw) });
+        succeeds(unsafe { cuDeviceComputeCapability(&raw mut major, &raw mut minor, raw) });
         assert_eq!((major, minor), (9, 0));
         let mut text = [1; 20];
         // SAFETY: the buffer has 20 bytes.
-        well(unsafe { cuDeviceGetPCIBusId(text.as_mut_ptr(), 20, raw) });
+        succeeds(unsafe { cuDeviceGetPCIBusId(text.as_mut_ptr(), 20, raw) });
         let mut again = 7;
         // SAFETY: the text ends with a NUL, as checked by what it finds.
-        well(unsafe { cuDeviceGetByPCIBusId(&raw mut again, text.as_ptr()) });
+        succeeds(unsafe { cuDeviceGetByPCIBusId(&raw mut again, text.as_ptr()) });
         assert_eq!(again, raw);
         let stream = context.stream().expect("a stream");
         again = 7;
         // SAFETY: the stream is alive.
-        well(unsafe { cuStreamGetDevice(stream.as_raw(), &raw mut again) });
+        succeeds(unsafe { cuStreamGetDevice(stream.as_raw(), &raw mut again) });
         assert_eq!(again, raw);
 
         let module = cuda_safe::Module::from_ptx(context, VECTOR).expect("the test kernels");
         let kernel = module.kernel("add").expect("found").as_raw();
         let mut found = null_mut();
         // SAFETY: the function is alive.
-        well(unsafe { cuFuncGetModule(&raw mut found, kernel) });
+        succeeds(unsafe { cuFuncGetModule(&raw mut found, kernel) });
         assert_eq!(found, module.as_raw());
         let (mut blocks, mut grid, mut block) = (0, 0, 0);
         // SAFETY: as above.
-        well(unsafe {
+        succeeds(unsafe {
             cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, kernel, 1024, 0)
         });
         assert_eq!(blocks, 2);
         // SAFETY: as above; the kernel needs no shared memory.
-        well(unsafe {
+        succeeds(unsafe {
             let (grid, block) = (&raw mut grid, &raw mut block);
             cuOccupancyMaxPotentialBlockSize(grid, block, kernel, None, 0, 0)
         });
@@ -138,29 +138,29 @@ fn a_synchronous_fill_of_host_memory_is_complete_when_it_returns() {
         let managed = managed_memory(64);
         for at in [address_of(pinned), managed] {
             // SAFETY: the memory has 64 bytes.
-            well(unsafe { cuMemsetD8_v2(at, 1, 64) });
+            succeeds(unsafe { cuMemsetD8_v2(at, 1, 64) });
             assert_eq!(bytes(at, 64), [1; 64]);
             // SAFETY: as above.
-            well(unsafe { cuMemsetD16_v2(at, 0x0202, 32) });
+            succeeds(unsafe { cuMemsetD16_v2(at, 0x0202, 32) });
             assert_eq!(bytes(at, 64), [2; 64]);
             // SAFETY: as above.
-            well(unsafe { cuMemsetD32_v2(at, 0x0303_0303, 16) });
+            succeeds(unsafe { cuMemsetD32_v2(at, 0x0303_0303, 16) });
             assert_eq!(bytes(at, 64), [3; 64]);
             // SAFETY: two rows of 4 bytes, 16 bytes apart.
-            well(unsafe { cuMemsetD2D16_v2(at, 16, 0x0404, 2, 2) });
+            succeeds(unsafe { cuMemsetD2D16_v2(at, 16, 0x0404, 2, 2) });
             assert_eq!(bytes(at, 20), [4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4]);
         }
         // The fill of device memory is only enqueued.
         let device = device_memory(64);
         // SAFETY: the memory has 64 bytes.
-        well(unsafe { cuMemsetD8_v2(device, 1, 64) });
+        succeeds(unsafe { cuMemsetD8_v2(device, 1, 64) });
         // SAFETY: the handle is that of the default stream.
         let state = unsafe { cuStreamQuery(null_mut()) };
         assert_eq!(state, CUresult::CUDA_ERROR_NOT_READY);
         free(device);
         free(managed);
         // SAFETY: the memory was allocated here, and is freed once.
-        well(unsafe { cuMemFreeHost(pinned) });
+        succeeds(unsafe { cuMemFreeHost(pinned) });
     });
 }
 
@@ -186,17 +186,17 @@ fn copies_find_out_which_memory_each_address_is_in() {
                     let first = address_of(source.as_mut_ptr().cast());
                     let last = address_of(copy.as_mut_ptr().cast());
                     // SAFETY: both sides have 64 bytes.
-                    well(unsafe { cuMemcpy(from, first, 64) });
+                    succeeds(unsafe { cuMemcpy(from, first, 64) });
                     if is_async {
                         // SAFETY: both sides have 64 bytes.
-                        well(unsafe { cuMemcpyAsync(to, from, 64, stream.as_raw()) });
+                        succeeds(unsafe { cuMemcpyAsync(to, from, 64, stream.as_raw()) });
                         stream.synchronize().expect("a wait");
                     } else {
                         // SAFETY: as above.
-                        well(unsafe { cuMemcpy(to, from, 64) });
+                        succeeds(unsafe { cuMemcpy(to, from, 64) });
                     }
                     // SAFETY: as above.
-                    well(unsafe { cuMemcpy(last, to, 64) });
+                    succeeds(unsafe { cuMemcpy(last, to, 64) });
                     assert_eq!(copy, [value; 64], "{from:#x} to {to:#x}");
                 }
             }
@@ -204,10 +204,10 @@ fn copies_find_out_which_memory_each_address_is_in() {
         let [_, _, managed, device] = all;
         let other = device_memory(64);
         // SAFETY: both sides have 64 bytes.
-        well(unsafe { cuMemcpyDtoD_v2(other, device, 64) });
+        succeeds(unsafe { cuMemcpyDtoD_v2(other, device, 64) });
         let mut copy = [0_u8; 64];
         // SAFETY: both sides have 64 bytes.
-        well(unsafe { cuMemcpyDtoH_v2(copy.as_mut_ptr().cast(), other, 64) });
+        succeeds(unsafe { cuMemcpyDtoH_v2(copy.as_mut_ptr().cast(), other, 64) });
         assert_eq!(copy, [value; 64]);
         // Null is no host memory.
         // SAFETY: the driver checks for null.
@@ -216,7 +216,7 @@ fn copies_find_out_which_memory_each_address_is_in() {
             free(address);
         }
         // SAFETY: the memory was allocated here, and is freed once.
-        well(unsafe { cuMemFreeHost(pinned) });
+        succeeds(unsafe { cuMemFreeHost(pinned) });
     });
 }
 
@@ -248,26 +248,26 @@ fn variants_for_the_per_thread_default_stream_do_not_use_the_legacy_one() {
         };
         let (ready, busy) = (CUresult::CUDA_SUCCESS, CUresult::CUDA_ERROR_NOT_READY);
         // SAFETY: the memory has 64 bytes.
-        well(unsafe { ptds::cuMemsetD8Async_ptsz(device, 1, 64, null_mut()) });
+        succeeds(unsafe { ptds::cuMemsetD8Async_ptsz(device, 1, 64, null_mut()) });
         assert_eq!(states(), [ready, busy]);
         assert_eq!(states(), [ready, ready]);
         // SAFETY: as above.
-        well(unsafe { ptds::cuMemsetD8_v2_ptds(device, 2, 64) });
+        succeeds(unsafe { ptds::cuMemsetD8_v2_ptds(device, 2, 64) });
         assert_eq!(states(), [ready, busy]);
         // SAFETY: as above. An explicit legacy stream is the legacy stream.
-        well(unsafe { ptds::cuMemsetD8Async_ptsz(device, 3, 64, CU_STREAM_LEGACY) });
+        succeeds(unsafe { ptds::cuMemsetD8Async_ptsz(device, 3, 64, CU_STREAM_LEGACY) });
         assert_eq!(states()[0], busy);
         // The synchronous copy does not wait for the legacy stream's work on other streams, and the flag does not
         // outlast the call.
         // SAFETY: as above.
-        well(unsafe { cuMemsetD8Async(device, 4, 64, null_mut()) });
+        succeeds(unsafe { cuMemsetD8Async(device, 4, 64, null_mut()) });
         assert_eq!(states()[0], busy);
         let mut host = [0_u8; 64];
         // SAFETY: both sides have 64 bytes.
-        well(unsafe { ptds::cuMemcpyDtoH_v2_ptds(host.as_mut_ptr().cast(), device, 64) });
+        succeeds(unsafe { ptds::cuMemcpyDtoH_v2_ptds(host.as_mut_ptr().cast(), device, 64) });
         assert_eq!(host, [4; 64]);
         // SAFETY: both sides have 64 bytes.
-        well(unsafe { ptds::cuMemcpyHtoD_v2_ptds(device, host.as_ptr().cast(), 64) });
+        succeeds(unsafe { ptds::cuMemcpyHtoD_v2_ptds(device, host.as_ptr().cast(), 64) });
         free(device);
     });
 }
@@ -320,7 +320,7 @@ fn no_time_passes_between_events_of_two_contexts() {
         let mut time = 7.0;
         let (start, end) = (recorded(&first), recorded(&first));
         // SAFETY: the pointer refers to a local variable, and the events are alive.
-        well(unsafe { cuEventElapsedTime_v2(&raw mut time, start.as_raw(), end.as_raw()) });
+        succeeds(unsafe { cuEventElapsedTime_v2(&raw mut time, start.as_raw(), end.as_raw()) });
         assert!((0.0..7.0).contains(&time));
         for other in others.each_ref().map(recorded) {
             for (start, end) in [(&start, &other), (&other, &start)] {
@@ -342,35 +342,35 @@ fn code_is_loaded_from_files() {
         let file = CString::new(path.to_str().expect("text")).expect("no NUL");
         let mut module = null_mut();
         // SAFETY: the pointers refer to a local variable and a string.
-        well(unsafe { cuModuleLoad(&raw mut module, file.as_ptr()) });
+        succeeds(unsafe { cuModuleLoad(&raw mut module, file.as_ptr()) });
         // SAFETY: the module is alive.
-        well(unsafe { cuModuleUnload(module) });
+        succeeds(unsafe { cuModuleUnload(module) });
 
         let (mut library, none) = (null_mut(), null_mut());
         // SAFETY: as above; there are no options.
-        well(unsafe {
+        succeeds(unsafe {
             let (keys, values) = (null_mut(), null_mut());
             cuLibraryLoadFromFile(&raw mut library, file.as_ptr(), keys, none, 0, values, none, 0)
         });
         std::fs::remove_file(&path).expect("removed");
         let mut kernel = null_mut();
         // SAFETY: the library is alive, and the name is a string.
-        well(unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()) });
+        succeeds(unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()) });
         let mut its = null_mut();
         // SAFETY: the kernel is alive.
-        well(unsafe { cuKernelGetLibrary(&raw mut its, kernel) });
+        succeeds(unsafe { cuKernelGetLibrary(&raw mut its, kernel) });
         assert_eq!(its, library);
         let most = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
         let mut value = 0;
         let device = context.device().as_raw();
         // SAFETY: the kernel is alive.
-        well(unsafe { cuKernelGetAttribute(&raw mut value, most, kernel, device) });
+        succeeds(unsafe { cuKernelGetAttribute(&raw mut value, most, kernel, device) });
         assert_eq!(value, 1024);
         // SAFETY: as above.
         let code = unsafe { cuKernelGetAttribute(&raw mut value, most, kernel, 9) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_DEVICE);
         // SAFETY: the library is alive, and nothing uses it.
-        well(unsafe { cuLibraryUnload(library) });
+        succeeds(unsafe { cuLibraryUnload(library) });
 
         // SAFETY: as above.
         let code = unsafe { cuModuleLoad(&raw mut module, file.as_ptr()) };
@@ -386,7 +386,7 @@ fn one_attribute_of_managed_memory_is_what_the_list_has() {
         let which = CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY;
         let place: *mut c_void = (&raw mut value).cast();
         // SAFETY: the place has 4 bytes.
-        well(unsafe { cuMemRangeGetAttribute(place, 4, which, managed, 4096) });
+        succeeds(unsafe { cuMemRangeGetAttribute(place, 4, which, managed, 4096) });
         assert_eq!(value, 0);
         free(managed);
     });
@@ -401,10 +401,10 @@ fn a_large_allocation_takes_memory_when_it_is_written() {
         let last = device + (SIZE as u64) - 64;
         let mut host = [7_u8; 64];
         // SAFETY: both sides have 64 bytes.
-        well(unsafe { cuMemcpyHtoD_v2(last, host.as_ptr().cast(), 64) });
+        succeeds(unsafe { cuMemcpyHtoD_v2(last, host.as_ptr().cast(), 64) });
         host = [0; 64];
         // SAFETY: as above.
-        well(unsafe { cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), last, 64) });
+        succeeds(unsafe { cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), last, 64) });
         assert_eq!(host, [7; 64]);
         free(device);
     });
@@ -431,10 +431,10 @@ fn a_stream_uses_the_pool_memory_of_another_device_only_with_access() {
         };
         let mut pool = null_mut();
         // SAFETY: the pointers refer to local variables.
-        well(unsafe { cuMemPoolCreate(&raw mut pool, &raw const props) });
+        succeeds(unsafe { cuMemPoolCreate(&raw mut pool, &raw const props) });
         let mut there = 0;
         // SAFETY: the pool and the stream are alive.
-        well(unsafe { cuMemAllocFromPoolAsync(&raw mut there, 64, pool, other.as_raw()) });
+        succeeds(unsafe { cuMemAllocFromPoolAsync(&raw mut there, 64, pool, other.as_raw()) });
         other.synchronize().expect("a wait");
         let host = [7_u8; 64];
         let source = address_of(host.as_ptr().cast_mut().cast());
@@ -448,23 +448,23 @@ fn a_stream_uses_the_pool_memory_of_another_device_only_with_access() {
                 flags: cuda_safe::sys::CUmemAccess_flags(flags),
             };
             // SAFETY: the pointer refers to one description.
-            well(unsafe { cuMemPoolSetAccess(pool, &raw const access, 1) });
+            succeeds(unsafe { cuMemPoolSetAccess(pool, &raw const access, 1) });
         };
         assert_eq!([copy(stream.as_raw()), fill(stream.as_raw())], [INVALID; 2]);
-        well(copy(other.as_raw()));
+        succeeds(copy(other.as_raw()));
         other.synchronize().expect("a wait");
         set(3);
-        well(copy(stream.as_raw()));
-        well(fill(stream.as_raw()));
+        succeeds(copy(stream.as_raw()));
+        succeeds(fill(stream.as_raw()));
         set(0);
         assert_eq!([copy(stream.as_raw()), fill(stream.as_raw())], [INVALID; 2]);
         stream.synchronize().expect("a wait");
         // SAFETY: the memory and the stream are alive.
-        well(unsafe { cuMemFreeAsync(there, other.as_raw()) });
+        succeeds(unsafe { cuMemFreeAsync(there, other.as_raw()) });
         // SAFETY: the stream is alive.
-        well(unsafe { cuStreamSynchronize(other.as_raw()) });
+        succeeds(unsafe { cuStreamSynchronize(other.as_raw()) });
         // SAFETY: the pool is alive, and its memory was freed.
-        well(unsafe { cuMemPoolDestroy(pool) });
+        succeeds(unsafe { cuMemPoolDestroy(pool) });
     });
 }
 
@@ -475,18 +475,18 @@ fn a_pool_is_imported_without_a_current_context() {
     on(Profile::h200(), |_| {
         let mut current = null_mut();
         // SAFETY: the pointer refers to a local variable.
-        well(unsafe { cuCtxGetCurrent(&raw mut current) });
+        succeeds(unsafe { cuCtxGetCurrent(&raw mut current) });
         assert!(current.is_null());
         // SAFETY: null is no context.
-        well(unsafe { cuCtxSetCurrent(null_mut()) });
+        succeeds(unsafe { cuCtxSetCurrent(null_mut()) });
         let descriptor = cuda_sim::pool_shared_by_another().expect("a file");
         let number = usize::try_from(descriptor.as_raw_fd()).expect("a descriptor");
         let handle = std::ptr::without_provenance_mut(number);
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         let mut pool = null_mut();
         // SAFETY: the handle is a descriptor.
-        well(unsafe { cuMemPoolImportFromShareableHandle(&raw mut pool, handle, kind, 0) });
+        succeeds(unsafe { cuMemPoolImportFromShareableHandle(&raw mut pool, handle, kind, 0) });
         // SAFETY: the pool is alive.
-        well(unsafe { cuMemPoolDestroy(pool) });
+        succeeds(unsafe { cuMemPoolDestroy(pool) });
     });
 }

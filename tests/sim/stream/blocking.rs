@@ -1,7 +1,7 @@
 //! Which calls block while another thread is inside a waiting call, as measured on an H200. No test
 //! measures time: a host function runs until the test lets it return.
 
-use crate::software::misuses::well;
+use crate::software::misuses::succeeds;
 use crate::stream::callbacks::{launch, with_misuse};
 use crate::{common, context, start};
 use core::ffi::c_void;
@@ -58,35 +58,35 @@ fn executable(number: usize) -> CUgraphExec {
 fn module() -> CUmodule {
     let mut module = null_mut();
     // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
-    well(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
+    succeeds(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
     module
 }
 
 fn allocated() -> u64 {
     let mut address = 0;
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
+    succeeds(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
     address
 }
 
 fn pinned() -> usize {
     let mut start = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuMemHostAlloc(&raw mut start, 64, 0) });
+    succeeds(unsafe { cuMemHostAlloc(&raw mut start, 64, 0) });
     start.expose_provenance()
 }
 
 fn new_stream() -> CUstream {
     let mut stream = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuStreamCreate(&raw mut stream, 1) });
+    succeeds(unsafe { cuStreamCreate(&raw mut stream, 1) });
     stream
 }
 
 fn new_event() -> CUevent {
     let mut event = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    well(unsafe { cuEventCreate(&raw mut event, 0) });
+    succeeds(unsafe { cuEventCreate(&raw mut event, 0) });
     event
 }
 
@@ -94,20 +94,20 @@ impl Objects {
     fn new(context: &Context, busy: &Stream) -> Self {
         let raw = context.as_raw();
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxSetCurrent(raw) });
+        succeeds(unsafe { cuCtxSetCurrent(raw) });
         let (other, event, device) = (new_stream(), new_event(), allocated());
         let (mut function, mut graph, mut executable) = (null_mut(), null_mut(), null_mut());
         // SAFETY: the module is alive, and the pointer refers to a local variable.
-        well(unsafe { cuModuleGetFunction(&raw mut function, module(), c"nothing".as_ptr()) });
+        succeeds(unsafe { cuModuleGetFunction(&raw mut function, module(), c"nothing".as_ptr()) });
         let mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is alive.
-        well(unsafe { cuStreamBeginCapture_v2(other, mode) });
+        succeeds(unsafe { cuStreamBeginCapture_v2(other, mode) });
         // SAFETY: the memory has 64 bytes.
-        well(unsafe { cuMemsetD8Async(device, 1, 64, other) });
+        succeeds(unsafe { cuMemsetD8Async(device, 1, 64, other) });
         // SAFETY: the stream is alive, and the pointer refers to a local variable.
-        well(unsafe { cuStreamEndCapture(other, &raw mut graph) });
+        succeeds(unsafe { cuStreamEndCapture(other, &raw mut graph) });
         // SAFETY: the graph is alive, and the pointer refers to a local variable.
-        well(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
+        succeeds(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
         Self {
             context: raw.expose_provenance(),
             busy: busy.as_raw().expose_provenance(),
@@ -199,7 +199,7 @@ const OBJECTS: [Row; 9] = [
 const CAPTURE: [Row; 1] = [("capture", |its| {
     let mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
     // SAFETY: the stream is alive.
-    well(unsafe { cuStreamBeginCapture_v2(stream(its.other), mode) });
+    succeeds(unsafe { cuStreamBeginCapture_v2(stream(its.other), mode) });
     let mut graph = null_mut();
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
     unsafe { cuStreamEndCapture(stream(its.other), &raw mut graph) }
@@ -214,7 +214,7 @@ const NEVER: [Row; 12] = [
     ("stream-ordered allocation and free", |its| {
         let mut address = 0;
         // SAFETY: the stream is alive, and the pointer refers to a local variable.
-        well(unsafe { cuMemAllocAsync(&raw mut address, 64, stream(its.other)) });
+        succeeds(unsafe { cuMemAllocAsync(&raw mut address, 64, stream(its.other)) });
         // SAFETY: the memory is alive and is not used again.
         unsafe { cuMemFreeAsync(address, stream(its.other)) }
     }),
@@ -273,12 +273,12 @@ fn blocks(waiting: impl FnOnce(&Objects) -> Wait, call: fn(&Objects) -> CUresult
     let raw = objects.context;
     let enter = || {
         // SAFETY: the context is alive.
-        well(unsafe { cuCtxSetCurrent(with_exposed_provenance_mut(raw)) });
+        succeeds(unsafe { cuCtxSetCurrent(with_exposed_provenance_mut(raw)) });
     };
     let blocks = std::thread::scope(|scope| {
         scope.spawn(|| {
             enter();
-            well(waiting());
+            succeeds(waiting());
         });
         begun.recv().expect("it begins");
         let calling = scope.spawn(|| {
@@ -301,7 +301,7 @@ fn blocks(waiting: impl FnOnce(&Objects) -> Wait, call: fn(&Objects) -> CUresult
     });
     assert_eq!(blocked(), 0);
     // SAFETY: the call has no preconditions.
-    well(unsafe { cuCtxSetCurrent(null_mut()) });
+    succeeds(unsafe { cuCtxSetCurrent(null_mut()) });
     blocks
 }
 
@@ -386,7 +386,7 @@ fn synchronize_calls_and_a_module_unload_block_no_call() {
                 let (busy, marks) = (its.busy, new_event().expose_provenance());
                 Box::new(move || {
                     // SAFETY: event and stream are alive.
-                    well(unsafe { cuEventRecord(event(marks), stream(busy)) });
+                    succeeds(unsafe { cuEventRecord(event(marks), stream(busy)) });
                     // SAFETY: the event is alive.
                     unsafe { cuEventSynchronize(event(marks)) }
                 })
@@ -440,7 +440,7 @@ fn a_record_in_a_host_function_that_a_free_waits_for_is_refused() {
             sender.send([query, record]).expect("the test receives it");
         });
         // SAFETY: the memory is alive and is not used again.
-        well(unsafe { cuMemFree_v2(objects.device) });
+        succeeds(unsafe { cuMemFree_v2(objects.device) });
         let refused = CUresult::CUDA_ERROR_NOT_PERMITTED;
         assert_eq!(codes.recv(), Ok([SUCCESS, refused]));
         std::mem::forget((busy, context));
@@ -468,7 +468,7 @@ fn a_record_in_a_host_function_that_another_thread_s_free_waits_for_is_refused()
             scope.spawn(|| busy.synchronize().expect("a wait"));
             begun.recv().expect("it begins");
             // SAFETY: the memory is alive and is not used again.
-            well(unsafe { cuMemFree_v2(objects.device) });
+            succeeds(unsafe { cuMemFree_v2(objects.device) });
         });
         assert_eq!(codes.recv(), Ok(CUresult::CUDA_ERROR_NOT_PERMITTED));
         std::mem::forget((busy, context));

@@ -1,6 +1,6 @@
 //! The thread of the driver, which runs work that no call runs.
 
-use crate::graph::calls::{made, well};
+use crate::graph::calls::{out, succeeds};
 use crate::on;
 use crate::stream::callbacks::launch;
 use core::ffi::c_void;
@@ -107,21 +107,21 @@ fn add_callback(stream: &Stream, function: Function) {
         function();
     }
     let data = Box::into_raw(Box::new(function)).cast();
-    well!(cuStreamAddCallback(stream.as_raw(), Some(run), data, 0));
+    succeeds!(cuStreamAddCallback(stream.as_raw(), Some(run), data, 0));
 }
 
 /// Launches a graph whose only node is a function.
 fn launch_graph(stream: &Stream, function: Function) {
     let stream = (stream, stream.as_raw());
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    well!(cuStreamBeginCapture_v2(stream.1, mode));
+    succeeds!(cuStreamBeginCapture_v2(stream.1, mode));
     launch(stream.0, function);
     let mut graph: CUgraph = std::ptr::null_mut();
-    well!(cuStreamEndCapture(stream.1, &raw mut graph));
-    let executable = made!(cuGraphInstantiateWithFlags(graph, 0));
-    well!(cuGraphLaunch(executable, stream.1));
-    well!(cuGraphExecDestroy(executable));
-    well!(cuGraphDestroy(graph));
+    succeeds!(cuStreamEndCapture(stream.1, &raw mut graph));
+    let executable = out!(cuGraphInstantiateWithFlags(graph, 0));
+    succeeds!(cuGraphLaunch(executable, stream.1));
+    succeeds!(cuGraphExecDestroy(executable));
+    succeeds!(cuGraphDestroy(graph));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use cuda_sim::Profile;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[track_caller]
-fn well(result: CUresult) {
+fn succeeds(result: CUresult) {
     assert!(result.is_success(), "{result}");
 }
 
@@ -41,7 +41,7 @@ unsafe extern "C" fn host(data: *mut c_void) {
 
 fn launch_host(stream: &Stream, data: *mut c_void) {
     // SAFETY: the function and its data live as long as the process.
-    well(unsafe { cuLaunchHostFunc(stream.as_raw(), Some(host), data) });
+    succeeds(unsafe { cuLaunchHostFunc(stream.as_raw(), Some(host), data) });
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn objects_dropped_in_a_host_function_are_released_after_it() {
         let buffer = Box::new(DeviceBuffer::<u8>::zeroed_sync(&b, 64).expect("memory"));
         let data = Box::into_raw(buffer).cast();
         // SAFETY: the function takes ownership of the box once.
-        well(unsafe { cuLaunchHostFunc(a.as_raw(), Some(drop_it), data) });
+        succeeds(unsafe { cuLaunchHostFunc(a.as_raw(), Some(drop_it), data) });
         a.synchronize().expect("a wait");
         assert_eq!(cuda_safe::leaked(), 0);
         context.synchronize().expect("the queue is processed");
@@ -88,9 +88,9 @@ fn blocking_streams_and_the_legacy_stream_wait_for_each_other() {
             buffer.fill(2 * round).expect("a fill");
             let (at, value) = (buffer.as_raw(), 2 * round + 1);
             // SAFETY: the byte is valid memory.
-            well(unsafe { cuMemsetD8Async(at, value, 1, CU_STREAM_LEGACY) });
+            succeeds(unsafe { cuMemsetD8Async(at, value, 1, CU_STREAM_LEGACY) });
             // SAFETY: the handle is the legacy stream of the current context.
-            well(unsafe { cuStreamSynchronize(CU_STREAM_LEGACY) });
+            succeeds(unsafe { cuStreamSynchronize(CU_STREAM_LEGACY) });
             assert_eq!(buffer.to_vec().expect("a copy"), [2 * round + 1]);
         }
     });
@@ -98,7 +98,7 @@ fn blocking_streams_and_the_legacy_stream_wait_for_each_other() {
 
 fn begin(stream: &Stream, mode: Mode) {
     // SAFETY: the stream is alive.
-    well(unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) });
+    succeeds(unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) });
 }
 
 fn end(stream: &Stream) -> CUresult {
@@ -107,7 +107,7 @@ fn end(stream: &Stream) -> CUresult {
     let code = unsafe { cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
     if code.is_success() {
         // SAFETY: the graph was just created.
-        well(unsafe { cuGraphDestroy(graph) });
+        succeeds(unsafe { cuGraphDestroy(graph) });
     }
     code
 }
@@ -115,7 +115,7 @@ fn end(stream: &Stream) -> CUresult {
 fn status(stream: &Stream) -> Status {
     let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
-    well(unsafe { cuStreamIsCapturing(stream.as_raw(), &raw mut status) });
+    succeeds(unsafe { cuStreamIsCapturing(stream.as_raw(), &raw mut status) });
     status
 }
 
@@ -129,7 +129,7 @@ fn allocate_during(context: &Context, mode: Mode, other_thread: bool, relaxed: b
         let mut mine = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
         if relaxed {
             // SAFETY: the pointer refers to a local variable.
-            well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mine) });
+            succeeds(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mine) });
         }
         let mut address = 0;
         // SAFETY: the pointer refers to a local variable.
@@ -140,7 +140,7 @@ fn allocate_during(context: &Context, mode: Mode, other_thread: bool, relaxed: b
         }
         if relaxed {
             // SAFETY: the pointer refers to a local variable.
-            well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mine) });
+            succeeds(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mine) });
         }
     };
     if other_thread {
@@ -180,8 +180,8 @@ fn a_captured_copy_does_not_run() {
         let mut host = [0u8; 8];
         let (to, from) = (host.as_mut_ptr().cast(), buffer.as_raw());
         // SAFETY: both sides have 8 bytes, and the host memory outlives the graph.
-        well(unsafe { cuMemcpyDtoHAsync_v2(to, from, 8, stream.as_raw()) });
-        well(end(&stream));
+        succeeds(unsafe { cuMemcpyDtoHAsync_v2(to, from, 8, stream.as_raw()) });
+        succeeds(end(&stream));
         assert_eq!(host, [0; 8]);
     });
 }
@@ -264,7 +264,7 @@ fn drops_do_not_affect_captures_and_buffers_of_a_captured_stream_are_deferred() 
         drop((plain, ordered, pinned, event, other));
         drop(its);
         assert_eq!(status(&captured), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
-        well(end(&captured));
+        succeeds(end(&captured));
         context.synchronize().expect("the queue is processed");
         assert_eq!(cuda_sim::alive().device_allocations, 0);
         assert_eq!(cuda_safe::leaked(), 0);
@@ -290,7 +290,7 @@ fn a_captured_stream_refuses_host_functions() {
         let refused = stream.launch_host_function(|| {}).expect_err("in a capture");
         assert!(refused.to_string().contains("the stream is being captured"), "{refused}");
         assert_eq!(status(&stream), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
-        well(end(&stream));
+        succeeds(end(&stream));
     });
 }
 

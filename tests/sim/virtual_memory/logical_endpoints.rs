@@ -1,7 +1,7 @@
 //! Logical endpoints on the software driver, with two devices. Unverified (from documentation).
 #![cfg(target_os = "linux")]
 
-use crate::graph::calls::{INVALID, UNSUPPORTED, made, refused, well, well_used_on};
+use crate::graph::calls::{INVALID, UNSUPPORTED, out, refused, succeeds, without_misuse_on};
 use crate::virtual_memory::{PAGE, create_on, map_new, reserve};
 use core::ffi::c_int;
 use core::ptr::with_exposed_provenance_mut;
@@ -37,43 +37,43 @@ fn of_several(devices: u32) -> CUlogicalEndpointProp {
 
 fn is_constructed(id: CUlogicalEndpointId) -> bool {
     let mut status = 0;
-    well!(cuLogicalEndpointQuery(id, 1, &raw mut status));
+    succeeds!(cuLogicalEndpointQuery(id, 1, &raw mut status));
     status != 0
 }
 
 #[test]
 fn memory_is_bound_to_an_endpoint_of_one_device() {
-    well_used_on(profile("h200@13.4"), |_| {
-        let id: CUlogicalEndpointId = made!(cuLogicalEndpointIdReserve(2));
+    without_misuse_on(profile("h200@13.4"), |_| {
+        let id: CUlogicalEndpointId = out!(cuLogicalEndpointIdReserve(2));
         let wanted = of_one(0);
         let (mut alignment, mut size) = (0, 0);
-        well!(cuLogicalEndpointGetLimits(&raw mut alignment, &raw mut size, &raw const wanted));
+        succeeds!(cuLogicalEndpointGetLimits(&raw mut alignment, &raw mut size, &raw const wanted));
         assert_eq!(alignment, SIZE);
-        well!(cuLogicalEndpointCreate(id, &raw const wanted));
+        succeeds!(cuLogicalEndpointCreate(id, &raw const wanted));
         refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
         refused!(INVALID, cuLogicalEndpointIdRelease(id, 2));
         assert_eq!([is_constructed(id), is_constructed(id)], [false, true]);
         let memory = create_on(0);
-        well!(cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
+        succeeds!(cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
         refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
         refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 2 * SIZE, memory, 0, SIZE, 0));
         refused!(INVALID, cuLogicalEndpointAddDevice(id, 0));
         let start = reserve(PAGE);
         map_new(start, PAGE);
         let address = with_exposed_provenance_mut(start as usize);
-        well!(cuLogicalEndpointBindAddr(id, 0, SIZE, address, SIZE, 0));
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemRelease(memory));
+        succeeds!(cuLogicalEndpointBindAddr(id, 0, SIZE, address, SIZE, 0));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemRelease(memory));
         // The endpoint keeps the memory.
         assert_eq!(cuda_sim::alive().physical_allocations, 2);
-        well!(cuLogicalEndpointUnbind(id, 0, SIZE, SIZE));
+        succeeds!(cuLogicalEndpointUnbind(id, 0, SIZE, SIZE));
         refused!(INVALID, cuLogicalEndpointUnbind(id, 0, SIZE, SIZE));
-        well!(cuLogicalEndpointDestroy(id));
+        succeeds!(cuLogicalEndpointDestroy(id));
         refused!(INVALID, cuLogicalEndpointDestroy(id));
         assert_eq!(cuda_sim::alive().physical_allocations, 0);
-        well!(cuLogicalEndpointIdRelease(id, 2));
+        succeeds!(cuLogicalEndpointIdRelease(id, 2));
         refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
-        well!(cuMemAddressFree(start, PAGE));
+        succeeds!(cuMemAddressFree(start, PAGE));
         let several = of_several(1);
         refused!(UNSUPPORTED, cuLogicalEndpointCreate(id, &raw const several));
     });
@@ -81,20 +81,20 @@ fn memory_is_bound_to_an_endpoint_of_one_device() {
 
 #[test]
 fn an_endpoint_of_several_devices_is_constructed_after_all_were_added() {
-    well_used_on(profile("h200*2@13.4"), |_| {
-        let id: CUlogicalEndpointId = made!(cuLogicalEndpointIdReserve(1));
+    without_misuse_on(profile("h200*2@13.4"), |_| {
+        let id: CUlogicalEndpointId = out!(cuLogicalEndpointIdReserve(1));
         let wanted = of_several(2);
-        well!(cuLogicalEndpointCreate(id, &raw const wanted));
-        well!(cuLogicalEndpointAddDevice(id, 0));
+        succeeds!(cuLogicalEndpointCreate(id, &raw const wanted));
+        succeeds!(cuLogicalEndpointAddDevice(id, 0));
         assert_eq!([is_constructed(id), is_constructed(id)], [false, false]);
-        well!(cuLogicalEndpointAddDevice(id, 1));
+        succeeds!(cuLogicalEndpointAddDevice(id, 1));
         assert_eq!([is_constructed(id), is_constructed(id)], [false, true]);
         let memory = create_on(1);
         refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
-        well!(cuLogicalEndpointBindMem(id, 1, 0, memory, 0, SIZE, 0));
-        well!(cuLogicalEndpointDestroy(id));
-        well!(cuMemRelease(memory));
-        well!(cuLogicalEndpointIdRelease(id, 1));
+        succeeds!(cuLogicalEndpointBindMem(id, 1, 0, memory, 0, SIZE, 0));
+        succeeds!(cuLogicalEndpointDestroy(id));
+        succeeds!(cuMemRelease(memory));
+        succeeds!(cuLogicalEndpointIdRelease(id, 1));
         let wanted = of_several(3);
         refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
     });

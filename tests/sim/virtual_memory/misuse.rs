@@ -1,7 +1,7 @@
 //! Misuses of virtual memory that kill the context on a real driver, crash it, or pass unnoticed.
 #![cfg(target_os = "linux")]
 
-use crate::graph::calls::{INVALID, misused, read, refused, well};
+use crate::graph::calls::{INVALID, misused, read, refused, succeeds};
 use crate::virtual_memory::{PAGE, READ, READ_WRITE, append, create, map_new, reserve, set_access};
 use core::ptr::null_mut;
 use cuda_safe::sys::{
@@ -24,7 +24,7 @@ fn a_kernel_on_a_range_that_is_not_mapped_is_fatal() {
 fn a_kernel_without_rights_is_fatal() {
     misused("are mapped, but may not be", |bench| {
         let start = reserve(PAGE);
-        well!(cuMemMap(start, PAGE, 0, create(PAGE), 0));
+        succeeds!(cuMemMap(start, PAGE, 0, create(PAGE), 0));
         append(bench, start, 1, bench.stream);
         refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
     });
@@ -46,8 +46,8 @@ fn unmapping_under_queued_work_is_fatal() {
     misused("were unmapped", |bench| {
         let start = reserve(PAGE);
         map_new(start, PAGE);
-        well!(cuMemsetD32Async(start, 1, 1, bench.stream));
-        well!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemsetD32Async(start, 1, 1, bench.stream));
+        succeeds!(cuMemUnmap(start, PAGE));
         refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
     });
 }
@@ -57,8 +57,8 @@ fn mapping_other_memory_under_queued_work_is_reported() {
     misused("mapped again under queued work", |bench| {
         let start = reserve(PAGE);
         map_new(start, PAGE);
-        well!(cuMemsetD32Async(start, 1, 1, bench.stream));
-        well!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemsetD32Async(start, 1, 1, bench.stream));
+        succeeds!(cuMemUnmap(start, PAGE));
         map_new(start, PAGE);
         refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
     });
@@ -66,14 +66,14 @@ fn mapping_other_memory_under_queued_work_is_reported() {
 
 #[test]
 fn work_may_be_queued_before_its_memory_is_mapped() {
-    crate::graph::calls::well_used(|bench| {
+    crate::graph::calls::without_misuse(|bench| {
         let start = reserve(PAGE);
         append(bench, start, 8, bench.stream);
         map_new(start, PAGE);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<2>(start), [1, 8]);
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuda_safe::sys::cuMemAddressFree(start, PAGE));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuda_safe::sys::cuMemAddressFree(start, PAGE));
     });
 }
 
@@ -89,7 +89,7 @@ fn a_mapping_past_the_end_of_a_reservation_is_reported() {
 fn mapping_a_released_handle_is_reported() {
     misused("after it was released", |_| {
         let (start, handle) = (reserve(PAGE), create(PAGE));
-        well!(cuMemRelease(handle));
+        succeeds!(cuMemRelease(handle));
         refused!(INVALID, cuMemMap(start, PAGE, 0, handle, 0));
     });
 }
@@ -98,7 +98,7 @@ fn mapping_a_released_handle_is_reported() {
 fn releasing_a_handle_twice_is_reported() {
     misused("after it was released", |_| {
         let handle = create(PAGE);
-        well!(cuMemRelease(handle));
+        succeeds!(cuMemRelease(handle));
         refused!(INVALID, cuMemRelease(handle));
     });
 }
@@ -107,9 +107,9 @@ fn releasing_a_handle_twice_is_reported() {
 fn querying_a_released_handle_of_mapped_memory_is_reported() {
     misused("after it was released", |_| {
         let (start, handle) = (reserve(PAGE), create(PAGE));
-        well!(cuMemMap(start, PAGE, 0, handle, 0));
+        succeeds!(cuMemMap(start, PAGE, 0, handle, 0));
         set_access(start, PAGE, READ_WRITE);
-        well!(cuMemRelease(handle));
+        succeeds!(cuMemRelease(handle));
         let mut shown = CUmemAllocationProp::zeroed();
         refused!(INVALID, cuMemGetAllocationPropertiesFromHandle(&raw mut shown, handle));
     });

@@ -12,8 +12,8 @@ pub(crate) mod multicast_objects;
 pub(crate) mod shared;
 
 use crate::graph::calls::{
-    Bench, INVALID, UNSUPPORTED, fill, fill_node, graph, instantiate, made, read, refused, well,
-    well_used, well_used_on,
+    Bench, INVALID, UNSUPPORTED, fill, fill_node, graph, instantiate, out, read, refused, succeeds,
+    without_misuse, without_misuse_on,
 };
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -61,22 +61,22 @@ pub(crate) fn shareable() -> CUmemAllocationProp {
 }
 
 pub(crate) fn reserve(size: usize) -> u64 {
-    made!(cuMemAddressReserve(size, 0, 0, 0))
+    out!(cuMemAddressReserve(size, 0, 0, 0))
 }
 
 pub(crate) fn create(size: usize) -> u64 {
-    made!(cuMemCreate(size, &properties(), 0))
+    out!(cuMemCreate(size, &properties(), 0))
 }
 
 /// Creates memory on a device.
 pub(crate) fn create_on(device: c_int) -> u64 {
     let wanted = CUmemAllocationProp { location: location(1, device), ..properties() };
-    made!(cuMemCreate(PAGE, &raw const wanted, 0))
+    out!(cuMemCreate(PAGE, &raw const wanted, 0))
 }
 
 pub(crate) fn set_access(address: u64, size: usize, flags: u32) {
     let access = access_of(on_device(), flags);
-    well!(cuMemSetAccess(address, size, &raw const access, 1));
+    succeeds!(cuMemSetAccess(address, size, &raw const access, 1));
 }
 
 pub(crate) fn access_of(location: CUmemLocation, flags: u32) -> CUmemAccessDesc {
@@ -85,15 +85,15 @@ pub(crate) fn access_of(location: CUmemLocation, flags: u32) -> CUmemAccessDesc 
 
 fn access(address: u64) -> u64 {
     let location = on_device();
-    made!(cuMemGetAccess(&raw const location, address))
+    out!(cuMemGetAccess(&raw const location, address))
 }
 
 /// Creates memory and maps it, readable and writable. The mapping keeps it.
 pub(crate) fn map_new(address: u64, size: usize) {
     let handle = create(size);
-    well!(cuMemMap(address, size, 0, handle, 0));
+    succeeds!(cuMemMap(address, size, 0, handle, 0));
     set_access(address, size, READ_WRITE);
-    well!(cuMemRelease(handle));
+    succeeds!(cuMemRelease(handle));
 }
 
 /// Launches the kernel that appends `value` to the log at an address.
@@ -119,62 +119,62 @@ pub(crate) fn append(bench: &Bench, log: u64, value: u32, stream: CUstream) {
 
 #[test]
 fn adjacent_mappings_are_used_as_one() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let start = reserve(8 * PAGE);
         map_new(start, PAGE);
         map_new(start + PAGE as u64, 2 * PAGE);
         assert_eq!(read::<1>(start + PAGE as u64), [0]);
         let border = start + PAGE as u64 - 8;
         let values = [3u32, 10, 20, 30, 5];
-        well!(cuMemcpyHtoD_v2(border, values.as_ptr().cast(), 20));
+        succeeds!(cuMemcpyHtoD_v2(border, values.as_ptr().cast(), 20));
         append(bench, border, 40, bench.stream);
-        well!(cuMemsetD32Async(border + 20, 7, 2, bench.stream));
-        well!(cuMemcpyDtoDAsync_v2(start, border, 28, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemsetD32Async(border + 20, 7, 2, bench.stream));
+        succeeds!(cuMemcpyDtoDAsync_v2(start, border, 28, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<7>(start), [4, 10, 20, 30, 40, 7, 7]);
         assert_eq!(read::<7>(border), [4, 10, 20, 30, 40, 7, 7]);
-        well!(cuMemUnmap(start, 3 * PAGE));
-        well!(cuMemAddressFree(start, 8 * PAGE));
+        succeeds!(cuMemUnmap(start, 3 * PAGE));
+        succeeds!(cuMemAddressFree(start, 8 * PAGE));
     });
 }
 
 #[test]
 fn a_large_reservation_grows_and_large_memory_is_allocated_lazily() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let size = 1 << 40;
         let start = reserve(size);
         for page in 0..1000 {
             let at = start + (page * PAGE) as u64;
             map_new(at, PAGE);
-            well!(cuMemsetD32Async(at, page as u32, 1, bench.stream));
+            succeeds!(cuMemsetD32Async(at, page as u32, 1, bench.stream));
         }
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<1>(start + (999 * PAGE) as u64), [999]);
         assert_eq!(cuda_sim::alive().mappings, 1000);
-        well!(cuMemUnmap(start, 1000 * PAGE));
+        succeeds!(cuMemUnmap(start, 1000 * PAGE));
 
         let large = 64 << 30;
         map_new(start, large);
-        well!(cuMemsetD32Async(start + large as u64 - 4, 5, 1, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemsetD32Async(start + large as u64 - 4, 5, 1, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<1>(start + large as u64 - 4), [5]);
-        let plain: u64 = made!(cuMemAlloc_v2(large));
-        well!(cuMemsetD32Async(plain + large as u64 - 4, 6, 1, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        let plain: u64 = out!(cuMemAlloc_v2(large));
+        succeeds!(cuMemsetD32Async(plain + large as u64 - 4, 6, 1, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<1>(plain + large as u64 - 4), [6]);
-        well!(cuMemFree_v2(plain));
-        well!(cuMemUnmap(start, large));
-        well!(cuMemAddressFree(start, size));
+        succeeds!(cuMemFree_v2(plain));
+        succeeds!(cuMemUnmap(start, large));
+        succeeds!(cuMemAddressFree(start, size));
         let many: Vec<u64> = (0..40).map(|_| reserve(size)).collect();
         for start in many {
-            well!(cuMemAddressFree(start, size));
+            succeeds!(cuMemAddressFree(start, size));
         }
     });
 }
 
 #[test]
 fn reservations_check_sizes_alignments_and_flags() {
-    well_used(|_| {
+    without_misuse(|_| {
         let mut address = 0;
         let place = &raw mut address;
         for size in [0, 1, MIB, 3 * MIB] {
@@ -190,32 +190,32 @@ fn reservations_check_sizes_alignments_and_flags() {
         refused!(INVALID, cuMemAddressReserve(place, PAGE, 0, 0, 1));
         refused!(INVALID, cuMemAddressReserve(null_mut(), PAGE, 0, 0, 0));
         for alignment in [4096, 1 << 30] {
-            let address: u64 = made!(cuMemAddressReserve(PAGE, alignment, 0, 0));
+            let address: u64 = out!(cuMemAddressReserve(PAGE, alignment, 0, 0));
             assert_eq!(address % alignment.max(PAGE) as u64, 0);
             refused!(INVALID, cuMemAddressFree(address, 2 * PAGE));
             refused!(INVALID, cuMemAddressFree(address + 1, PAGE));
-            well!(cuMemAddressFree(address, PAGE));
+            succeeds!(cuMemAddressFree(address, PAGE));
             refused!(INVALID, cuMemAddressFree(address, PAGE));
         }
         // A wish is honored if the addresses are free.
         let wish = 0x6000_0000_0000;
-        let first: u64 = made!(cuMemAddressReserve(PAGE, 0, wish, 0));
+        let first: u64 = out!(cuMemAddressReserve(PAGE, 0, wish, 0));
         assert_eq!(first, wish);
-        let second: u64 = made!(cuMemAddressReserve(PAGE, 0, wish, 0));
+        let second: u64 = out!(cuMemAddressReserve(PAGE, 0, wish, 0));
         assert_ne!(second, wish);
-        well!(cuMemAddressFree(first, PAGE));
-        well!(cuMemAddressFree(second, PAGE));
+        succeeds!(cuMemAddressFree(first, PAGE));
+        succeeds!(cuMemAddressFree(second, PAGE));
     });
 }
 
 #[test]
 fn physical_memory_checks_its_properties_and_counts() {
-    well_used(|_| {
+    without_misuse(|_| {
         let mut size = 0;
         for option in [0, 1] {
             let option = CUmemAllocationGranularity_flags(option);
             let wanted = properties();
-            well!(cuMemGetAllocationGranularity(&raw mut size, &raw const wanted, option));
+            succeeds!(cuMemGetAllocationGranularity(&raw mut size, &raw const wanted, option));
             assert_eq!(size, PAGE);
         }
         let refuse = |code: CUresult, size: usize, wanted: CUmemAllocationProp| {
@@ -248,29 +248,29 @@ fn physical_memory_checks_its_properties_and_counts() {
         refused!(INVALID, cuMemCreate(&raw mut handle, PAGE, null(), 0));
 
         let (mut before, mut after, mut total) = (0, 0, 0);
-        well!(cuMemGetInfo_v2(&raw mut before, &raw mut total));
+        succeeds!(cuMemGetInfo_v2(&raw mut before, &raw mut total));
         let all: Vec<u64> = (0..139).map(|_| create(1 << 30)).collect();
         refuse(OUT_OF_MEMORY, 1 << 30, properties());
         for handle in all {
-            well!(cuMemRelease(handle));
+            succeeds!(cuMemRelease(handle));
         }
-        well!(cuMemGetInfo_v2(&raw mut after, &raw mut total));
+        succeeds!(cuMemGetInfo_v2(&raw mut after, &raw mut total));
         assert_eq!(before, after);
 
         wanted = shareable();
         wanted.allocFlags.compressionType = 1;
-        let handle = made!(cuMemCreate(PAGE, &raw const wanted, 0));
-        let shown: CUmemAllocationProp = made!(cuMemGetAllocationPropertiesFromHandle(handle));
+        let handle = out!(cuMemCreate(PAGE, &raw const wanted, 0));
+        let shown: CUmemAllocationProp = out!(cuMemGetAllocationPropertiesFromHandle(handle));
         assert_eq!(shown.requestedHandleTypes.0, 1);
         assert_eq!(shown.allocFlags.compressionType, 1);
         assert_eq!(shown.location.type_.0, 1);
-        well!(cuMemRelease(handle));
+        succeeds!(cuMemRelease(handle));
     });
 }
 
 #[test]
 fn only_whole_memory_is_mapped_and_only_where_nothing_is() {
-    well_used(|_| {
+    without_misuse(|_| {
         let start = reserve(4 * PAGE);
         let handle = create(2 * PAGE);
         let len = 2 * PAGE;
@@ -281,23 +281,23 @@ fn only_whole_memory_is_mapped_and_only_where_nothing_is() {
         refused!(INVALID, cuMemMap(start, len, 0, handle, 1));
         refused!(INVALID, cuMemMap(start, len, 0, 0, 0));
         refused!(INVALID, cuMemMap(start + (4 * PAGE) as u64, len, 0, handle, 0));
-        well!(cuMemMap(start + PAGE as u64, len, 0, handle, 0));
+        succeeds!(cuMemMap(start + PAGE as u64, len, 0, handle, 0));
         refused!(INVALID, cuMemMap(start, len, 0, handle, 0));
         refused!(INVALID, cuMemMap(start + PAGE as u64, len, 0, handle, 0));
         refused!(INVALID, cuMemAddressFree(start, 4 * PAGE));
         refused!(INVALID, cuMemUnmap(start, 2 * PAGE));
         refused!(INVALID, cuMemUnmap(start, 0));
-        well!(cuMemUnmap(start, 4 * PAGE));
-        well!(cuMemUnmap(start, 4 * PAGE));
-        well!(cuMemRelease(handle));
-        well!(cuMemAddressFree(start, 4 * PAGE));
+        succeeds!(cuMemUnmap(start, 4 * PAGE));
+        succeeds!(cuMemUnmap(start, 4 * PAGE));
+        succeeds!(cuMemRelease(handle));
+        succeeds!(cuMemAddressFree(start, 4 * PAGE));
         refused!(INVALID, cuMemUnmap(start, 4 * PAGE));
     });
 }
 
 #[test]
 fn copies_and_fills_need_rights_and_are_refused_without_harm() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let start = reserve(4 * PAGE);
         let word = 7u32;
         let write =
@@ -309,7 +309,7 @@ fn copies_and_fills_need_rights_and_are_refused_without_harm() {
         };
         assert_eq!([write(), fill(), read_code()], [INVALID; 3]);
         let handle = create(PAGE);
-        well!(cuMemMap(start, PAGE, 0, handle, 0));
+        succeeds!(cuMemMap(start, PAGE, 0, handle, 0));
         assert_eq!(access(start + 5), 0);
         assert_eq!([write(), fill(), read_code()], [INVALID; 3]);
         set_access(start, PAGE, READ_WRITE);
@@ -321,15 +321,15 @@ fn copies_and_fills_need_rights_and_are_refused_without_harm() {
 
         // The rights of an alias are its own, and the memory is the same.
         let alias = start + PAGE as u64;
-        well!(cuMemMap(alias, PAGE, 0, handle, 0));
+        succeeds!(cuMemMap(alias, PAGE, 0, handle, 0));
         set_access(alias, PAGE, READ_WRITE);
         append(bench, alias + 64, 9, bench.stream);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<2>(start + 64), [1, 9]);
 
         // The memory keeps its contents without a mapping; the rights are lost.
-        well!(cuMemUnmap(start, 2 * PAGE));
-        well!(cuMemMap(start, PAGE, 0, handle, 0));
+        succeeds!(cuMemUnmap(start, 2 * PAGE));
+        succeeds!(cuMemMap(start, PAGE, 0, handle, 0));
         assert_eq!(access(start), 0);
         set_access(start, PAGE, READ);
         assert_eq!(read::<1>(start), [7]);
@@ -337,15 +337,15 @@ fn copies_and_fills_need_rights_and_are_refused_without_harm() {
         // A copy that runs into a part that is not mapped.
         set_access(start, PAGE, READ_WRITE);
         refused!(INVALID, cuMemsetD8_v2(start + PAGE as u64 - 4, 1, 8));
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemRelease(handle));
-        well!(cuMemAddressFree(start, 4 * PAGE));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemRelease(handle));
+        succeeds!(cuMemAddressFree(start, 4 * PAGE));
     });
 }
 
 #[test]
 fn rights_are_set_for_whole_mappings_of_known_locations() {
-    well_used(|_| {
+    without_misuse(|_| {
         let start = reserve(4 * PAGE);
         map_new(start, 2 * PAGE);
         map_new(start + (2 * PAGE) as u64, PAGE);
@@ -369,73 +369,73 @@ fn rights_are_set_for_whole_mappings_of_known_locations() {
         refuse(INVALID, start, 2 * PAGE, &[]);
         // The last of several rights of one location counts.
         let both = [access_of(on_device(), READ_WRITE), good];
-        well!(cuMemSetAccess(start, 3 * PAGE, both.as_ptr(), 2));
+        succeeds!(cuMemSetAccess(start, 3 * PAGE, both.as_ptr(), 2));
         assert_eq!([access(start), access(start + (2 * PAGE) as u64)], [1, 1]);
         let device = on_device();
         let mut flags = 0;
         let unmapped = start + (3 * PAGE) as u64;
         refused!(INVALID, cuMemGetAccess(&raw mut flags, &raw const device, unmapped));
-        let plain: u64 = made!(cuMemAlloc_v2(4));
+        let plain: u64 = out!(cuMemAlloc_v2(4));
         assert_eq!(access(plain), 3);
-        well!(cuMemFree_v2(plain));
-        well!(cuMemUnmap(start, 4 * PAGE));
-        well!(cuMemAddressFree(start, 4 * PAGE));
+        succeeds!(cuMemFree_v2(plain));
+        succeeds!(cuMemUnmap(start, 4 * PAGE));
+        succeeds!(cuMemAddressFree(start, 4 * PAGE));
     });
 }
 
 #[test]
 fn host_memory_is_used_by_the_host_at_the_same_address() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let start = reserve(2 * PAGE);
         let wanted = CUmemAllocationProp { location: location(3, 0), ..properties() };
-        let handle = made!(cuMemCreate(PAGE, &raw const wanted, 0));
-        well!(cuMemMap(start, PAGE, 0, handle, 0));
+        let handle = out!(cuMemCreate(PAGE, &raw const wanted, 0));
+        succeeds!(cuMemMap(start, PAGE, 0, handle, 0));
         let both = [access_of(location(3, 0), READ_WRITE), access_of(on_device(), READ_WRITE)];
-        well!(cuMemSetAccess(start, PAGE, both.as_ptr(), 2));
+        succeeds!(cuMemSetAccess(start, PAGE, both.as_ptr(), 2));
         let host = core::ptr::with_exposed_provenance_mut::<u32>(start as usize);
         // SAFETY: the host has rights to the memory, and no work uses it.
         unsafe { host.write(0) };
         append(bench, start, 12, bench.stream);
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         // SAFETY: as above.
         assert_eq!(unsafe { host.wrapping_add(1).read() }, 12);
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemRelease(handle));
-        well!(cuMemAddressFree(start, 2 * PAGE));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemRelease(handle));
+        succeeds!(cuMemAddressFree(start, 2 * PAGE));
     });
 }
 
 #[test]
 fn handles_are_retained_from_addresses_and_mappings_keep_memory() {
-    well_used(|_| {
+    without_misuse(|_| {
         let start = reserve(2 * PAGE);
         map_new(start, PAGE);
         let inside = core::ptr::with_exposed_provenance_mut::<c_void>(start as usize + 5);
-        let first: u64 = made!(cuMemRetainAllocationHandle(inside));
-        let second: u64 = made!(cuMemRetainAllocationHandle(inside));
+        let first: u64 = out!(cuMemRetainAllocationHandle(inside));
+        let second: u64 = out!(cuMemRetainAllocationHandle(inside));
         assert_eq!(first, second);
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemRelease(first));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemRelease(first));
         assert_eq!(cuda_sim::alive().physical_allocations, 1);
-        well!(cuMemRelease(first));
+        succeeds!(cuMemRelease(first));
         assert_eq!(cuda_sim::alive().physical_allocations, 0);
         let mut handle = 0;
         refused!(INVALID, cuMemRetainAllocationHandle(&raw mut handle, inside));
         refused!(INVALID, cuMemRelease(0));
-        well!(cuMemAddressFree(start, 2 * PAGE));
+        succeeds!(cuMemAddressFree(start, 2 * PAGE));
     });
 }
 
 #[test]
 fn other_functions_refuse_mapped_memory() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let start = reserve(4 * PAGE);
         map_new(start + PAGE as u64, PAGE);
         let inside = start + PAGE as u64 + 8;
         refused!(INVALID, cuMemFree_v2(start + PAGE as u64));
         refused!(INVALID, cuMemFreeAsync(start + PAGE as u64, bench.stream));
         let (mut base, mut size) = (0, 0);
-        well!(cuMemGetAddressRange_v2(&raw mut base, &raw mut size, inside));
+        succeeds!(cuMemGetAddressRange_v2(&raw mut base, &raw mut size, inside));
         assert_eq!((base, size), (start + PAGE as u64, PAGE));
         refused!(
             CUresult::CUDA_ERROR_NOT_FOUND,
@@ -456,55 +456,55 @@ fn other_functions_refuse_mapped_memory() {
         assert_eq!(shown, expected.map(Some));
         assert_eq!(attribute(4, inside), None);
         assert_eq!(attribute(2, start), None);
-        well!(cuMemUnmap(start, 4 * PAGE));
-        well!(cuMemAddressFree(start, 4 * PAGE));
+        succeeds!(cuMemUnmap(start, 4 * PAGE));
+        succeeds!(cuMemAddressFree(start, 4 * PAGE));
     });
 }
 
 #[test]
 fn calls_need_no_context_and_keep_captures() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let mode = cuda_safe::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-        well!(cuStreamBeginCapture_v2(bench.stream, mode));
-        well!(cuCtxSetCurrent(null_mut()));
+        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         let start = reserve(PAGE);
         map_new(start, PAGE);
         assert_eq!(access(start), 3);
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuCtxSetCurrent(bench.context));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuCtxSetCurrent(bench.context));
         // A capture accepts work on memory that is not mapped, and the graph cannot be instantiated.
-        well!(cuMemsetD32Async(start, 5, 4, bench.stream));
+        succeeds!(cuMemsetD32Async(start, 5, 4, bench.stream));
         let mut graph = null_mut();
-        well!(cuStreamEndCapture(bench.stream, &raw mut graph));
+        succeeds!(cuStreamEndCapture(bench.stream, &raw mut graph));
         let mut executable = null_mut();
         refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut executable, graph, 0));
         map_new(start, PAGE);
         let executable = instantiate(graph);
         // It runs on the memory that is mapped at the launch.
-        well!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemUnmap(start, PAGE));
         map_new(start, PAGE);
-        well!(cuGraphLaunch(executable, bench.stream));
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuGraphLaunch(executable, bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<1>(start), [5]);
-        well!(cuGraphExecDestroy(executable));
-        well!(cuGraphDestroy(graph));
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemAddressFree(start, PAGE));
+        succeeds!(cuGraphExecDestroy(executable));
+        succeeds!(cuGraphDestroy(graph));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemAddressFree(start, PAGE));
     });
 }
 
 #[test]
 fn graph_nodes_fill_mapped_memory() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let start = reserve(PAGE);
         map_new(start, PAGE);
         let graph = graph();
         fill_node(graph, &[], &fill(start, 3, 2));
         bench.run(graph);
         assert_eq!(read::<3>(start), [3, 3, 0]);
-        well!(cuGraphDestroy(graph));
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemAddressFree(start, PAGE));
+        succeeds!(cuGraphDestroy(graph));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemAddressFree(start, PAGE));
     });
 }
 
@@ -516,32 +516,32 @@ unsafe extern "C" fn unmap_page(address: *mut c_void) {
 
 #[test]
 fn host_functions_may_not_call() {
-    well_used(|bench| {
+    without_misuse(|bench| {
         let start = reserve(PAGE);
         let data = core::ptr::with_exposed_provenance_mut(start as usize);
-        well!(cuLaunchHostFunc(bench.stream, Some(unmap_page), data));
-        well!(cuStreamSynchronize(bench.stream));
-        well!(cuMemAddressFree(start, PAGE));
+        succeeds!(cuLaunchHostFunc(bench.stream, Some(unmap_page), data));
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuMemAddressFree(start, PAGE));
     });
 }
 
 #[test]
 fn memory_of_a_locality_domain_belongs_to_its_device() {
     let profile = "b200@13.4".parse().expect("a profile");
-    well_used_on(profile, |_| {
+    without_misuse_on(profile, |_| {
         let mut wanted = properties();
         wanted.location = location(6, 1 << 8);
-        let handle: u64 = made!(cuMemCreate(PAGE, &raw const wanted, 0));
+        let handle: u64 = out!(cuMemCreate(PAGE, &raw const wanted, 0));
         let start = reserve(PAGE);
-        well!(cuMemMap(start, PAGE, 0, handle, 0));
+        succeeds!(cuMemMap(start, PAGE, 0, handle, 0));
         set_access(start, PAGE, READ_WRITE);
-        well!(cuMemsetD8_v2(start, 1, 4));
+        succeeds!(cuMemsetD8_v2(start, 1, 4));
         assert_eq!(read::<1>(start), [0x0101_0101]);
         let mut other = 0;
         wanted.location = location(6, 2 << 8);
         refused!(INVALID, cuMemCreate(&raw mut other, PAGE, &raw const wanted, 0));
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemRelease(handle));
-        well!(cuMemAddressFree(start, PAGE));
+        succeeds!(cuMemUnmap(start, PAGE));
+        succeeds!(cuMemRelease(handle));
+        succeeds!(cuMemAddressFree(start, PAGE));
     });
 }

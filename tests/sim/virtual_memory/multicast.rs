@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use crate::graph::calls::{
-    INVALID, UNSUPPORTED, code, made, read, refused, well, well_used, well_used_on,
+    INVALID, UNSUPPORTED, code, out, read, refused, succeeds, without_misuse, without_misuse_on,
 };
 use crate::virtual_memory::{PAGE, READ_WRITE, create_on, reserve, set_access};
 use core::ffi::c_void;
@@ -33,12 +33,12 @@ fn kernels() -> CUmodule {
     kernel::register("add_up", |launch| {
         launch.update_multicast::<u32>(0, 2, |_, values| values.iter().sum())
     });
-    made!(cuModuleLoadData(IMAGE.as_ptr().cast()))
+    out!(cuModuleLoadData(IMAGE.as_ptr().cast()))
 }
 
 #[test]
 fn one_device_does_not_support_multicast() {
-    well_used(|_| {
+    without_misuse(|_| {
         let wanted = team_of_two();
         let (mut object, mut size) = (0, 0);
         let option = CUmulticastGranularity_flags(0);
@@ -49,63 +49,63 @@ fn one_device_does_not_support_multicast() {
 
 #[test]
 fn a_kernel_reads_and_writes_the_memory_of_all_devices() {
-    well_used_on(two_devices(), |bench| {
+    without_misuse_on(two_devices(), |bench| {
         let module = kernels();
         let wanted = team_of_two();
-        let object: u64 = made!(cuMulticastCreate(&raw const wanted));
-        well!(cuMulticastAddDevice(object, 0));
-        well!(cuMulticastAddDevice(object, 1));
+        let object: u64 = out!(cuMulticastCreate(&raw const wanted));
+        succeeds!(cuMulticastAddDevice(object, 0));
+        succeeds!(cuMulticastAddDevice(object, 1));
         let start = reserve(4 * PAGE);
         let memory = [create_on(0), create_on(1)];
         for (device, handle) in memory.into_iter().enumerate() {
             let at = start + (device * PAGE) as u64;
-            well!(cuMemMap(at, PAGE, 0, handle, 0));
+            succeeds!(cuMemMap(at, PAGE, 0, handle, 0));
             set_access(at, PAGE, READ_WRITE);
-            well!(cuMemsetD32Async(at, 5 + device as u32, 2, bench.stream));
+            succeeds!(cuMemsetD32Async(at, 5 + device as u32, 2, bench.stream));
         }
-        well!(cuMulticastBindMem(object, 0, memory[0], 0, PAGE, 0));
-        well!(cuMulticastBindAddr(object, 0, start + PAGE as u64, PAGE, 0));
+        succeeds!(cuMulticastBindMem(object, 0, memory[0], 0, PAGE, 0));
+        succeeds!(cuMulticastBindAddr(object, 0, start + PAGE as u64, PAGE, 0));
         let both = start + (2 * PAGE) as u64;
-        well!(cuMemMap(both, 2 * PAGE, 0, object, 0));
+        succeeds!(cuMemMap(both, 2 * PAGE, 0, object, 0));
         set_access(both, 2 * PAGE, READ_WRITE);
-        let function: CUfunction = made!(cuModuleGetFunction(module, c"add_up".as_ptr()));
+        let function: CUfunction = out!(cuModuleGetFunction(module, c"add_up".as_ptr()));
         let mut arguments: [*mut c_void; 1] = [(&raw const both).cast_mut().cast()];
         let params = arguments.as_mut_ptr();
         let launched =
             code!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, bench.stream, params, null_mut()));
         assert!(launched.is_success());
-        well!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<3>(start), [11, 11, 0]);
         assert_eq!(read::<3>(start + PAGE as u64), [11, 11, 0]);
         // The object keeps what it has bound.
-        well!(cuMemRelease(memory[0]));
-        well!(cuMemRelease(memory[1]));
-        well!(cuMulticastUnbind(object, 1, 0, PAGE));
+        succeeds!(cuMemRelease(memory[0]));
+        succeeds!(cuMemRelease(memory[1]));
+        succeeds!(cuMulticastUnbind(object, 1, 0, PAGE));
         refused!(INVALID, cuMulticastUnbind(object, 1, 0, PAGE));
-        well!(cuMemUnmap(start, 4 * PAGE));
+        succeeds!(cuMemUnmap(start, 4 * PAGE));
         assert_eq!(cuda_sim::alive().physical_allocations, 2);
-        well!(cuMemRelease(object));
-        well!(cuMemAddressFree(start, 4 * PAGE));
-        well!(cuModuleUnload(module));
+        succeeds!(cuMemRelease(object));
+        succeeds!(cuMemAddressFree(start, 4 * PAGE));
+        succeeds!(cuModuleUnload(module));
     });
 }
 
 #[test]
 fn devices_are_added_before_memory_is_bound() {
-    well_used_on(two_devices(), |_| {
+    without_misuse_on(two_devices(), |_| {
         let wanted = team_of_two();
-        let object: u64 = made!(cuMulticastCreate(&raw const wanted));
+        let object: u64 = out!(cuMulticastCreate(&raw const wanted));
         let memory = create_on(0);
-        well!(cuMulticastAddDevice(object, 0));
+        succeeds!(cuMulticastAddDevice(object, 0));
         refused!(INVALID, cuMulticastAddDevice(object, 0));
         refused!(INVALID, cuMulticastBindMem(object, 0, memory, 0, PAGE, 0));
-        well!(cuMulticastAddDevice(object, 1));
+        succeeds!(cuMulticastAddDevice(object, 1));
         for (offset, start, size) in [(0, 0, 4096), (2 * PAGE, 0, PAGE), (0, PAGE, PAGE)] {
             refused!(INVALID, cuMulticastBindMem(object, offset, memory, start, size, 0));
         }
-        well!(cuMulticastBindMem(object, 0, memory, 0, PAGE, 0));
+        succeeds!(cuMulticastBindMem(object, 0, memory, 0, PAGE, 0));
         refused!(INVALID, cuMulticastBindMem(object, 0, memory, 0, PAGE, 0));
-        well!(cuMulticastBindMem(object, PAGE, memory, 0, PAGE, 0));
+        succeeds!(cuMulticastBindMem(object, PAGE, memory, 0, PAGE, 0));
         let mut other = 0;
         let refuse = |change: fn(&mut CUmulticastObjectProp), place: &mut u64| {
             let mut wanted = team_of_two();
@@ -115,7 +115,7 @@ fn devices_are_added_before_memory_is_bound() {
         refuse(|its| its.numDevices = 3, &mut other);
         refuse(|its| its.size = 4096, &mut other);
         refuse(|its| its.flags = 1, &mut other);
-        well!(cuMemRelease(object));
-        well!(cuMemRelease(memory));
+        succeeds!(cuMemRelease(object));
+        succeeds!(cuMemRelease(memory));
     });
 }

@@ -43,7 +43,7 @@ fn request(seed: u32) -> Request {
 fn each_request_is_answered_exactly_once_while_the_plan_changes() {
     const CLIENTS: usize = 6;
     const REQUESTS: usize = 40;
-    let (_lock, server) = need!(start(3));
+    let (_lock, server) = or_skip!(start(3));
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let server = &server;
@@ -67,7 +67,7 @@ fn each_request_is_answered_exactly_once_while_the_plan_changes() {
 
 #[test]
 fn partitions_share_no_sm_and_have_the_sizes_of_the_plan() {
-    let (_lock, server) = need!(start(3));
+    let (_lock, server) = or_skip!(start(3));
     for (weights, largest) in [([1, 1, 2], 2), ([2, 1, 1], 0)] {
         let switch = server.apply(&Plan::Weights(weights.to_vec())).expect("a plan");
         let others: Vec<usize> = (0..3).filter(|tenant| *tenant != largest).collect();
@@ -93,7 +93,7 @@ fn partitions_share_no_sm_and_have_the_sizes_of_the_plan() {
 
 #[test]
 fn a_request_that_fails_does_not_affect_other_requests() {
-    let (_lock, server) = need!(start(2));
+    let (_lock, server) = or_skip!(start(2));
     server.apply(&Plan::Weights(vec![1, 1])).expect("a plan");
     let ask = |tenant, request| server.submit(tenant, request).expect("a tenant").wait();
     let others_are_served = |when: &str| {
@@ -115,7 +115,7 @@ fn a_request_that_fails_does_not_affect_other_requests() {
 fn the_old_plan_stays_in_use_if_the_new_one_is_not_possible() {
     // More tenants than any device has partitions.
     const TENANTS: usize = 300;
-    let (_lock, server) = need!(start(TENANTS));
+    let (_lock, server) = or_skip!(start(TENANTS));
     let equal = Plan::Weights(vec![1; TENANTS]);
     let error = server.apply(&equal).expect_err("there are not that many SMs");
     assert!(matches!(error, Error::Driver(_)), "{error}");
@@ -129,7 +129,7 @@ fn the_old_plan_stays_in_use_if_the_new_one_is_not_possible() {
 
 #[test]
 fn a_server_that_is_dropped_answers_the_requests_in_its_queues() {
-    let (_lock, server) = need!(start(2));
+    let (_lock, server) = or_skip!(start(2));
     let submit = |seed| server.submit(seed as usize % 2, request(seed)).expect("a tenant");
     let tickets: Vec<Ticket> = (0..40).map(submit).collect();
     drop(server);

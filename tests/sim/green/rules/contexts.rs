@@ -2,7 +2,7 @@
 //! outlive others.
 
 use super::{PROFILE, code, driver, green, offers, on_each, refusal, resource, smallest};
-use crate::software::misuses::well;
+use crate::software::misuses::succeeds;
 use crate::{common, context, start};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount, SplitFlags};
@@ -154,26 +154,26 @@ fn memory_and_events_created_under_a_green_context_belong_to_the_primary_context
         let mut event = null_mut();
         let made = green.with_current(|_| {
             // SAFETY: the pointer refers to a local variable.
-            well(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
+            succeeds(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
             let flags = CUevent_flags::CU_EVENT_DEFAULT.0;
             // SAFETY: the pointer refers to a local variable.
-            well(unsafe { cuEventCreate(&raw mut event, flags) });
+            succeeds(unsafe { cuEventCreate(&raw mut event, flags) });
         });
         made.expect("current");
         let mut owner: cuda_safe::sys::CUcontext = null_mut();
         let (place, attribute) =
             ((&raw mut owner).cast(), CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT);
         // SAFETY: the attribute is a context, and the pointer refers to a variable for one.
-        well(unsafe { cuPointerGetAttribute(place, attribute, address) });
+        succeeds(unsafe { cuPointerGetAttribute(place, attribute, address) });
         assert_eq!(owner, context.as_raw());
         // SAFETY: both objects are alive.
-        well(unsafe { cuGreenCtxRecordEvent(green.as_raw(), event) });
+        succeeds(unsafe { cuGreenCtxRecordEvent(green.as_raw(), event) });
         drop(green);
         // Both outlive the green context.
         // SAFETY: nothing uses the memory.
-        well(unsafe { cuMemFree_v2(address) });
+        succeeds(unsafe { cuMemFree_v2(address) });
         // SAFETY: as above.
-        well(unsafe { cuEventDestroy_v2(event) });
+        succeeds(unsafe { cuEventDestroy_v2(event) });
     });
 }
 
@@ -232,7 +232,7 @@ fn streams_that_outlive_their_green_context_depend_on_the_version() {
             let green = green(&context);
             let stream = green.stream().expect("a stream");
             // SAFETY: the contract is violated on purpose: the object and its stream still exist.
-            well(unsafe { cuGreenCtxDestroy(green.as_raw()) });
+            succeeds(unsafe { cuGreenCtxDestroy(green.as_raw()) });
             let misuses = cuda_sim::misuses();
             let named = misuses.iter().any(|its| its.contains("before its streams"));
             assert_eq!(named, !offers(13, 1), "{misuses:?}");
