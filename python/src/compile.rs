@@ -1,10 +1,10 @@
 //! `compile`: CUDA C++ to a module.
 
-use crate::context::PyContext;
 use crate::current;
 use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::kernel::PyCodeModule;
+use crate::objects::PyContext;
 use crate::primary::primary;
 use cuda_nvrtc::{Cache, CompileOptions, Program, Standard, Target, sys::NVRTC};
 use pyo3::prelude::*;

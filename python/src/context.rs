@@ -1,25 +1,13 @@
 //! Contexts.
 
 use crate::current;
-use crate::device::{DeviceLike, PyDevice, memory_info};
+use crate::device::memory_info;
 use crate::ending::detached;
 use crate::error::Result;
-use crate::event::PyEvent;
-use crate::green::PySmResource;
+use crate::objects::{DeviceLike, PyContext, PyDevice, PyEvent, PySmResource, PyStream};
 use crate::primary::primary;
-use crate::stream::PyStream;
-use cuda_safe::Context;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-
-/// The primary context of a device, which all libraries of a process share.
-///
-/// `with context:` makes it current on this thread. The previous context becomes current again when
-/// the block ends, or when the last block that began within it ends. If other code has left another
-/// context current, an exception is raised and no context is popped.
-#[pyclass(frozen, eq, hash, name = "Context", module = "cuda_safe", weakref)]
-#[derive(PartialEq, Eq, Hash)]
-pub(crate) struct PyContext(pub(crate) Context);
 
 #[pymethods]
 impl PyContext {

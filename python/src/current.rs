@@ -6,12 +6,11 @@
 use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
 use crate::primary::{default_stream, is_default_stream, refuse_gone};
-use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
+use cuda_safe::Context;
 use cuda_safe::context::CurrentContext;
 use cuda_safe::green::{CurrentGreenContext, GreenContext};
 use cuda_safe::sys::{self, CUcontext, CUresult};
-use cuda_safe::{Context, Stream};
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -249,20 +248,5 @@ pub(crate) fn lane(py: Python<'_>) -> Result<StreamHandle> {
     match lane_of_blocks() {
         Some(lane) => refuse_gone(lane.context(), "stream").map(|()| lane),
         None => Ok(StreamHandle::Stream(default_stream(py, device(py)?)?)),
-    }
-}
-
-/// Returns the given stream, or else the stream for new arrays, if it can be used for allocations.
-pub(crate) fn stream(py: Python<'_>, given: Option<&PyStream>) -> Result<Stream> {
-    let lane = match given {
-        Some(stream) => stream.lane()?,
-        None => lane(py)?,
-    };
-    match lane {
-        StreamHandle::Stream(stream) => Ok(stream),
-        _ => Err(Failure::invalid(
-            "arrays cannot be allocated on the driver's default streams: pass another stream, or none \
-             to use `Device.default_stream`, which is in order with the legacy default stream",
-        )),
     }
 }

@@ -1,49 +1,16 @@
 //! Devices.
 
-use crate::context::PyContext;
+use crate::current;
 use crate::ending::{calling, detached};
 use crate::error::Result;
-use crate::green::PySmResource;
+use crate::objects::{DeviceLike, PyContext, PyDevice, PyEvent, PySmResource, PyStream};
 use crate::primary::{default_stream, primary};
-use crate::stream::PyStream;
-use crate::{current, event};
 use cuda_safe::device::attribute;
 use cuda_safe::sys::CUdevice_attribute;
 use cuda_safe::{Context, Device};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::HashMap;
-
-/// A device argument: a `Device`, its number, or None for the current device.
-#[derive(FromPyObject)]
-pub(crate) enum DeviceLike {
-    Device(Py<PyDevice>),
-    Ordinal(u32),
-}
-
-impl DeviceLike {
-    /// Returns the number of the device if one is given, and checks that it exists.
-    pub(crate) fn given(py: Python<'_>, device: Option<Self>) -> Result<Option<u32>> {
-        let given = device.map(|device| Self::ordinal(py, Some(device)));
-        given.transpose()
-    }
-
-    /// Returns the number of the device and checks that it exists.
-    pub(crate) fn ordinal(py: Python<'_>, device: Option<Self>) -> Result<u32> {
-        match device {
-            None => current::device(py),
-            Some(Self::Device(device)) => Ok(device.get().0.ordinal()),
-            Some(Self::Ordinal(ordinal)) => Ok(detached(py, || Device::get(ordinal))?.ordinal()),
-        }
-    }
-}
-
-/// A GPU.
-///
-/// `with device:` makes its primary context current on this thread.
-#[pyclass(frozen, eq, hash, name = "Device", module = "cuda_safe")]
-#[derive(PartialEq, Eq, Hash)]
-pub(crate) struct PyDevice(pub(crate) Device);
 
 #[pymethods]
 impl PyDevice {
@@ -157,9 +124,9 @@ impl PyDevice {
 
     /// Creates an event in the primary context.
     #[pyo3(signature = (*, timing = false, blocking_sync = false))]
-    fn event(&self, py: Python<'_>, timing: bool, blocking_sync: bool) -> Result<event::PyEvent> {
+    fn event(&self, py: Python<'_>, timing: bool, blocking_sync: bool) -> Result<PyEvent> {
         let context = primary(py, self.0.ordinal())?;
-        event::PyEvent::create(py, &context, timing, blocking_sync)
+        PyEvent::create(py, &context, timing, blocking_sync)
     }
 
     /// Waits for all work of the primary context.

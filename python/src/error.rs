@@ -1,6 +1,6 @@
 //! Failures, and their conversion to Python exceptions.
 
-use crate::ending::attached;
+use crate::interpreter::attached;
 use cuda_safe::{CUresult, Error, Invalid};
 use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;

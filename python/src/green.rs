@@ -1,70 +1,18 @@
 //! Green contexts: partitions of a device's multiprocessors.
 
-use crate::context::PyContext;
 use crate::current;
-use crate::device::PyDevice;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
-use crate::event::PyEvent;
 use crate::hold::Closable;
-use crate::stream::PyStream;
+use crate::objects::{PyContext, PyDevice, PyEvent, PySmResource, PyStream, Whole};
 use cuda_safe::StreamOptions;
 use cuda_safe::error::Rejected;
 use cuda_safe::green::{
     ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, Part, PartitionRequest,
-    PartitionSize, SmGroup, SmResource, Split, SplitByCount, SplitFlags,
+    PartitionSize, SmGroup, Split, SplitByCount, SplitFlags,
 };
-use cuda_safe::{Context, Device};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-
-/// The source of the multiprocessors.
-#[derive(Clone)]
-enum Whole {
-    Device(Device),
-    Context(Context),
-    Green(GreenContext),
-}
-
-/// The multiprocessors (SMs) of a device or of a green context, which can be split.
-#[pyclass(frozen, name = "SmResource", module = "cuda_safe")]
-pub(crate) struct PySmResource {
-    /// Never closed. Releasing it may release a green context, which waits.
-    whole: Closable<Whole>,
-    /// The number of SMs when this object was created.
-    sm_count: u32,
-    granularity: (u32, u32),
-}
-
-impl PySmResource {
-    pub(crate) fn of_device(py: Python<'_>, device: Device) -> Result<Self> {
-        Self::of(py, Whole::Device(device))
-    }
-
-    pub(crate) fn of_context(py: Python<'_>, context: Context) -> Result<Self> {
-        Self::of(py, Whole::Context(context))
-    }
-
-    fn of(py: Python<'_>, whole: Whole) -> Result<Self> {
-        let resource = detached(py, || whole.ask())?;
-        let granularity = resource.granularity()?;
-        Ok(Self {
-            whole: Closable::new("resource", whole),
-            sm_count: resource.sm_count(),
-            granularity: (granularity.min, granularity.multiple),
-        })
-    }
-}
-
-impl Whole {
-    fn ask(&self) -> cuda_safe::Result<SmResource> {
-        match self {
-            Self::Device(device) => SmResource::of_device(device),
-            Self::Context(context) => SmResource::of_context(context),
-            Self::Green(green) => SmResource::of_green_context(green),
-        }
-    }
-}
 
 fn overlap(allow: bool) -> Overlap {
     match allow {

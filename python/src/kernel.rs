@@ -6,7 +6,7 @@ use crate::array;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::Closable;
-use crate::stream::PyStream;
+use crate::objects::PyStream;
 use argument::{Argument, Parameter};
 use cuda_nvrtc::Compiled;
 use cuda_safe::module::attribute as kernel_attribute;

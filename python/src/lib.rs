@@ -17,8 +17,10 @@ mod exclusive;
 mod graph;
 mod green;
 mod hold;
+mod interpreter;
 mod kernel;
 mod manager;
+mod objects;
 mod once;
 mod pointer;
 mod primary;
@@ -58,17 +60,11 @@ mod _native {
     #[pymodule_export]
     use super::config::PyConfig;
     #[pymodule_export]
-    use super::context::PyContext;
-    #[pymodule_export]
-    use super::device::PyDevice;
-    #[pymodule_export]
-    use super::ending::{_end, _forked};
-    #[pymodule_export]
-    use super::event::PyEvent;
-    #[pymodule_export]
     use super::graph::{PyCapture, PyExecutableGraph, PyGraph};
     #[pymodule_export]
-    use super::green::{PyGreenContext, PySmGroup, PySmResource};
+    use super::green::{PyGreenContext, PySmGroup};
+    #[pymodule_export]
+    use super::interpreter::{_end, _forked};
     #[pymodule_export]
     use super::kernel::{PyCodeModule, PyKernel};
     #[pymodule_export]
@@ -77,9 +73,9 @@ mod _native {
         PyMemory, PyMemoryManager, memory_manager, set_memory_manager,
     };
     #[pymodule_export]
-    use super::pointer::pointer_attributes;
+    use super::objects::{PyContext, PyDevice, PyEvent, PySmResource, PyStream};
     #[pymodule_export]
-    use super::stream::PyStream;
+    use super::pointer::pointer_attributes;
     #[pymodule_export]
     use super::{driver_version, leaked};
 

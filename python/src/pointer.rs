@@ -2,9 +2,9 @@
 
 use crate::array::address_of;
 use crate::current;
-use crate::device::PyDevice;
 use crate::ending::{calling, detached};
 use crate::error::Result;
+use crate::objects::PyDevice;
 use crate::primary::primary;
 use cuda_safe::Device;
 use cuda_safe::memory::{MemoryType, PointerInfo};

@@ -10,9 +10,9 @@ use super::peers::refuse_negated;
 use super::{PyDeviceArray, dlpack};
 use crate::ending::detached;
 use crate::error::Result;
+use crate::objects::PyStream;
 use crate::once::intern;
 use crate::primary::primary;
-use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use cuda_safe::interop::dlpack::raw::{

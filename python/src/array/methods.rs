@@ -6,13 +6,11 @@ use super::{
     Kept, PyDeviceArray, PyPinnedArray, as_cuda_array, dlpack, exchange, has_interface, host,
     strided,
 };
-use crate::context::PyContext;
-use crate::device::PyDevice;
+use crate::config;
 use crate::ending::{attached, calling, detached};
 use crate::error::{Failure, Result};
-use crate::stream::PyStream;
+use crate::objects::{PyContext, PyDevice, PyStream, stream_or_current};
 use crate::stream_handle::StreamHandle;
-use crate::{config, current};
 use cuda_safe::interop::Layout;
 use cuda_safe::interop::dlpack::MemoryKind;
 use pyo3::prelude::*;
@@ -35,7 +33,7 @@ impl PyDeviceArray {
     ) -> Result<Self> {
         let (dtype, inner) = host::dtype(py, dtype)?;
         let shape = [host::shape(shape)?, inner].concat();
-        let stream = current::stream(py, stream.as_ref().map(Py::get))?;
+        let stream = stream_or_current(py, stream.as_ref().map(Py::get))?;
         Self::allocate(py, stream, dtype, &shape)
     }
 
@@ -82,7 +80,7 @@ impl PyDeviceArray {
         stream: Option<Py<PyStream>>,
     ) -> Result<Self> {
         let source = host::HostArray::of(source)?;
-        let stream = current::stream(py, stream.as_ref().map(Py::get))?;
+        let stream = stream_or_current(py, stream.as_ref().map(Py::get))?;
         let array = Self::allocate(py, stream, source.dtype.clone(), source.layout.shape())?;
         array.copy_host(py, &source)?;
         Ok(array)

@@ -3,10 +3,9 @@
 use super::memory::host_address;
 use super::to_host::wait;
 use super::{PyDeviceArray, as_cuda_array, dlpack, has_interface, host, interface};
-use crate::current;
 use crate::error::{Failure, Result};
+use crate::objects::{PyStream, stream_or_current};
 use crate::once::intern;
-use crate::stream::PyStream;
 use cuda_safe::interop::Dtype;
 use cuda_safe::interop::dlpack::MemoryKind;
 use pyo3::exceptions::PyTypeError;
@@ -33,7 +32,7 @@ impl PyPinnedArray {
         dtype: Dtype,
         stream: Option<&Py<PyStream>>,
     ) -> Result<Self> {
-        let stream = current::stream(py, stream.map(Py::get))?;
+        let stream = stream_or_current(py, stream.map(Py::get))?;
         let array = PyDeviceArray::allocate_in(py, stream, dtype, shape, MemoryKind::Pinned)?;
         let host = host_address(py, array.array.address)?;
         let host = host.ok_or_else(|| Failure::invalid("the driver knows no host address"))?;

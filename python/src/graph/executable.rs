@@ -1,12 +1,11 @@
 //! Executable graphs.
 
 use super::{PyGraph, positions};
-use crate::context::PyContext;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::exclusive::{Absent, Exclusive, wait_for};
+use crate::objects::{PyContext, PyStream};
 use crate::primary::default_stream;
-use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::graph::{NodeId, UpdateError};
 use cuda_safe::{Context, Error, ExecutableGraph, Graph, Invalid, Stream};

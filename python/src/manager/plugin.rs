@@ -12,10 +12,10 @@
 //! comes from the driver. What a plugin frees there is finalized later: this module never calls a
 //! method of a plugin from within another one.
 
-use crate::context::PyContext;
 use crate::ending::{attached, calling};
 use crate::error::{Exception, Failure, Result};
 use crate::hold::Owner;
+use crate::objects::PyContext;
 use crate::once::intern;
 use crate::primary::is_gone;
 use crate::stream_handle::{Handle, StreamHandle};
