@@ -6,7 +6,7 @@ use crate::api::graph::dependencies;
 use crate::state::capture::Capture;
 use crate::state::graph::Owner;
 use crate::state::graph::node::Dependencies;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use crate::thread;
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -119,7 +119,7 @@ pub(super) fn update_dependencies(
             let branch = its.and_then(|its| its.capture.clone());
             branch.map(|branch| branch.last).unwrap_or_default()
         }
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => return Err(INVALID),
     };
     for (node, edge) in given {
         last.retain(|(its, _)| *its != node);
@@ -195,7 +195,7 @@ pub(super) fn begin_to_graphics(
     let is_complete = params.is_some_and(|params| !params.streamCigParams.is_null());
     Err(match is_complete {
         true => CUresult::CUDA_ERROR_INVALID_CONTEXT,
-        false => CUresult::CUDA_ERROR_INVALID_VALUE,
+        false => INVALID,
     })
 }
 
@@ -217,7 +217,7 @@ fn begin_into(
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let stream = world.stream(stream.addr())?;
     let id = world.new_id();
@@ -262,9 +262,9 @@ pub(super) fn end(world: &mut World, stream: CUstream, graph: &mut Out<CUgraph>)
 }
 
 pub(super) fn exchange_mode(_: &mut World, mode: &mut Option<&mut Mode>) -> Answer {
-    let mode = mode.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let mode = mode.as_mut().ok_or(INVALID)?;
     if mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     **mode = thread::exchange_mode(**mode);
     Ok(())

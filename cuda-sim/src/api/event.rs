@@ -6,7 +6,7 @@ use crate::api::context::pointer;
 use crate::exec::Work;
 use crate::state::handles::State;
 use crate::state::objects::Event;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_uint;
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
 
@@ -18,7 +18,7 @@ pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint)
     let interprocess = flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 != 0;
     let timing = flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
     if flags & !known.0 != 0 || (interprocess && timing) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let context = world.current()?;
     let context = world.owner_of(context)?;
@@ -61,7 +61,7 @@ pub(super) fn record_with_flags(
     let external = match CUevent_record_flags(flags) {
         CUevent_record_flags::CU_EVENT_RECORD_DEFAULT => false,
         CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL => true,
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => return Err(INVALID),
     };
     let stream = world.stream(stream.addr())?;
     let context = world.event(event.addr())?.context;

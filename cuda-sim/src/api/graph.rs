@@ -24,11 +24,9 @@ use crate::state::graph::Owner;
 use crate::state::graph::node::{Dependencies, Edge, Kind};
 use crate::state::handles::State;
 use crate::state::needs::Needs;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_uint;
 use cuda_sys::{CUcontext, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// The parameters of a node, checked, with the objects that they reference.
 pub(crate) struct Made {

@@ -1,7 +1,7 @@
 //! Turns the rows of the table of functions into C functions.
 
 use crate::state::Answer;
-use cuda_sys::CUresult;
+use crate::state::INVALID;
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
 /// C code may pass the same place twice.
@@ -22,7 +22,7 @@ impl<T> Out<T> {
     /// Fails if the place is null. The driver checks this before it does anything else.
     pub(crate) fn required(&self) -> Answer {
         if self.0.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         Ok(())
     }

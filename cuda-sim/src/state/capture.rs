@@ -8,6 +8,7 @@ use super::graph::Owner;
 use super::graph::node::{Dependencies, Edge, Kind};
 use super::{Answer, World};
 use crate::exec::Work;
+use crate::state::INVALID;
 use crate::thread;
 use cuda_sys::{CUresult, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -186,7 +187,7 @@ impl World {
         let capture = self.captures.get(event.capture);
         match capture.map(|capture| capture.status) {
             // Measured: after the capture, the event cannot be used until it is recorded again.
-            None => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            None => return Err(INVALID),
             Some(Status::CU_STREAM_CAPTURE_STATUS_ACTIVE) => {}
             Some(_) => return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
         }
@@ -268,7 +269,7 @@ impl World {
         };
         if self.captures.get(branch.capture).is_none() {
             // Measured: after the capture, the event cannot be used until it is recorded again.
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         self.break_capture(branch.capture);
         Err(CUresult::CUDA_ERROR_CAPTURED_EVENT)

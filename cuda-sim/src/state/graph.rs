@@ -15,11 +15,10 @@ use super::handles::State;
 use super::needs::Needs;
 use super::{Answer, World};
 use crate::account::misuse;
+use crate::state::INVALID;
 use cuda_sys::CUresult;
 use node::{Dependencies, Kind, Node, Shown};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Who destroys a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

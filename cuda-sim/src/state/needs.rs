@@ -7,10 +7,10 @@ use super::graph::node::Kind;
 use super::{Answer, World};
 use crate::account::misuse;
 use crate::memory::{HostKind, Kind as MemoryKind};
+use crate::state::INVALID;
 use cuda_sys::CUresult;
 
 /// These codes are unverified, because a real driver crashes.
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const DESTROYED: CUresult = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
 /// The objects that a node references beside those in its parameters.

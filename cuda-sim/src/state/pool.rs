@@ -4,11 +4,11 @@ use super::handles::State;
 use super::{Answer, World};
 use crate::account::misuse;
 use crate::memory::Pages;
+use crate::state::INVALID;
 use core::ffi::c_int;
 use cuda_sys::{CUmemAccess_flags, CUmemAllocationType, CUmemLocationType, CUmemoryPool, CUresult};
 use std::collections::BTreeMap;
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// Pools reserve memory in multiples of this size, in bytes.
 pub(crate) const PORTION: u64 = 32 << 20;
 

@@ -3,7 +3,7 @@
 use super::graph::node::Kind;
 use super::{Answer, World};
 use crate::memory::Use;
-use cuda_sys::CUresult;
+use crate::state::INVALID;
 
 impl World {
     /// Fails if a copy or a fill uses reserved addresses that are not mapped, or that no device may use. A
@@ -24,7 +24,7 @@ impl World {
             _ => false,
         };
         match is_refused {
-            true => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            true => Err(INVALID),
             false => Ok(()),
         }
     }

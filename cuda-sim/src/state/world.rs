@@ -32,6 +32,9 @@ use std::thread::ThreadId;
 /// The result of a driver function: success or an error code.
 pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 
+/// The error of most wrong arguments.
+pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
 pub(crate) struct World {
     pub(crate) profile: Profile,
     /// The SMs of each device.

@@ -113,7 +113,8 @@ impl ExecutableNodes<'_> {
     /// Changes the event that a node records. Calls `cuGraphExecEventRecordNodeSetEvent`.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; `CUDA_ERROR_INVALID_VALUE` for an event of another
+    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
+    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode); `CUDA_ERROR_INVALID_VALUE` for an event of another
     /// device than before.
     ///
     /// Since CUDA 11.1. Raw:
@@ -127,7 +128,8 @@ impl ExecutableNodes<'_> {
     /// Changes the event that a node waits for. Calls `cuGraphExecEventWaitNodeSetEvent`.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; `CUDA_ERROR_INVALID_VALUE` for an event of another
+    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
+    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode); `CUDA_ERROR_INVALID_VALUE` for an event of another
     /// device than before.
     ///
     /// Since CUDA 11.1. Raw:

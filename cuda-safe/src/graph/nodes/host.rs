@@ -87,7 +87,8 @@ impl ExecutableNodes<'_> {
     /// Changes the function of a host node. Calls `cuGraphExecHostNodeSetParams`.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
+    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
     ///
     /// Since CUDA 10.2. Raw:
     /// [`cuGraphExecHostNodeSetParams`](fn@cuda_sys::cuGraphExecHostNodeSetParams).

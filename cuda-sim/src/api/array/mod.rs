@@ -11,7 +11,7 @@ use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::Format;
 use crate::state::array::Mipmapped;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use crate::thread;
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{
@@ -23,7 +23,6 @@ use cuda_sys::{
     CUresourcetype, CUresult, CUstream, Zeroable,
 };
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 
 /// The bit of the usage of physical memory that sparse arrays can map.

@@ -5,15 +5,13 @@ use crate::account::misuse;
 use crate::api::Out;
 use crate::memory::{Format, Number, Object, Outside, Sampler, Texels};
 use crate::state::array::{Array, Description};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_ulonglong;
 use cuda_sys::{
     CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_SURFACE_LDST,
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format,
     CUresourcetype as Type, CUresult, CUsurfObject, CUtexObject,
 };
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Alignment of linear memory, and of the pitch of 2-D memory.
 const ALIGNMENT: u64 = 512;

@@ -5,7 +5,7 @@ pub(crate) mod settings;
 use crate::account::misuse;
 use crate::api::Out;
 use crate::state::objects::ContextKind;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use crate::thread;
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
@@ -105,7 +105,7 @@ pub(crate) fn create_v4(
             // Measured: for a queue the driver does not check the pointer.
             let is_blob = client.sharedDataType == CUcigDataType::CIG_DATA_TYPE_NV_BLOB;
             return Err(if is_blob && client.sharedData.is_null() {
-                CUresult::CUDA_ERROR_INVALID_VALUE
+                INVALID
             } else {
                 CUresult::CUDA_ERROR_NOT_SUPPORTED
             });
@@ -134,7 +134,7 @@ pub(crate) fn destroy(world: &mut World, context: CUcontext) -> Answer {
 pub(crate) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_uint) -> Answer {
     context.required()?;
     if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let current = world.current()?;
     if let Some(its) = world.contexts.get_mut(current) {

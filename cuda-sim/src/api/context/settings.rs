@@ -3,7 +3,7 @@
 use crate::api::Out;
 use crate::exec::Work;
 use crate::state::objects::{Context, ContextKind};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{
     CUcontext, CUctx_flags, CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope,
@@ -43,7 +43,7 @@ impl World {
     fn check_limit(&self, limit: CUlimit) -> Answer<usize> {
         let its = LIMITS.iter().find(|(known, ..)| *known == limit);
         let its = its.filter(|(.., since)| self.profile.driver >= *since);
-        its.map(|(_, default, _)| *default).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        its.map(|(_, default, _)| *default).ok_or(INVALID)
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn cache(world: &mut World, preference: &mut Out<CUfunc_cache>) -> An
 
 pub(crate) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
     if preference.name().is_none() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     world.settings_of_current()?.settings.cache = preference.0;
     Ok(())
@@ -95,7 +95,7 @@ pub(crate) fn check_flags(world: &World, flags: c_uint) -> Answer {
         CUctx_flags((last.0 << 1) - 1)
     };
     if flags & !known.0 != 0 || ways.count_ones() > 1 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     Ok(())
 }
@@ -117,7 +117,7 @@ pub(crate) fn set_bank_size(world: &mut World, config: CUsharedconfig) -> Answer
 pub(crate) fn check_bank_size(config: CUsharedconfig) -> Answer {
     match config.name() {
         Some(_) => Ok(()),
-        None => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        None => Err(INVALID),
     }
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn flush_remote_writes(
     let current =
         CUflushGPUDirectRDMAWritesTarget::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
     if target != current || !is_known {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 pub(crate) mod peer;
 
 use crate::api::Out;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_char, c_int, c_uint};
 use cuda_sys::{
     CUGPUDirectRDMAWritesOrdering, CUcliqueInfo, CUcliqueType, CUdevice,
@@ -13,7 +13,7 @@ use cuda_sys::{
 
 pub(crate) fn init(world: &mut World, flags: c_uint) -> Answer {
     if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if world.primaries.is_empty() {
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
@@ -56,7 +56,7 @@ pub(crate) fn bus_id(world: &mut World, id: *mut c_char, len: c_int, device: CUd
 fn write_text(text: &str, place: *mut c_char, len: c_int) -> Answer {
     let room = usize::try_from(len).unwrap_or(0);
     if place.is_null() || room == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let bytes = text.as_bytes();
     let fits = bytes.len().min(room - 1);
@@ -113,9 +113,9 @@ pub(crate) fn cliques(
 ) -> Answer {
     let its = cliques_of(world, device)?;
     // SAFETY: the caller passes null or a pointer to a count.
-    let count = unsafe { count.as_mut() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let count = unsafe { count.as_mut() }.ok_or(INVALID)?;
     if cliques.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     *count = its.len().min(*count);
     for (place, kind) in its.iter().take(*count).enumerate() {
@@ -252,7 +252,7 @@ pub(crate) fn attribute(
         Attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT if has_domains => {
             gpu.sms / gpu.locality_domains
         }
-        other => recorded(other).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
+        other => recorded(other).ok_or(INVALID)?,
     };
     value.set(c_int::try_from(answer).unwrap_or(c_int::MAX));
     Ok(())

@@ -5,7 +5,7 @@ use crate::api::Out;
 use crate::api::memory::{call_waits, check_given_to};
 use crate::exec::Work;
 use crate::memory::Use;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use cuda_sys::{
     CUatomicOperation, CUatomicOperationCapability, CUcontext, CUdevice, CUdevice_P2PAttribute,
@@ -20,7 +20,7 @@ pub(crate) fn by_bus_id(
 ) -> Answer {
     device.required()?;
     if bus_id.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     // SAFETY: the caller passes a NUL-terminated string.
     let text = unsafe { CStr::from_ptr(bus_id) }.to_string_lossy();
@@ -31,7 +31,7 @@ pub(crate) fn by_bus_id(
     let bus = match parts.as_deref() {
         Some([0, bus, 0] | [bus, 0]) => *bus,
         Some([_, _, _] | [_, _]) => return Err(CUresult::CUDA_ERROR_INVALID_DEVICE),
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => return Err(INVALID),
     };
     // Device attributes report the device's number as its bus number.
     let number = CUdevice::try_from(bus).map_err(|_| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
@@ -79,7 +79,7 @@ pub(crate) fn attribute(
         {
             0
         }
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => return Err(INVALID),
     };
     value.set(answer);
     Ok(())
@@ -92,7 +92,7 @@ fn capabilities(
     count: c_uint,
 ) -> Answer {
     if capabilities.is_null() || operations.is_null() || count == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let all = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_UNSIGNED.0
         | CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_32.0
@@ -103,7 +103,7 @@ fn capabilities(
         // SAFETY: the caller passes `count` operations.
         let operation = unsafe { operation.read() };
         if operation.0 >= CUatomicOperation::CU_ATOMIC_OPERATION_MAX.0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         // SAFETY: the caller passes room for `count` results.
         let place = unsafe { capabilities.add(index) };
@@ -140,7 +140,7 @@ pub(crate) fn enable(world: &mut World, peer: CUcontext, flags: c_uint) -> Answe
     let current = world.current()?;
     let (from, to) = (world.owner_of(current)?, world.owner_of(peer.addr())?);
     if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if from == to {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
@@ -184,7 +184,7 @@ pub(crate) fn copy(
         check_given_to(world, Some(device), address, size, wanted)?;
         let holder = world.memory.containing(address);
         if holder.is_some_and(|(_, holder)| holder.device != device) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
     }
     // The copy cannot be captured (measured with driver 580).
@@ -221,7 +221,7 @@ pub(crate) fn affinity_support(
     can.required()?;
     world.device(device)?;
     if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     can.set(0);
     Ok(())
@@ -235,7 +235,7 @@ pub(crate) fn affinity(
     world.current()?;
     affinity.required()?;
     if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     // Without MPS every context has all SMs.
     let val = world.profile.gpu.sms;

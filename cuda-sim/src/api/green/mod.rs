@@ -10,7 +10,7 @@ use crate::profile::sms::{granularity, split_by_count as counts};
 use crate::state::green::{Descriptor, Group, Queues, WORDS};
 use crate::state::handles::State;
 use crate::state::objects::{ContextKind, Green};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
     CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType as Type, CUdevSmResource,
@@ -33,7 +33,7 @@ impl Group {
         };
         if word(0) != MARK {
             misuse("a resource that the driver did not make, or that was not copied whole");
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         Ok(Self {
             device: word(1),
@@ -231,17 +231,17 @@ pub(crate) fn split_by_count(
 ) -> Answer {
     let both = Flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0
         | Flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
-    let count = count.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let count = count.as_mut().ok_or(INVALID)?;
     // SAFETY: the caller passes null or a pointer to a resource.
-    let input = unsafe { input.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let input = unsafe { input.as_ref() }.ok_or(INVALID)?;
     let input = Group::of(input)?;
     if flags & both == both {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     // Unverified (from documentation).
     let clusters = Flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
     if flags & clusters != 0 && world.profile.gpu.capability.0 < 9 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if flags & !both != 0 {
         misuse(format!("split flags {flags:#x}: the driver ignores unknown flags"));
@@ -288,11 +288,11 @@ pub(crate) fn descriptor(
 ) -> Answer {
     descriptor.required()?;
     if resources.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if count == 0 {
         misuse("cuDevResourceGenerateDesc without resources: driver 580 crashes");
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if count > 1 && world.profile.driver < CudaVersion::new(12, 5) {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
@@ -353,10 +353,10 @@ pub(crate) fn create(
     let wanted = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
     let none_allowed = world.profile.driver >= CudaVersion::new(13, 3);
     if flags != wanted && !(none_allowed && flags == 0) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let Descriptor { groups, queues } =
-        world.descriptors.get(descriptor.addr()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.clone();
+        world.descriptors.get(descriptor.addr()).ok_or(INVALID)?.clone();
     if groups.iter().any(|group| group.device as usize != number) {
         misuse("a green context is created from a descriptor of another device");
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
@@ -444,7 +444,7 @@ pub(crate) fn stream(
     stream.required()?;
     let its = alive(world, green)?;
     if flags != CUstream_flags::CU_STREAM_NON_BLOCKING.0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let primary = world.primaries[its.device].0;
     let made = world.make_stream(primary, Some(green.addr()), flags, priority)?;

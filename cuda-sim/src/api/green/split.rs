@@ -4,7 +4,7 @@ use crate::api::Out;
 use crate::api::green::bits;
 use crate::profile::sms::granularity;
 use crate::state::green::Group;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_uint;
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS as Params, CUdevResource, CUdevSmResourceGroup_flags as Flags,
@@ -89,7 +89,7 @@ fn check_flags(world: &World, request: &Params) -> Answer {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     if request.flags & !known != 0 || request.reserved.iter().any(|word| *word != 0) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     Ok(())
 }
@@ -104,10 +104,10 @@ pub(crate) fn exact(
     requests: *mut Params,
 ) -> Answer {
     // SAFETY: the caller passes null or a pointer to a resource.
-    let input = unsafe { input.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let input = unsafe { input.as_ref() }.ok_or(INVALID)?;
     let input = Group::of(input)?;
     if flags != 0 || count == 0 || requests.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     // According to the documentation, only the remainder of a split can be split again.
     if input.split != 0 && !input.is_remainder {

@@ -4,10 +4,9 @@
 use crate::account::misuse;
 use crate::exec::Call;
 use crate::state::Answer;
+use crate::state::INVALID;
 use core::ffi::c_void;
 use cuda_sys::{CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUresult};
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Copies the arguments of a kernel to a call. A buffer that is longer than the parameters is refused with
 /// `too_long`. In one that is shorter, a real driver ignores what is missing (measured); here it is 0.

@@ -10,7 +10,7 @@ use crate::exec::Runnable;
 use crate::exec::{Call, HostFunction, Work, note_given};
 use crate::profile::Gpu;
 use crate::state::error_log::because;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{
     CUaccessProperty, CUevent, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchAttributeID as Id,
@@ -49,7 +49,7 @@ impl Shape {
     /// `config` is null or points to a configuration with the number of attributes that it states.
     pub(crate) unsafe fn of_config(world: &World, config: *const CUlaunchConfig) -> Answer<Self> {
         // SAFETY: the caller guarantees null or a valid configuration.
-        let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let config = unsafe { config.as_ref() }.ok_or(INVALID)?;
         let mut shape = Self {
             grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
             block: [config.blockDimX, config.blockDimY, config.blockDimZ],
@@ -69,7 +69,7 @@ impl Shape {
     /// Adds an attribute. Unverified (from documentation): which values are rejected, and with which
     /// codes.
     pub(crate) fn add(&mut self, world: &World, attribute: &CUlaunchAttribute) -> Answer {
-        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let invalid = INVALID;
         if since(attribute.id).is_none_or(|since| since > world.profile.driver) {
             return Err(invalid);
         }
@@ -144,7 +144,7 @@ impl Shape {
 
     /// Checks that the device can run the launch.
     pub(crate) fn check(&self, kernel: &Runnable, gpu: &Gpu, sms: usize) -> Answer {
-        let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let invalid = Err(INVALID);
         let (limits, settings) = (&kernel.info.limits, &kernel.settings);
         let [gx, gy, gz] = self.grid;
         let extents = self.block.iter().map(|extent| u64::from(*extent));
@@ -288,7 +288,7 @@ fn launch(
     let mut call = prepare(world, function.addr(), &shape, (home, green))?;
     // Measured.
     let too_long = match world.recording(stream)? {
-        Some(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+        Some(_) => INVALID,
         None => CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
     };
     // SAFETY: the caller passes the arguments in one of the two forms.
@@ -355,7 +355,7 @@ pub(crate) fn host_function(
     data: *mut c_void,
 ) -> Answer {
     if function.is_none() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let stream = world.stream(stream.addr())?;
     note_given(data);
@@ -373,7 +373,7 @@ pub(crate) fn callback(
     flags: c_uint,
 ) -> Answer {
     if callback.is_none() || flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let stream = world.stream(raw.addr())?;
     world.forbidden_on_capturing(stream)?;

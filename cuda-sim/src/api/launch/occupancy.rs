@@ -9,7 +9,7 @@ use crate::api::module::function::{most_dynamic_shared, required_cluster};
 use crate::code::Limits;
 use crate::exec::FunctionSettings;
 use crate::profile::Gpu;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use crate::thread;
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult, CUstream};
@@ -72,7 +72,7 @@ impl World {
 
 fn positive(number: c_int) -> Answer<u32> {
     let number = u32::try_from(number).ok().filter(|number| *number != 0);
-    number.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    number.ok_or(INVALID)
 }
 
 fn int(number: u32) -> c_int {
@@ -91,7 +91,7 @@ pub(crate) fn active_blocks(
     let (limits, settings) = world.limits(function)?;
     let threads = positive(threads)?;
     if flags > 1 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let fit = limits.blocks_per_sm(&settings, world.profile.gpu, threads, shared);
     blocks.set(int(fit));
@@ -135,7 +135,7 @@ pub(crate) fn potential_block(
     block.required()?;
     let (limits, settings) = world.limits(function)?;
     if flags > 1 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let gpu = world.profile.gpu;
     let limit = positive(limit).unwrap_or(u32::MAX).min(limits.threads);
@@ -173,7 +173,7 @@ pub(crate) fn available_shared(
     let (blocks, threads) = (positive(blocks)?, positive(threads)?);
     let gpu = world.profile.gpu;
     if blocks > limits.blocks_per_sm(&settings, gpu, threads, 0) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     // As on an H200, the memory that the driver reserves is not subtracted.
     let share = (gpu.shared_memory_per_sm / blocks).saturating_sub(limits.shared);
@@ -221,11 +221,11 @@ pub(crate) fn active_clusters(
     }
     let required = required_cluster(&limits, &settings);
     let cluster = shape.cluster.or(required);
-    let cluster = cluster.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let cluster = cluster.ok_or(INVALID)?;
     let blocks: u32 = cluster.iter().product();
     let threads: u32 = shape.block.iter().product();
     if blocks == 0 || threads == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let shared = shape.shared as usize;
     let per_sm = limits.blocks_per_sm(&settings, gpu, threads, shared);

@@ -8,14 +8,12 @@ use crate::api::memory::copy::host_bytes;
 use crate::api::memory::{check_access, check_given};
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_uint, c_ulonglong};
 use cuda_sys::{
     CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpy3DOperand, CUmemcpy3DOperandType,
     CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder as Order, CUresult, CUstream,
 };
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Pageable memory up to this size is staged before the call returns. Measured: 64 KiB are and 256 KiB are
 /// not.

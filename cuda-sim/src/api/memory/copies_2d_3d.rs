@@ -5,7 +5,7 @@ use crate::api::memory::batch::Plan;
 use crate::api::memory::{call_waits, check_access, check_given};
 use crate::memory::Use;
 use crate::state::graph::copy::{CopyNode, Side};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_uint;
 use cuda_sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUdeviceptr, CUmemorytype as Type,
@@ -25,7 +25,7 @@ pub(crate) fn allocate(
 ) -> Answer {
     pitch.required()?;
     if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let between =
         width.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -63,7 +63,7 @@ impl Described {
             end.is_some_and(|end| end <= all[axis])
         };
         if !(0..3).all(fits) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         let addresses = [0, texels.address];
         let distances = [texels.pitch, rows];
@@ -82,7 +82,7 @@ struct BoxCopy {
 impl BoxCopy {
     fn of_plane(world: &World, copy: *const CUDA_MEMCPY2D) -> Answer<Self> {
         // SAFETY: the caller passes null or a pointer to a copy.
-        let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
         Self::new(
             world,
             &Described {
@@ -107,9 +107,9 @@ impl BoxCopy {
 
     fn of_volume(world: &World, copy: *const CUDA_MEMCPY3D) -> Answer<Self> {
         // SAFETY: the caller passes null or a pointer to a copy.
-        let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
         if copy.srcLOD != 0 || copy.dstLOD != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         Self::new(
             world,
@@ -157,7 +157,7 @@ impl BoxCopy {
                         check_access(world, stream, start, len, wanted)?;
                     }
                 } else if start == 0 {
-                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+                    return Err(INVALID);
                 }
             }
         }
@@ -228,7 +228,7 @@ pub(crate) fn copy_volume_async(
 /// Returns a copy between contexts as a copy, and checks the contexts.
 fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
     // SAFETY: the caller passes null or a pointer to a copy.
-    let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
     let plain = CUDA_MEMCPY3D {
         srcXInBytes: copy.srcXInBytes,
         srcY: copy.srcY,
@@ -265,7 +265,7 @@ fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
         let device = world.context(context.addr())?.device;
         let holder = world.memory.containing(side.start());
         if holder.is_some_and(|(_, holder)| holder.device != device) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
     }
     Ok(made)

@@ -7,9 +7,9 @@ use crate::exec::Work;
 use crate::memory::Use;
 use crate::races::Access;
 use crate::state::graph::copy::CopyNode;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_void;
-use cuda_sys::{CUdeviceptr, CUresult, CUstream};
+use cuda_sys::{CUdeviceptr, CUstream};
 
 /// Copies synchronously, in the order of the default stream.
 pub(crate) fn copy_in(
@@ -57,7 +57,7 @@ pub(crate) fn copy_to_host(
     size: usize,
 ) -> Answer {
     if to.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if world.memory.is_virtual(from) {
         check_given(world, from, size, Use::Read)?;
@@ -74,7 +74,7 @@ pub(crate) fn copy_to_host(
         }
         Err(what) => {
             misuse(what);
-            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+            Err(INVALID)
         }
     };
     world.end_host_access();
@@ -83,7 +83,7 @@ pub(crate) fn copy_to_host(
 
 pub(crate) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
     if from.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let mut bytes: Vec<u8> = Vec::with_capacity(size);
     // SAFETY: the caller passes `size` bytes. The target has room for them and does not overlap them.
@@ -189,7 +189,7 @@ pub(crate) fn copy_on_device(
 fn host_pointer(world: &World, address: CUdeviceptr) -> Answer<*mut c_void> {
     let Some(host) = world.memory.on_host(address) else {
         misuse(format!("{address:#x} is not allocated, or was freed"));
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     };
     Ok(std::ptr::with_exposed_provenance_mut(host))
 }
@@ -259,7 +259,7 @@ fn capture_copy(
         if world.memory.is_on_device(address) {
             check_given_on(world, stream, address, size, wanted)?;
         } else if host_pointer(world, address)?.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
     }
     let node = CopyNode::unified(to, from, size).added(&world.memory);
@@ -276,7 +276,7 @@ fn copy_on_host(
 ) -> Answer {
     let (to, from) = (host_pointer(world, to)?, host_pointer(world, from)?);
     if to.is_null() || from.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     world.begin_copy_by_call();

@@ -4,11 +4,9 @@ use crate::api::Out;
 use crate::api::memory::batch::{Place, place};
 use crate::exec::{Decompression, Format, Work};
 use crate::memory::{Kind, Use};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_uint;
 use cuda_sys::{CUmemDecompressAlgorithm as Algorithm, CUmemDecompressParams, CUresult, CUstream};
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// The value that says that an error belongs to no operation.
 const NONE: usize = usize::MAX;

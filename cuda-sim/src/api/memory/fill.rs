@@ -6,15 +6,15 @@ use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::Kind;
-use crate::state::{Answer, World};
-use cuda_sys::{CUdeviceptr, CUresult, CUstream};
+use crate::state::{Answer, INVALID, World};
+use cuda_sys::{CUdeviceptr, CUstream};
 
 /// Returns the size of a row of `count` values. Fails if it is too large, or if the address is not aligned to the
 /// values.
 fn row<T>(at: CUdeviceptr, count: usize) -> Answer<usize> {
     let size = size_of::<T>().checked_mul(count);
     let is_aligned = at % size_of::<T>() as u64 == 0;
-    size.filter(|_| is_aligned).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    size.filter(|_| is_aligned).ok_or(INVALID)
 }
 
 pub(crate) fn fill<T: Into<u32>>(
@@ -49,7 +49,7 @@ pub(crate) fn fill_plane<T: Into<u32>>(
     }
     let size = row::<T>(at, width)?;
     if height > 1 && pitch < size {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let node = FillNode {
         at,

@@ -3,7 +3,7 @@
 use crate::account::misuse;
 use crate::api::Out;
 use crate::memory::HostKind;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{
     CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
@@ -21,7 +21,7 @@ pub(crate) fn allocate(
     let known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     if flags & !known != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     world.forbidden_in_capture()?;
     if size == 0 {
@@ -49,7 +49,7 @@ pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
         return Ok(());
     }
     misuse("cuMemFreeHost of an address that is not a live pinned allocation");
-    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    Err(INVALID)
 }
 
 /// Returns the flags as they were passed. Unverified (from documentation): a driver with unified
@@ -61,7 +61,7 @@ pub(crate) fn flags(world: &mut World, flags: &mut Out<c_uint>, start: *mut c_vo
             flags.set(host.flags);
             Ok(())
         }
-        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => Err(INVALID),
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn device_pointer(
     world.current()?;
     let known = world.memory.host_at(start.addr());
     let known = known.filter(|(_, host)| flags == 0 && !host.is_managed());
-    let (_, host) = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (_, host) = known.ok_or(INVALID)?;
     address.set(start.addr() as CUdeviceptr + host.distance);
     Ok(())
 }
@@ -89,7 +89,7 @@ pub(crate) fn register(
 ) -> Answer {
     let home = world.home()?;
     if start.is_null() || size == 0 || world.memory.is_virtual(start.addr() as u64) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if flags & !(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);

@@ -9,11 +9,10 @@ use crate::api::Out;
 use crate::api::context::pointer;
 use crate::memory::Kind;
 use crate::state::objects::Event;
-use crate::state::{self, Answer, World};
+use crate::state::{self, Answer, INVALID, World};
 use core::ffi::{c_char, c_uint};
 use cuda_sys::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMem_flags, CUipcMemHandle, CUresult};
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// The first word of a handle, for memory of this process and of another one.
 pub(crate) const OWN: u64 = 0x6f77_6e00_6375_6461;
 pub(crate) const OTHERS: u64 = 0x6f74_6865_7273_0001;
@@ -136,7 +135,7 @@ pub(crate) fn get_event(
 ) -> Answer {
     place.required()?;
     if event.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if !world.event(event.addr())?.interprocess {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);

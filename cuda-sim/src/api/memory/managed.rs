@@ -7,7 +7,7 @@ use crate::account::misuse;
 use crate::api::Out;
 use crate::exec::Work;
 use crate::memory::{Attached, HostKind, Kind, PAGE, Page, Pages};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use crate::thread;
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -21,7 +21,6 @@ use std::ops::Range;
 /// A location as the driver's attributes return it: type and number.
 type Place = (u32, i32);
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// The value of bytes that were discarded.
 const DISCARDED: u8 = 0x5a;
 

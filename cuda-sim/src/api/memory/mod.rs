@@ -20,7 +20,7 @@ use crate::memory::{Kind, Use};
 use crate::races::Access;
 use crate::state::error_log::because;
 use crate::state::pool::Pool;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use cuda_sys::{CUctx_flags, CUdeviceptr, CUresult, CUstream};
 
 pub(crate) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usize>) -> Answer {
@@ -68,11 +68,11 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         return Ok(());
     }
     if world.memory.is_virtual(address) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     if world.memory.is_variable(address) {
         misuse("cuMemFree of a variable of a module");
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let its = world.memory.starts_at(address);
     let is_of_graph = its.as_ref().is_some_and(|its| its.is_of_graph);
@@ -93,7 +93,7 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         }
         Some(Kind::Ordered { freed: true, .. }) | None => {
             misuse(format!("cuMemFree of {address:#x}, which is not a live allocation"));
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
     }
     world.begin_host_access();
@@ -172,13 +172,13 @@ pub(crate) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
         return Ok(());
     }
     if world.memory.is_virtual(address) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     match world.memory.starts_at(address).map(|its| its.kind) {
         Some(Kind::Ordered { freed: false, .. }) => {}
         Some(Kind::Plain) => {
             misuse("cuMemFreeAsync of memory that is not stream-ordered");
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         None if world.memory.is_managed(address) => {
             misuse("cuMemFreeAsync of memory of cuMemAllocManaged");
@@ -186,7 +186,7 @@ pub(crate) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
         }
         _ => {
             misuse(format!("cuMemFreeAsync of {address:#x}, which is not a live allocation"));
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
     }
     world.give(stream, Work::Free(address), Vec::new());
@@ -218,14 +218,14 @@ pub(crate) fn check_given_to(
     let holder = world.memory.containing(address);
     if let Some((_, Kind::Ordered { freed: true, .. })) = holder.map(|(at, its)| (at, its.kind)) {
         misuse(format!("{size} bytes at {address:#x} are used after their free was enqueued"));
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let end = holder.map(|(start, its)| start + its.bytes.len() as u64 - address);
     match end {
         Some(room) if room >= size as u64 => Ok(()),
         _ => {
             misuse(format!("{size} bytes at {address:#x} are not in one allocation"));
-            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+            Err(INVALID)
         }
     }
 }
@@ -311,5 +311,5 @@ pub(crate) fn check_access_of(
     if owner == device || world.memory.pool_access.contains(&(pool, device)) {
         return Ok(());
     }
-    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    Err(INVALID)
 }

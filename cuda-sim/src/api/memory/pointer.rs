@@ -2,13 +2,11 @@
 
 use crate::api::Out;
 use crate::memory::{Kind, device_of, domain_of, is_of_host};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemorytype, CUpointer_attribute as Attribute, CUresult, CudaVersion,
 };
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// The memory that contains an address.
 struct Known {

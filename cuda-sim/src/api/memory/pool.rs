@@ -6,7 +6,7 @@
 use crate::account::misuse;
 use crate::api::Out;
 use crate::state::pool::{LocationPools, PORTION, Pool};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_int, c_void};
 use cuda_sys::{
     CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
@@ -14,7 +14,6 @@ use cuda_sys::{
     CUmemoryPool, CUresult, CUstream, CudaVersion,
 };
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 fn pointer(handle: usize) -> CUmemoryPool {
     core::ptr::without_provenance_mut(handle)
 }

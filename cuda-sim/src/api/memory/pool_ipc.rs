@@ -11,13 +11,12 @@ use crate::account::misuse;
 use crate::api::Out;
 use crate::api::memory::ipc::{OTHERS, OWN, handle, read_bytes};
 use crate::memory::Kind;
-use crate::state::{self, Answer, World};
+use crate::state::{self, Answer, INVALID, World};
 use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult,
 };
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const DESCRIPTOR: u32 = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
 
 /// Returns the descriptor of a pool, as if another process had sent it. Returns `None` if the file

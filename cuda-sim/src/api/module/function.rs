@@ -7,7 +7,7 @@ use crate::api::Out;
 use crate::code::Limits;
 use crate::exec::FunctionSettings;
 use crate::state::objects::Function;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_int;
 use cuda_sys::{
     CUdevice, CUfunc_cache, CUfunction, CUfunction_attribute as Attribute, CUfunctionLoadingState,
@@ -43,7 +43,7 @@ fn since(attribute: Attribute) -> Option<CudaVersion> {
 fn check_known(world: &World, attribute: Attribute) -> Answer {
     match since(attribute) {
         Some(since) if since <= world.profile.driver => Ok(()),
-        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => Err(INVALID),
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn set_attribute(
     let opt_in = world.profile.gpu.shared_opt_in();
     let settings = &mut function_mut(world, function)?.settings;
     let number = u32::try_from(value);
-    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let invalid = INVALID;
     match attribute {
         Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
             let bytes = number.map_err(|_| invalid)?;
@@ -149,7 +149,7 @@ pub(crate) fn set_cache(
     preference: CUfunc_cache,
 ) -> Answer {
     if preference.0 > 3 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     function_mut(world, function)?.settings.cache = preference.0;
     Ok(())

@@ -1,9 +1,9 @@
 //! Options of the driver's PTX compiler, and its log buffers.
 
 use crate::state::logs::Logs;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_uint, c_void};
-use cuda_sys::{CUjit_option as Key, CUresult, CudaVersion};
+use cuda_sys::{CUjit_option as Key, CudaVersion};
 
 impl Logs {
     /// Unverified (from documentation): which values are rejected, and that options newer than the
@@ -29,7 +29,7 @@ impl Logs {
             // SAFETY: the caller guarantees `count` values.
             let value = unsafe { value.read() };
             if since(key).is_none_or(|since| since > world.profile.driver) {
-                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+                return Err(INVALID);
             }
             match key {
                 Key::CU_JIT_ERROR_LOG_BUFFER => logs.error.start = value.cast(),
@@ -37,7 +37,7 @@ impl Logs {
                 Key::CU_JIT_INFO_LOG_BUFFER => logs.info.start = value.cast(),
                 Key::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES => logs.info.room = value.addr(),
                 Key::CU_JIT_OPTIMIZATION_LEVEL if value.addr() > 4 => {
-                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+                    return Err(INVALID);
                 }
                 _ => {}
             }

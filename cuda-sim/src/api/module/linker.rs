@@ -11,7 +11,7 @@ use crate::exec::kernel;
 use crate::state::handles::State;
 use crate::state::logs::Logs;
 use crate::state::objects::Linker;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState, CUresult};
 
@@ -27,7 +27,7 @@ impl World {
     fn add(&mut self, state: CUlinkState, kind: Kind, data: *const c_void) -> Answer {
         let linker = self.linker(state)?;
         if linker.image.is_some() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         let mut log = std::mem::take(&mut linker.log);
         let read = match kind {
@@ -38,7 +38,7 @@ impl World {
             Kind::CU_JIT_INPUT_OBJECT | Kind::CU_JIT_INPUT_LIBRARY => {
                 Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
             }
-            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            _ => Err(INVALID),
         };
         let linker = self.linker(state)?;
         linker.log = log;
@@ -81,7 +81,7 @@ pub(crate) fn add_data(
     _values: *mut *mut c_void,
 ) -> Answer {
     if size == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     world.add(state, kind, data)
 }

@@ -13,7 +13,7 @@ use crate::code::ptx::{self, Refusal};
 use crate::exec::kernel;
 use crate::state::logs::Logs;
 use crate::state::objects::Module;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use cuda_sys::{
     CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
@@ -42,7 +42,7 @@ impl World {
         log: &mut Logs,
     ) -> Answer<Contents> {
         if image.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         // SAFETY: the caller passes an image or text, and no byte is read after one that already
         // distinguishes it.
@@ -148,7 +148,7 @@ impl World {
     fn function_of(&self, module: usize, name: *const c_char) -> Answer<usize> {
         let module = self.module(module)?;
         if name.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         module.refused.map_or(Ok(()), Err)?;
         // SAFETY: the caller passes a NUL-terminated string.
@@ -160,7 +160,7 @@ impl World {
     fn functions_of(&self, module: usize, to: *mut *mut c_void, room: c_uint) -> Answer {
         let functions = &self.module(module)?.functions;
         if to.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         for (index, function) in functions.iter().take(room as usize).enumerate() {
             // SAFETY: the caller passes room for `room` handles.
@@ -197,7 +197,7 @@ pub(crate) fn load_ex(
 /// Returns the contents of a file with an image or PTX text.
 pub(crate) fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
     if path.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     // SAFETY: the caller passes a NUL-terminated string.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
@@ -289,7 +289,7 @@ pub(crate) fn function_name(
 ) -> Answer {
     name.required()?;
     if function.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     // The name lives as long as the module.
     name.set(world.kernel_info(function.addr())?.c_name.as_ptr());
@@ -304,7 +304,7 @@ pub(crate) fn of_function(
 ) -> Answer {
     module.required()?;
     if function.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let its = world.function(function.addr())?.module;
     let its = world.modules.get(its).map(|_| its);
@@ -334,7 +334,7 @@ pub(crate) fn param(
 ) -> Answer {
     offset.required()?;
     let params = &world.kernel_info(function.addr())?.params;
-    let (at, long) = params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (at, long) = params.get(index).ok_or(INVALID)?;
     offset.set(*at);
     size.set(*long);
     Ok(())
@@ -366,7 +366,7 @@ pub(crate) fn load_library(
     // SAFETY: the caller passes `count` keys and values.
     let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
     if image.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let read = world.read_module(image, None, &mut log);
     library.set(pointer(world.add_library(read)));

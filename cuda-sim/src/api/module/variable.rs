@@ -1,7 +1,7 @@
 //! Variables of modules and libraries.
 
 use crate::api::Out;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{CStr, c_char};
 use cuda_sys::{CUdeviceptr, CUlibrary, CUmodule, CUresult};
 
@@ -15,7 +15,7 @@ impl World {
         managed: bool,
     ) -> Answer<(u64, usize)> {
         if name.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         self.place_variables(module, context)?;
         // SAFETY: the caller passes a NUL-terminated string.

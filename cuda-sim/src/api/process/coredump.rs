@@ -5,7 +5,7 @@ use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::coredump::{Callback, Settings};
 use crate::state::handles::Handles;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::{
@@ -13,7 +13,6 @@ use cuda_sys::{
     CudaVersion,
 };
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// The size of a string with its NUL.
 const STRING: usize = 1024;
 

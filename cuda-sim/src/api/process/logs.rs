@@ -5,11 +5,9 @@ use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::error_log::{Callback, because};
 use crate::state::handles::State;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
-use cuda_sys::{CUlogIterator, CUlogsCallback, CUlogsCallbackHandle, CUresult};
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+use cuda_sys::{CUlogIterator, CUlogsCallback, CUlogsCallbackHandle};
 
 pub(crate) fn register(
     world: &mut World,

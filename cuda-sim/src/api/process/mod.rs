@@ -4,7 +4,7 @@ pub(crate) mod coredump;
 pub(crate) mod logs;
 
 use crate::api::Out;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_int;
 use cuda_sys::{
     CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
@@ -67,7 +67,7 @@ pub(crate) fn restore(
     // Unverified: the code for a list without a pointer.
     let is_torn = |its: &CUcheckpointRestoreArgs| its.gpuPairsCount != 0 && its.gpuPairs.is_null();
     if options.as_deref().is_some_and(is_torn) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let initialised = world.initialised;
     let change = (CHECKPOINTED, LOCKED);

@@ -4,7 +4,7 @@ use crate::api::Out;
 use crate::api::context::pointer;
 use crate::api::stream::HIGHEST_PRIORITY;
 use crate::state::objects::ContextKind;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_uint;
 use cuda_sys::{
     CUaccessProperty, CUcontext, CUdevice, CUgreenCtx, CUlaunchAttributeID as Id,
@@ -57,7 +57,7 @@ pub(crate) fn get(
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let set = its.attributes.get(&id.0).map(|pad| CUstreamAttrValue { pad: *pad });
     let known = default_value(id, its.priority).filter(|_| is_known(world, id));
-    let default = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let default = known.ok_or(INVALID)?;
     value.set(set.unwrap_or(default));
     Ok(())
 }
@@ -71,9 +71,9 @@ pub(crate) fn set(
     let stream = world.stream(stream.addr())?;
     // SAFETY: the caller passes null or a pointer to a value.
     let value = unsafe { value.as_ref() };
-    let value = value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let value = value.ok_or(INVALID)?;
     if default_value(id, 0).is_none() || !is_known(world, id) || !is_allowed(id, value) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(INVALID);
     }
     let its = world.streams.get_mut(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;

@@ -9,7 +9,7 @@ use crate::api::context::pointer;
 use crate::exec::Work;
 use crate::state::handles::State;
 use crate::state::objects::Stream;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{CUevent, CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
 
@@ -25,7 +25,7 @@ impl World {
         priority: i32,
     ) -> Answer<CUstream> {
         if flags & !CUstream_flags::CU_STREAM_NON_BLOCKING.0 != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(INVALID);
         }
         let id = self.new_id();
         let handle = self.add_stream(Stream {
@@ -106,7 +106,7 @@ pub(crate) fn wait_event(
     let external = match CUevent_wait_flags(flags) {
         CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT => false,
         CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL => true,
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => return Err(INVALID),
     };
     let stream = world.stream(stream.addr())?;
     let its = world.event(event.addr())?;

@@ -7,14 +7,13 @@ use crate::api::Out;
 use crate::api::virtual_memory::known;
 use crate::api::virtual_memory::multicast::{is_supported, mapped};
 use crate::memory::{Binding, Endpoint, GRANULARITY, Team};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdevice, CUlogicalEndpointId, CUlogicalEndpointProp, CUlogicalEndpointType as Type,
     CUmemGenericAllocationHandle, CUresult,
 };
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 
 pub(crate) fn is_unicast_supported(world: &World) -> bool {

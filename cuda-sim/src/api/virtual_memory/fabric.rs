@@ -4,14 +4,12 @@ use crate::api::memory::batch::{Place, not_capturing, place};
 use crate::api::virtual_memory::endpoint::is_unicast_supported;
 use crate::exec::{FabricCopy, FabricSide, Work};
 use crate::memory::Use;
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_ulonglong;
 use cuda_sys::{
     CUDA_FABRIC_COPY_BATCH_OP, CUfabricCpyOperand, CUfabricCpyOperandType as Type, CUresult,
     CUstream,
 };
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Checks one side of a copy of `len` bytes.
 fn side(

@@ -12,7 +12,7 @@ use crate::call::fault;
 use crate::memory::{
     GRANULARITY, Location, MapError, PAGE, Properties, READ_WRITE, Use, device_of, is_of_host,
 };
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity,
@@ -22,7 +22,6 @@ use cuda_sys::{
     CUmemRangeFlags, CUmemRangeHandleType, CUresult, CudaVersion,
 };
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const OUT_OF_MEMORY: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
 const NOT_PERMITTED: CUresult = CUresult::CUDA_ERROR_NOT_PERMITTED;
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;

@@ -4,14 +4,13 @@
 use crate::api::Out;
 use crate::api::virtual_memory::known;
 use crate::memory::{Binding, GRANULARITY, Properties, device_of};
-use crate::state::{Answer, World};
+use crate::state::{Answer, INVALID, World};
 use core::ffi::c_ulonglong;
 use cuda_sys::{
     CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags,
     CUmulticastObjectProp, CUresult,
 };
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 
 pub(crate) fn is_supported(world: &World) -> bool {

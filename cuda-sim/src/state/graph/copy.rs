@@ -4,7 +4,8 @@ use super::node::Kind;
 use crate::exec::Work;
 use crate::memory::{Kind as MemoryKind, Memory};
 use crate::state::Answer;
-use cuda_sys::{CUmemorytype as Type, CUresult};
+use crate::state::INVALID;
+use cuda_sys::CUmemorytype as Type;
 
 /// One side of a copy, as `CUDA_MEMCPY3D` describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl Side {
             kind != Type::CU_MEMORYTYPE_HOST && matches!(holder, Some(MemoryKind::Ordered { .. }));
         let distance = |axis: usize| {
             let end = at[axis].checked_add(extent[axis]);
-            let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            let end = end.ok_or(INVALID)?;
             let least = match axis == 0 && is_of_pool {
                 true => extent[axis],
                 false => end,
@@ -69,7 +70,7 @@ impl Side {
             match distances[axis] {
                 0 => Ok(end),
                 given if given >= least => Ok(given),
-                _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+                _ => Err(INVALID),
             }
         };
         Ok(Self {

@@ -1,11 +1,10 @@
 //! The edges of graphs, and the order that they give.
 
 use super::node::{Dependencies, Edge};
+use crate::state::INVALID;
 use crate::state::{Answer, World};
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 impl Edge {
     pub(crate) fn is_special(self) -> bool {

@@ -2,13 +2,12 @@
 
 use super::node::{Kind, Node};
 use crate::account::misuse;
+use crate::state::INVALID;
 use crate::state::handles::State;
 use crate::state::needs::Needs;
 use crate::state::{Answer, World};
 use cuda_sys::{CUgraphInstantiate_flags as Flags, CUgraphInstantiateResult as Outcome, CUresult};
 use std::collections::{BTreeMap, BTreeSet};
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// An executable graph: a copy of a graph and of the graphs that are embedded in it.
 pub(crate) struct Executable {

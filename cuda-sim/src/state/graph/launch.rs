@@ -3,12 +3,11 @@
 use super::executable::Executable;
 use super::node::Kind;
 use crate::exec::{Conditional, Program, Work};
+use crate::state::INVALID;
 use crate::state::{Answer, World};
-use cuda_sys::{CUgraphInstantiate_flags as Flags, CUresult};
+use cuda_sys::CUgraphInstantiate_flags as Flags;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// The memory that a launch allocates and frees.
 #[derive(Default)]

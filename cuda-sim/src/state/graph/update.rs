@@ -2,14 +2,13 @@
 
 use super::executable::Executable;
 use super::node::Kind;
+use crate::state::INVALID;
 use crate::state::needs::Needs;
 use crate::state::{Answer, World};
 use cuda_sys::{CUgraphExecUpdateResult as Outcome, CUresult};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
-
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Why an executable graph was not updated: the node of the other graph, and the node at the start of
 /// the edge that differs. Zero for none.
