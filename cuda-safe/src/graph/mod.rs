@@ -79,11 +79,7 @@ pub use crate::graph::memory::usage::GraphMemoryUsage;
 pub use crate::graph::nodes::node_attribute;
 pub use crate::graph::nodes::node_attribute::{DeviceNode, NodeAttribute};
 
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call};
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{Answer, ContextHandle, Invalid, Ownership, Result, answer, call, expect_handle};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::graph::exec::changes::Retired;

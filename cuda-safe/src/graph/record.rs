@@ -2,8 +2,7 @@
 
 use super::nodes::arguments::NodeArguments;
 use super::{Graph, Node, NodeId, kind};
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Rejected, Result};
 use crate::event::Event;
 use crate::launch::{LaunchConfig, Params, TypedKernel};
 use crate::stream::CaptureMode;

@@ -1,16 +1,13 @@
 //! The objects of an executable graph when its nodes change.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::context::Context;
-use crate::graph::exec::executable::ExecutableGraph;
 use crate::graph::exec::launches::Noted;
 use crate::graph::exec::retire::{AfterLaunches, Used};
 use crate::graph::rules::access::covers;
-use crate::graph::rules::earlier::Earlier;
 use crate::graph::rules::order::Claim;
-use crate::graph::rules::owners::{Content, Entry, Slots};
-use crate::graph::{Graph, NodeId};
+use crate::graph::rules::owners::{Entry, Slots};
+use crate::graph::{Content, Earlier, ExecutableGraph, Graph, NodeId};
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -1,24 +1,20 @@
 //! Executable graphs.
 
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::{Answer, answer, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
-use crate::call::report::count_leak;
+use crate::call::{
+    Answer, ContextHandle, Invalid, Ownership, Result, answer, count_leak, expect_handle, fork,
+    without_current,
+};
 use crate::capture_state::Operation;
 use crate::context::Context;
-use crate::graph::Retained;
 use crate::graph::exec::changes;
 use crate::graph::exec::changes::Retired;
 use crate::graph::exec::late::LateExecutable;
 use crate::graph::exec::launches::{Launches, Noted};
 use crate::graph::exec::retire::{AfterLaunches, Used};
 use crate::graph::nodes::allocation::{KeptAllocations, Unfreed};
-use crate::graph::rules::earlier::Earlier;
 use crate::graph::rules::order::Claim;
 use crate::graph::rules::owners::Slots;
+use crate::graph::{Earlier, Retained};
 use crate::release::{Destroy, Handle, Keep, release};
 use crate::stream::{ExecutionContext, Stream, same_context};
 use cuda_sys::CUgraphExec;

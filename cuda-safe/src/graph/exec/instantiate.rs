@@ -1,14 +1,11 @@
 //! Instantiation: from a graph to an executable graph.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, newest_or};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, newest_or};
 use crate::capture_state::Operation;
-use crate::graph::Graph;
-use crate::graph::exec::executable::ExecutableGraph;
 use crate::graph::exec::launches::Launches;
 use crate::graph::nodes::allocation::KeptAllocations;
 use crate::graph::rules::order::Claim;
+use crate::graph::{ExecutableGraph, Graph};
 use crate::release::{self, Keep};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{

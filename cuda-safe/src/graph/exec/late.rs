@@ -5,7 +5,7 @@
 //! launch it waits for its own launches (driver 580). Such an executable graph enters the release queue
 //! first, so that a drop does not wait for its launches: a loop may never end.
 
-use crate::call::function::Answer;
+use crate::call::Answer;
 use crate::graph::exec::changes::Retired;
 use crate::graph::exec::executable::Objects;
 use crate::graph::exec::retire::Used;

@@ -4,11 +4,11 @@
 //! them when the executable graph is dropped. A stream is noted before its first launch. A launch on the
 //! stream that was admitted last costs one comparison.
 
-use crate::call::error::{Error, Result};
-use crate::call::fork;
+use crate::call::{Error, Result, fork};
 use crate::capture_state::Operation;
 use crate::event::Event;
-use crate::graph::rules::earlier::{Earlier, EarlierWork};
+use crate::graph::Earlier;
+use crate::graph::rules::earlier::EarlierWork;
 use crate::release::{Keep, relaxed};
 use crate::stream::Stream;
 use crate::sync::atomic::{AtomicU64, Ordering};

@@ -1,15 +1,11 @@
 //! Objects that are dropped after the launches that use them.
 
-use crate::call::current::ContextHandle;
-use crate::call::error::{Error, Result, ends_all_work};
-use crate::call::fork;
-use crate::call::function::Answer;
-use crate::call::zone::in_host_function;
+use crate::call::{Answer, ContextHandle, Error, Result, ends_all_work, fork, in_host_function};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::{LastUse, Progress};
+use crate::graph::Earlier;
 use crate::graph::exec::launches::Noted;
-use crate::graph::rules::earlier::Earlier;
 use crate::release::{Destroy, Keep, relaxed, release};
 use crate::stream::Stream;
 use crate::sync::{Mutex, MutexGuard};

@@ -1,14 +1,9 @@
 //! Changes of executable graphs: single nodes, and all nodes at once.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, newest_or};
-use crate::call::invalid::Invalid;
-use crate::graph::exec::executable::ExecutableGraph;
-use crate::graph::kind;
+use crate::call::{Error, Invalid, Result, call, newest_or};
 use crate::graph::kind::Kind;
 use crate::graph::rules::order::Claim;
-use crate::graph::rules::owners::Content;
-use crate::graph::{Graph, Node, NodeId};
+use crate::graph::{Content, ExecutableGraph, Graph, Node, NodeId, kind};
 use cuda_sys::{
     CUgraphExec, CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo, CUgraphNode,
 };

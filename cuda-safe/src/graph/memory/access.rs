@@ -2,9 +2,7 @@
 
 use super::GraphBuffer;
 use super::buffer::{GraphMemory, NodeMemory};
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{ContextHandle, Invalid, Result};
 use crate::capture_state::StreamRef;
 use crate::event::Event;
 use crate::graph::ExecutableGraph;

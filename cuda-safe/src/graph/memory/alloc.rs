@@ -2,17 +2,13 @@
 
 use super::buffer::NodeMemory;
 use super::{CopySource, CopyTarget, GraphSlice, GraphSliceMut};
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
-use crate::call::size::bytes_of;
+use crate::call::{Invalid, Result, bytes_of, call};
 use crate::context::Context;
 use crate::device::Device;
-use crate::graph::Retained;
 use crate::graph::memory::copy::Memory;
 use crate::graph::{
     ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, Node, NodeAllocation, NodeArgument,
-    NodeId, NodeUses, Place, Retainable, kind,
+    NodeId, NodeUses, Place, Retainable, Retained, kind,
 };
 pub(crate) use crate::memory::buffer::allocation::Release;
 use crate::memory::{DeviceBuffer, MemoryAccess, MemoryLocation};

@@ -1,7 +1,7 @@
 //! Memory as arguments of kernel nodes.
 
 use super::{GraphBuffer, GraphSlice, GraphSliceMut};
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::graph::{NodeArgument, NodeUses};
 use crate::memory::SharedBuffer;
 use cuda_sys::CUdeviceptr;

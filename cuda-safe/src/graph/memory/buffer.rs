@@ -1,6 +1,6 @@
 //! Device memory that a graph owns.
 
-use crate::call::error::{Rejected, Result};
+use crate::call::{Rejected, Result};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::graph::{

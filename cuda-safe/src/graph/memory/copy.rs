@@ -1,13 +1,9 @@
 //! Nodes that copy.
 
 use super::{GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut};
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
-use crate::call::region::{Extent, Region};
-use crate::graph::Retained;
+use crate::call::{ContextHandle, Extent, Invalid, Region, Result};
 use crate::graph::nodes::specification::specification;
-use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, Retained, kind};
 use crate::memory::{SharedBuffer, same_length};
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;

@@ -1,13 +1,9 @@
 //! Nodes that fill memory.
 
 use super::GraphSliceMut;
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
-use crate::call::region::{Extent, Region};
-use crate::graph::Retained;
+use crate::call::{ContextHandle, Extent, Invalid, Region, Result};
 use crate::graph::nodes::specification::specification;
-use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, Retained, kind};
 use bytemuck::NoUninit;
 use cuda_sys::{CUDA_MEMSET_NODE_PARAMS, CUcontext};
 

@@ -1,7 +1,6 @@
 //! Pinned host memory that a graph owns.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::graph::{ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, new_buffer_number};

@@ -1,7 +1,7 @@
 //! Memory of graphs that are recorded.
 
 use super::{CopySource, CopyTarget, GraphBuffer, GraphPinned, GraphSliceMut};
-use crate::call::error::{Rejected, Result};
+use crate::call::{Rejected, Result};
 use crate::graph::{GraphRecorder, Node, kind};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
 use bytemuck::NoUninit;

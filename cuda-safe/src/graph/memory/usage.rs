@@ -1,7 +1,6 @@
 //! The memory that the graphs of a device use.
 
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::device::Device;
 use cuda_sys::CUgraphMem_attribute as Attribute;
 

@@ -1,13 +1,11 @@
 //! Adding and removing nodes: what all kinds of nodes share, and empty nodes.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call};
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::Before;
 use crate::graph::rules::edges::repeated;
-use crate::graph::rules::owners::{Content, EdgesBefore};
-use crate::graph::{Graph, Node, NodeId, kind};
+use crate::graph::rules::owners::EdgesBefore;
+use crate::graph::{Content, Graph, Node, NodeId, kind};
 use cuda_sys::{CUgraph, CUgraphNode, CUresult};
 
 /// The arguments that all functions that add a node share.

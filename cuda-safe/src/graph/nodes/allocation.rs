@@ -13,18 +13,13 @@
 //! free the memory themselves, must find it without an owner too. Once one of them has, nothing gives the
 //! memory an owner as long as this executable graph exists, because the memory is claimed (`order.rs`).
 
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::{Answer, answer};
-use crate::call::invalid::Invalid;
+use crate::call::{Answer, Invalid, Result, answer, fork};
 use crate::capture_state::{Operation, Retain};
 use crate::context::Context;
 use crate::graph::exec::launches::Launches;
 use crate::graph::exec::retire::AfterLaunches;
-use crate::graph::rules::earlier::Earlier;
-use crate::graph::rules::order::{MemoryOrder, new_buffer_number};
 use crate::graph::rules::owners::Slots;
-use crate::graph::{ExecutableGraph, Graph};
+use crate::graph::{Earlier, ExecutableGraph, Graph, MemoryOrder, new_buffer_number};
 use crate::memory::Backing;
 use crate::release::{self, After, Destroy, Keep, Leftover, release};
 use crate::stream::{Stream, same_context};

@@ -1,14 +1,13 @@
 //! The arguments of kernel nodes, and the memory that a node uses.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::event::Event;
-use crate::graph::Retained;
 use crate::graph::kind::Kind;
-use crate::graph::rules::access::{Access, Lifetime};
-use crate::graph::rules::owners::{Content, Slots};
+use crate::graph::rules::access::Access;
+use crate::graph::rules::owners::Slots;
+use crate::graph::{Content, Lifetime, Retained};
 use crate::launch::{KernelValue, Param, Params, Value};
 use crate::memory::SharedBuffer;
 use crate::stream::same_context;

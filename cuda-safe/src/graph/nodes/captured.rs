@@ -1,12 +1,10 @@
 //! Graphs that captures add nodes to.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::capture_state::Retain;
-use crate::graph::Retained;
-use crate::graph::rules::edges::{EdgeKind, repeated};
+use crate::graph::rules::edges::repeated;
 use crate::graph::rules::owners::Slots;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{EdgeKind, Graph, NodeId, Retained};
 use cuda_sys::{CUgraphEdgeData, CUgraphNode};
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,12 +1,8 @@
 //! Child graphs.
 
-use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, call, init};
 use crate::graph::nodes::conditional::Conditional;
-use crate::graph::rules::owners::Content;
-use crate::graph::{Graph, Node, NodeId, kind};
+use crate::graph::{Content, Graph, Node, NodeId, kind};
 use cuda_sys::{
     CUDA_CHILD_GRAPH_NODE_PARAMS, CUgraphChildGraphNodeOwnership, CUgraphNodeParams,
     CUgraphNodeType, CudaVersion,

@@ -1,12 +1,10 @@
 //! Executable graphs that kernels launch.
 
-use crate::call::error::{Rejected, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result};
 use crate::capture_state::{Operation, Retain};
 use crate::context::Context;
 use crate::event::Event;
-use crate::graph::exec::executable::ExecutableGraph;
-use crate::graph::nodes::arguments::{NodeArgument, NodeUses};
+use crate::graph::{ExecutableGraph, NodeArgument, NodeUses};
 use crate::launch::{Param, sealed};
 use crate::release;
 use crate::stream::Stream;

@@ -1,10 +1,9 @@
 //! Nodes that record an event or wait for one.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::event::Event;
 use crate::graph::nodes::specification::specification;
-use crate::graph::rules::owners::Content;
-use crate::graph::{ExecutableNodes, Graph, Node, NodeId, Retained, kind};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, Retained, kind};
 use cuda_sys::CUevent;
 
 /// The event that a node records.

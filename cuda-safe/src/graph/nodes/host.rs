@@ -1,12 +1,8 @@
 //! Nodes that call a host function.
 
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::host_panic::HostPanic;
-use crate::call::report::count_leak;
+use crate::call::{HostPanic, Result, count_leak, fork};
 use crate::graph::nodes::specification::specification;
-use crate::graph::rules::owners::Content;
-use crate::graph::{ExecutableNodes, Graph, Node, NodeId, Retained, kind};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, Retained, kind};
 use crate::stream::run_inside;
 use core::ffi::c_void;
 use cuda_sys::CUDA_HOST_NODE_PARAMS;

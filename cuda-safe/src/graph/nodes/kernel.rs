@@ -1,14 +1,12 @@
 //! Kernel nodes.
 
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, call, newest_or};
 use crate::context::Context;
-use crate::graph::Retained;
-use crate::graph::nodes::arguments::{NodeArguments, NodeUses};
 use crate::graph::nodes::specification::Specification;
-use crate::graph::rules::owners::{Content, Slots};
-use crate::graph::{ExecutableNodes, Graph, Node, NodeId, Place, kind};
+use crate::graph::rules::owners::Slots;
+use crate::graph::{
+    Content, ExecutableNodes, Graph, Node, NodeArguments, NodeId, NodeUses, Place, Retained, kind,
+};
 use crate::green::GreenContext;
 use crate::launch::{LaunchConfig, Params, TypedKernel};
 use crate::module::Kernel;

@@ -3,14 +3,10 @@
 //! The calls that change a node are made with the context current, because drivers crash in such calls
 //! with kernel nodes if no context is current. Other types of nodes were not all measured.
 
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
+use crate::call::{ContextHandle, Invalid, Result, call};
 use crate::context::Context;
 use crate::graph::nodes::specification::specification;
-use crate::graph::rules::owners::Content;
-use crate::graph::{ExecutableNodes, Graph, Node, NodeId, kind};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, kind};
 use crate::stream::MemoryOperation;
 use crate::stream::memory_op::{batch, explain, from_raw};
 use cuda_sys::{CUDA_BATCH_MEM_OP_NODE_PARAMS, CUstreamBatchMemOpParams};

@@ -21,11 +21,9 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::device::attribute::explain_newer;
-use crate::graph::Retained;
-use crate::graph::{Graph, Node, kind};
+use crate::graph::{Graph, Node, Retained, kind};
 use crate::launch::{AccessPolicyWindow, KernelValue, MemoryDomainMap};
 use crate::stream::ExecutionContext;
 use cuda_sys::{

@@ -1,13 +1,10 @@
 //! Queries: nodes, edges, parameters, numbers, and a drawing.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, newest_or};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, newest_or};
 use crate::event::Event;
-use crate::graph::Retained;
 use crate::graph::kind::Kind;
-use crate::graph::rules::owners::{Content, EdgesBefore};
-use crate::graph::{Edge, EdgeKind, Graph, Node, NodeId, NodeType, kind};
+use crate::graph::rules::owners::EdgesBefore;
+use crate::graph::{Content, Edge, EdgeKind, Graph, Node, NodeId, NodeType, Retained, kind};
 use crate::launch::LaunchConfig;
 use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent,

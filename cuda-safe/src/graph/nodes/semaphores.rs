@@ -2,12 +2,10 @@
 //!
 //! The calls that change a node are made with the context current: see `memory_operations.rs`.
 
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::context::Context;
 use crate::graph::nodes::specification::specification;
-use crate::graph::rules::owners::Content;
-use crate::graph::{ExecutableNodes, Graph, Node, NodeId, kind};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, kind};
 use cuda_sys::{
     CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,

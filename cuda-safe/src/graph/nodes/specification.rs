@@ -4,12 +4,10 @@
 //! graph ([`ExecutableNodes::set`]). Its specification has the parameters that the three calls share, and
 //! its content is what the graph keeps for it.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::context::Context;
 use crate::graph::kind::Kind;
-use crate::graph::nodes::add::Place;
-use crate::graph::rules::owners::Content;
-use crate::graph::{ExecutableNodes, Graph, Node, NodeId};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, Place};
 use cuda_sys::{CUgraphExec, CUgraphNode};
 
 /// The parameters of a node, and the calls that take them.

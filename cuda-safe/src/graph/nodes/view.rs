@@ -1,8 +1,6 @@
 //! Reading child graphs.
 
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::ownership::Ownership;
+use crate::call::{Ownership, Result, call};
 use crate::graph::{Edge, Graph, Node, NodeId, NodeType, kind};
 use crate::launch::LaunchConfig;
 use cuda_sys::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};

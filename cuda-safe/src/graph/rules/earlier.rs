@@ -1,6 +1,6 @@
 //! Work that launches must come after.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::capture_state::Operation;
 use crate::event::Event;
 use crate::stream::Stream;

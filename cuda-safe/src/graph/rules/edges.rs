@@ -1,8 +1,6 @@
 //! The edges of a graph.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, newest_or};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, newest_or};
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::Before;
 use crate::graph::{Graph, NodeId, NodeType, kind};

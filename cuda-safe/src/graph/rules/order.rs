@@ -5,9 +5,9 @@
 //! work on a buffer before the graph owned it, the work of a stream that accesses it from outside, and
 //! the launches of an earlier executable graph.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
-use crate::graph::rules::earlier::{Earlier, EarlierWork};
+use crate::call::{Invalid, Result};
+use crate::graph::Earlier;
+use crate::graph::rules::earlier::EarlierWork;
 use crate::stream::Stream;
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

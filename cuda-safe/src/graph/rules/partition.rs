@@ -3,13 +3,10 @@
 //! The driver runs a kernel in the context of its node. So a graph without a kernel in the green context
 //! of its stream would use all SMs of the device, although the stream looks as if it confined the graph.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
-use crate::graph::Retained;
-use crate::graph::exec::executable::ExecutableGraph;
-use crate::graph::kind;
+use crate::call::{Invalid, Result};
 use crate::graph::kind::Kind;
-use crate::graph::rules::owners::{Content, Slots};
+use crate::graph::rules::owners::Slots;
+use crate::graph::{Content, ExecutableGraph, Retained, kind};
 use crate::stream::{ExecutionContext, Partition, Stream};
 
 /// Where the kernels of a graph run.

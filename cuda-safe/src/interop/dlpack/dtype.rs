@@ -3,8 +3,7 @@
 use super::raw::DLDataType;
 use super::refused;
 use crate::call::Invalid;
-use crate::interop::typestr::{ByteOrder, Kind, TypeString};
-use crate::interop::{Dtype, Element};
+use crate::interop::{ByteOrder, Dtype, Element, Kind, TypeString};
 use std::fmt;
 
 /// The type of the elements of a DLPack tensor (`DLDataType`), always in native byte order.

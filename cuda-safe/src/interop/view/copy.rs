@@ -6,7 +6,8 @@
 
 use super::{ArrayView, ArrayViewMut};
 use crate::call::Result;
-use crate::interop::layout::{Layout, no_view, regions};
+use crate::interop::Layout;
+use crate::interop::layout::{no_view, regions};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use bytemuck::{AnyBitPattern, NoUninit};
 

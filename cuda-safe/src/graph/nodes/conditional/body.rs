@@ -6,13 +6,9 @@
 //! of the conditional node's content.
 
 use super::{Body, Conditional, RawGraph};
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
-use crate::call::ownership::Ownership;
-use crate::call::report::count_leak;
-use crate::graph::Retained;
+use crate::call::{Invalid, Ownership, Result, count_leak};
 use crate::graph::rules::owners::Slots;
-use crate::graph::{Graph, GraphOwners, Node, NodeId, kind};
+use crate::graph::{Graph, GraphOwners, Node, NodeId, Retained, kind};
 use cuda_sys::CUgraph;
 use std::sync::Arc;
 

@@ -4,17 +4,13 @@ mod body;
 
 pub(crate) use body::BodyPlace;
 
-use crate::call::current::current;
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, call, current, init};
 use crate::capture_state::Retain;
-use crate::graph::Retained;
 use crate::graph::kind::Kind;
-use crate::graph::nodes::arguments::{NodeArgument, NodeUses};
-use crate::graph::rules::owners::{Content, Slots};
-use crate::graph::{Graph, Node, NodeContext, NodeId, kind};
+use crate::graph::rules::owners::Slots;
+use crate::graph::{
+    Content, Graph, Node, NodeArgument, NodeContext, NodeId, NodeUses, Retained, kind,
+};
 use crate::launch::{Param, sealed};
 use crate::stream::ExecutionContext;
 use crate::sync::{Mutex, MutexGuard};

@@ -4,11 +4,10 @@
 //! the same time, so full edges connect them for the check of accesses: they form a chain.
 
 use super::{Content, Entry, Slots};
-use crate::call::error::Result;
-use crate::graph::kind;
+use crate::call::Result;
 use crate::graph::nodes::conditional::Conditional;
-use crate::graph::nodes::node::NodeId;
 use crate::graph::rules::access::Before;
+use crate::graph::{NodeId, kind};
 use cuda_sys::CUgraphNode;
 use std::sync::Arc;
 

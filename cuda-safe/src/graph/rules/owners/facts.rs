@@ -1,9 +1,8 @@
 //! What is known about the nodes of a graph until they change.
 
 use super::{Content, Slot, Slots};
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
-use crate::graph::nodes::node::NodeId;
+use crate::call::{Invalid, Result};
+use crate::graph::NodeId;
 use crate::graph::rules::access::{Access, Checked, NotAllocated, Unordered, check};
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;

@@ -10,21 +10,17 @@ mod facts;
 
 pub(crate) use crate::graph::rules::owners::edges::EdgesBefore;
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
-use crate::call::report::count_leak;
+use crate::call::{Invalid, Result, count_leak};
 use crate::capture_state::Retain;
 use crate::event::Event;
-use crate::graph::Retained;
-use crate::graph::nodes::allocation::{LaunchedAllocation, NodeAllocation};
+use crate::graph::nodes::allocation::LaunchedAllocation;
 use crate::graph::nodes::conditional::Conditional;
 use crate::graph::nodes::node::kind::Kind;
-use crate::graph::nodes::node::{Node, NodeId, NodeType, kind};
-use crate::graph::retain::UserObject;
 use crate::graph::rules::access::{Access, Before};
-use crate::graph::rules::earlier::Earlier;
-use crate::graph::rules::order::MemoryOrder;
 use crate::graph::rules::owners::facts::SlotList;
+use crate::graph::{
+    Earlier, MemoryOrder, Node, NodeAllocation, NodeId, NodeType, Retained, UserObject, kind,
+};
 use cuda_sys::CUgraphNode;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
