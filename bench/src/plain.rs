@@ -62,7 +62,7 @@ unsafe extern "C" {
 /// Returns the streams and the event of the C code, after its setup.
 pub(crate) fn lent() -> ([CUstream; 4], CUevent) {
     let (mut streams, mut event) = ([null_mut(); 4], null_mut());
-    // SAFETY: the pointers are to as many elements as the C code has streams and events.
+    // SAFETY: the pointers refer to as many elements as the C code has streams and events.
     unsafe { plain_lend(streams.as_mut_ptr(), &raw mut event) };
     (streams, event)
 }

@@ -129,7 +129,7 @@ fn dumps_that_are_enabled_before_the_initialization_are_a_misuse() {
         start(Profile::h200());
         let (mut value, mut size) = (1_u8, 1);
         let attribute = CUcoredumpSettings::CU_COREDUMP_ENABLE_ON_EXCEPTION;
-        // SAFETY: the pointers are to local variables.
+        // SAFETY: the pointers refer to local variables.
         let code = unsafe {
             cuCoredumpSetAttributeGlobal(attribute, (&raw mut value).cast(), &raw mut size)
         };

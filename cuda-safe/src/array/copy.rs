@@ -112,7 +112,7 @@ unsafe fn enqueue(copy: &CUDA_MEMCPY3D, stream: &Stream) -> Result<()> {
     let _call = stream.uncaptured(Operation::ArrayCopy)?;
     let raw = stream.raw();
     copy_without_current(stream.context(), || {
-        // SAFETY: as the caller promises. The pointer is to a borrowed value.
+        // SAFETY: as the caller promises. The pointer refers to a borrowed value.
         unsafe { answer!(cuMemcpy3DAsync_v2(&raw const *copy, raw)) }
     })
 }

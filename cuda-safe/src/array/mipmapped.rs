@@ -97,7 +97,7 @@ impl<T> MipmappedArray<T> {
         let descriptor = shape.descriptor::<T>(options);
         let from = &raw const descriptor;
         let raw = create(stream, |place| {
-            // SAFETY: the pointers are to variables, and the context of the stream is current.
+            // SAFETY: the pointers refer to variables, and the context of the stream is current.
             unsafe { call!(cuMipmappedArrayCreate(place, from, levels)) }
         })
         .map_err(|error| {

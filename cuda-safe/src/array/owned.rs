@@ -82,7 +82,7 @@ impl<T> Array<T> {
         check_array(&stream.context().device(), shape, options, false)?;
         let descriptor = shape.descriptor::<T>(options);
         let from = &raw const descriptor;
-        // SAFETY: the pointers are to variables, and the context of the stream is current.
+        // SAFETY: the pointers refer to variables, and the context of the stream is current.
         let raw = create(stream, |place| unsafe { call!(cuArray3DCreate_v2(place, from)) })
             .map_err(|error| error.with_requested_bytes(shape.bytes::<T>()))?;
         Ok(Self::own(raw, shape, options, Ownership::Owned, stream))

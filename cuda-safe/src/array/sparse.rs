@@ -123,7 +123,7 @@ impl<T> SparseArray<T> {
         let mut descriptor = shape.descriptor::<T>(options);
         descriptor.Flags |= CUDA_ARRAY3D_SPARSE;
         let from = &raw const descriptor;
-        // SAFETY: the pointers are to variables, and the context of the stream is current.
+        // SAFETY: the pointers refer to variables, and the context of the stream is current.
         let raw = create(stream, |place| unsafe { call!(cuArray3DCreate_v2(place, from)) })?;
         // Owned from here on, so errors destroy it.
         let mut array = Self {

@@ -171,7 +171,7 @@ fn copy_under_current<O: Outcome>(
     }
 }
 
-/// Returns the value that `call` writes through its pointer. The pointer is to zeros, and valid until `call`
+/// Returns the value that `call` writes through its pointer. The pointer refers to zeros, and valid until `call`
 /// returns.
 ///
 /// ```text

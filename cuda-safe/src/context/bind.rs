@@ -56,7 +56,7 @@ impl Context {
     /// let worker = std::thread::spawn(move || {
     ///     context.bind_to_thread()?;
     ///     let (mut free, mut total) = (0, 0);
-    ///     // SAFETY: the pointers are to variables.
+    ///     // SAFETY: the pointers refer to variables.
     ///     let code = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
     ///     cuda_safe::check(code, "cuMemGetInfo_v2")
     /// });

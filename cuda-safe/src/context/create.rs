@@ -85,7 +85,7 @@ impl Context {
         Self::create_and_pop(device, Origin::Other(Ownership::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             newest_or(
-                // SAFETY: the pointers are to locals; there is one parameter.
+                // SAFETY: the pointers refer to locals; there is one parameter.
                 unsafe { call!(cuCtxCreate_v4(raw, params, flags, number)) },
                 // SAFETY: as above.
                 || unsafe { call!(abi::cuCtxCreate_v3(raw, affinity, 1, flags, number)) },
@@ -128,7 +128,7 @@ impl Context {
         let params = &raw mut params;
         Self::create_and_pop(device, Origin::Client, |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
-            // SAFETY: the pointers are to locals, and the caller guarantees that the client is valid.
+            // SAFETY: the pointers refer to locals, and the caller guarantees that the client is valid.
             unsafe { call!(cuCtxCreate_v4(raw, params, flags, number)) }
         })
     }

@@ -360,7 +360,7 @@ impl Context {
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let (mut free, mut total) = (0, 0);
         let _current = self.enter()?;
-        // SAFETY: the pointers are to locals.
+        // SAFETY: the pointers refer to locals.
         unsafe { call!(cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
         Ok(MemoryInfo { free, total })
     }

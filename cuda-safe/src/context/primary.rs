@@ -27,7 +27,7 @@ impl Device {
     pub fn primary_state(&self) -> Result<PrimaryState> {
         let (mut flags, mut active) = (0, 0);
         let (flags_out, active_out) = (&raw mut flags, &raw mut active);
-        // SAFETY: the pointers are to locals.
+        // SAFETY: the pointers refer to locals.
         unsafe { call!(cuDevicePrimaryCtxGetState(self.as_raw(), flags_out, active_out)) }?;
         Ok(PrimaryState { active: active != 0, flags: ContextFlags::from_bits_retain(flags) })
     }

@@ -226,7 +226,7 @@ impl Context {
     pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
         let (mut least, mut greatest) = (0, 0);
         let _current = self.enter()?;
-        // SAFETY: the pointers are to locals.
+        // SAFETY: the pointers refer to locals.
         unsafe { call!(cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
         Ok(greatest..=least)
     }

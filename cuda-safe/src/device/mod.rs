@@ -216,7 +216,7 @@ impl Device {
     pub fn luid(&self) -> Result<Luid> {
         let (mut bytes, mut node_mask) = ([0_u8; 8], 0);
         let place = bytes.as_mut_ptr().cast();
-        // SAFETY: the pointers are to 8 bytes, which is the size of a LUID, and to a local.
+        // SAFETY: the pointers refer to 8 bytes, which is the size of a LUID, and to a local.
         unsafe { call!(cuDeviceGetLuid(place, &raw mut node_mask, self.raw)) }?;
         Ok(Luid { bytes, node_mask })
     }

@@ -135,7 +135,7 @@ impl Device {
     ) -> Result<AtomicCapabilities> {
         let (mut capabilities, operation) = (0, operation.raw());
         let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
-        // SAFETY: the pointers are to locals, one of each.
+        // SAFETY: the pointers refer to locals, one of each.
         unsafe {
             call!(cuDeviceGetP2PAtomicCapabilities(out, operation_pointer, 1, self.raw, peer.raw))
         }?;
@@ -155,7 +155,7 @@ impl Device {
     pub fn host_atomics(&self, operation: AtomicOperation) -> Result<AtomicCapabilities> {
         let (mut capabilities, operation) = (0, operation.raw());
         let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
-        // SAFETY: the pointers are to locals, one of each.
+        // SAFETY: the pointers refer to locals, one of each.
         unsafe { call!(cuDeviceGetHostAtomicCapabilities(out, operation_pointer, 1, self.raw)) }?;
         Ok(AtomicCapabilities::from_bits_retain(capabilities))
     }

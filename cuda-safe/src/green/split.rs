@@ -207,7 +207,7 @@ fn count_groups(source: &Description, min: u32, flags: SplitFlags) -> Result<u32
     let source_raw = &raw const *source.raw();
     let null = std::ptr::null_mut();
     // SAFETY: without result pointers for groups and remainder, the driver only counts. The other
-    // pointers are to a live description and to a variable.
+    // pointers refer to a live description and to a variable.
     out(|place| unsafe {
         call!(cuDevSmResourceSplitByCount(null, place, source_raw, null, flags.bits(), min))
     })

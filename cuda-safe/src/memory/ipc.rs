@@ -251,7 +251,7 @@ impl ImportedPool {
             let mut data = CUmemPoolPtrExportData { reserved: *handle.as_bytes() };
             let data = &raw mut data;
             let _current = self.context().enter()?;
-            // SAFETY: the pool is alive, the pointers are to variables, of which `out` passes one, and the
+            // SAFETY: the pool is alive, the pointers refer to variables, of which `out` passes one, and the
             // caller promises that the data is valid.
             out(|place| unsafe { call!(cuMemPoolImportPointer(place, self.as_raw(), data)) })
         })

@@ -232,7 +232,7 @@ impl LogPosition {
     pub fn write_to_file(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_text(path.as_ref())?;
         let iterator = &raw mut self.iterator;
-        // SAFETY: the pointers are to the iterator and to a string that ends with a NUL.
+        // SAFETY: the pointers refer to the iterator and to a string that ends with a NUL.
         unsafe { call!(cuLogsDumpToFile(iterator, path.as_ptr(), 0)) }
     }
 }

@@ -148,7 +148,7 @@ impl MulticastTeam {
         check_size(size, granularity)?;
         let properties = options.properties();
         let from = &raw const properties;
-        // SAFETY: the pointers are to variables, of which `create` passes one.
+        // SAFETY: the pointers refer to variables, of which `create` passes one.
         let handle = create(|place| unsafe { call!(cuMulticastCreate(place, from)) })
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self {

@@ -112,7 +112,7 @@ impl PhysicalOptions {
         init::init()?;
         let properties = self.properties();
         let properties = &raw const properties;
-        // SAFETY: the pointers are to variables, of which `out` passes one.
+        // SAFETY: the pointers refer to variables, of which `out` passes one.
         out(|place| unsafe { call!(cuMemGetAllocationGranularity(place, properties, which)) })
     }
 

@@ -97,7 +97,7 @@ impl PhysicalMemory {
     ) -> Result<Self> {
         let properties = options.properties();
         let from = &raw const properties;
-        // SAFETY: the pointers are to variables, of which `create` passes one.
+        // SAFETY: the pointers refer to variables, of which `create` passes one.
         let handle = create(|place| unsafe { call!(cuMemCreate(place, size, from, 0)) })
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self::own(handle, size, granularity, options.location))

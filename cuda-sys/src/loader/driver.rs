@@ -95,7 +95,7 @@ impl Driver {
         let flags = if function.is_per_thread() { PER_THREAD_STREAM } else { LEGACY_STREAM };
         // SAFETY: a driver's symbol of this name has this type.
         let get = unsafe { core::mem::transmute::<*mut c_void, GetProcAddress>(address.as_ptr()) };
-        // SAFETY: the name is NUL-terminated, and both pointers are to local variables of the right
+        // SAFETY: the name is NUL-terminated, and both pointers refer to local variables of the right
         // type.
         let result = unsafe {
             get(

@@ -51,7 +51,7 @@ fn functions_are_called_with_their_arguments_and_results() -> Result<(), SymbolE
         // SAFETY: the function accepts every number.
         assert_eq!(unsafe { scalbn(1.0, 3) }?, 8.0);
         let (mut sine, mut cosine) = (7.0, 7.0);
-        // SAFETY: both pointers are to variables.
+        // SAFETY: both pointers refer to variables.
         unsafe { sincos(0.0, &raw mut sine, &raw mut cosine) }?;
         assert_eq!((sine, cosine), (0.0, 1.0));
     }

@@ -160,7 +160,7 @@ fn a_callback_works_before_the_driver_is_initialized() {
         });
         let callback = callback.expect("registered");
         let mut device = 0;
-        // SAFETY: the pointers are to a local variable and to text that ends with a NUL.
+        // SAFETY: the pointers refer to a local variable and to text that ends with a NUL.
         let code = unsafe { sys::cuDeviceGetByPCIBusId(&raw mut device, c"no bus".as_ptr()) };
         assert_eq!(code, CUresult::CUDA_ERROR_NOT_INITIALIZED);
         let context = context();

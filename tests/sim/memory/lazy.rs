@@ -151,7 +151,7 @@ fn unused_parts_of_mapped_memory_take_no_memory_of_the_host() {
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
         let (mut memory, mut address) = (0, 0);
-        // SAFETY: the pointers are to local variables.
+        // SAFETY: the pointers refer to local variables.
         succeeds(unsafe { cuMemCreate(&raw mut memory, ALL, &raw const properties, 0) });
         // SAFETY: the pointer is to a local variable.
         succeeds(unsafe { cuMemAddressReserve(&raw mut address, ALL, 0, 0, 0) });
@@ -181,7 +181,7 @@ fn unused_parts_of_an_array_take_no_memory_of_the_host() {
             Flags: 0,
         };
         let mut array = null_mut();
-        // SAFETY: the pointers are to local variables.
+        // SAFETY: the pointers refer to local variables.
         succeeds(unsafe { cuArray3DCreate_v2(&raw mut array, &raw const descriptor) });
         // SAFETY: the array is alive and is not used again.
         succeeds(unsafe { cuArrayDestroy(array) });

@@ -177,7 +177,7 @@ fn a_damaged_image_is_an_invalid_image_in_memory_and_in_a_file() {
         // `cuda-safe` rejects some of them itself.
         let invalid = |image: &[u8]| {
             let mut module = null_mut();
-            // SAFETY: the pointers are to a local variable and to an image that has the bytes of its header.
+            // SAFETY: the pointers refer to a local variable and to an image that has the bytes of its header.
             let code = unsafe { cuModuleLoadData(&raw mut module, image.as_ptr().cast()) };
             assert_eq!(code, CUresult::CUDA_ERROR_INVALID_IMAGE);
         };
@@ -198,12 +198,12 @@ fn a_damaged_image_is_an_invalid_image_in_memory_and_in_a_file() {
         ] {
             std::fs::write(&path, &hopper[..length]).expect("writing a file");
             let mut module = null_mut();
-            // SAFETY: the pointers are to a local variable and a C string.
+            // SAFETY: the pointers refer to a local variable and a C string.
             let code = unsafe { cuModuleLoad(&raw mut module, name.as_ptr()) };
             assert_eq!(code, expected, "{length}");
             let mut library = null_mut();
             let none = null_mut();
-            // SAFETY: the pointers are to a local variable and a C string, and there are no options.
+            // SAFETY: the pointers refer to a local variable and a C string, and there are no options.
             let code = unsafe {
                 cuLibraryLoadFromFile(
                     &raw mut library,
@@ -223,7 +223,7 @@ fn a_damaged_image_is_an_invalid_image_in_memory_and_in_a_file() {
             }
             assert!(code.is_success(), "{length}: {code}");
             let mut kernel = null_mut();
-            // SAFETY: the pointers are to a local variable and a C string, and the library is loaded.
+            // SAFETY: the pointers refer to a local variable and a C string, and the library is loaded.
             let code = unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()) };
             assert_eq!(code, expected, "{length}");
             // SAFETY: the library was just loaded, and is not used afterwards.

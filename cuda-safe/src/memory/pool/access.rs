@@ -41,7 +41,7 @@ impl MemoryPool {
     pub fn access(&self, device: &Device) -> Result<MemoryAccess> {
         let mut location = MemoryLocation::Device(*device).raw();
         let from = &raw mut location;
-        // SAFETY: the pool is alive, and the pointers are to variables, of which `out` passes one.
+        // SAFETY: the pool is alive, and the pointers refer to variables, of which `out` passes one.
         let flags = out_without_current(self.context(), |place| unsafe {
             answer!(cuMemPoolGetAccess(place, self.as_raw(), from))
         })?;

@@ -87,7 +87,7 @@ impl MemoryPool {
     pub fn set_current_at(&self, location: MemoryLocation, managed: bool) -> Result<()> {
         let (mut place, kind) = (location.raw(), allocation_type(managed));
         let _current = self.context().enter()?;
-        // SAFETY: the pool is alive, and is never destroyed after this call. The pointer is to a
+        // SAFETY: the pool is alive, and is never destroyed after this call. The pointer refers to a
         // local variable.
         unsafe { call!(cuMemSetMemPool(&raw mut place, kind, self.as_raw())) }?;
         self.never_destroy();

@@ -132,7 +132,7 @@ impl MemoryPool {
     pub fn new(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
         let props = options.props(context.device())?;
         let from = &raw const props;
-        // SAFETY: the pointers are to variables. Properties that the driver does not know are zero.
+        // SAFETY: the pointers refer to variables. Properties that the driver does not know are zero.
         let raw = create_in(context, |place| unsafe { call!(cuMemPoolCreate(place, from)) })?;
         let place = options.location;
         let location = place.unwrap_or(MemoryLocation::Device(context.device()));

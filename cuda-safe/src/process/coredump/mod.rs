@@ -266,7 +266,7 @@ impl Scope {
         let start: *mut c_void = value.as_mut_ptr().cast();
         match self {
             Self::Process => {
-                // SAFETY: the pointers are to a buffer of `size` bytes and to a local variable.
+                // SAFETY: the pointers refer to a buffer of `size` bytes and to a local variable.
                 unsafe { call!(cuCoredumpGetAttributeGlobal(attribute, start, &raw mut size)) }?;
             }
             Self::Context(context) => {
@@ -289,7 +289,7 @@ impl Scope {
         let start = value.as_ptr().cast_mut().cast();
         match self {
             Self::Process => {
-                // SAFETY: the pointers are to a value of `size` bytes and to a local variable.
+                // SAFETY: the pointers refer to a value of `size` bytes and to a local variable.
                 unsafe { call!(cuCoredumpSetAttributeGlobal(attribute, start, &raw mut size)) }
             }
             Self::Context(context) => {
