@@ -13,7 +13,8 @@ mod tests;
 
 use crate::account::{Alive, Argument, misuse, record, refuse_in_kernel};
 use crate::exec::{Callback, HostFunction, kernel, note_freed};
-use crate::state::{self, Answer, World, coredump, error_log, lock};
+use crate::state::process::{coredump, error_log};
+use crate::state::{self, Answer, World, lock};
 use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::CUresult;

@@ -89,7 +89,7 @@ pub use call::{alive, blocked, data_freed, ended_with_contexts, explore, fault};
 pub use exec::kernel;
 pub use profile::{Profile, UnknownProfile};
 pub use races::report::races;
-pub use state::processes::{CudaProcess, add_process};
+pub use state::process::processes::{CudaProcess, add_process};
 pub use state::restart_seed;
 
 use core::ffi::{CStr, c_void};

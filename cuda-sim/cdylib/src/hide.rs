@@ -99,7 +99,7 @@ fn protect(start: *mut Symbol, length: usize, protection: c_int) -> bool {
 fn symbol_of(address: *const c_void, name: &CStr) -> Option<*mut Symbol> {
     let mut found = Found { file: null(), base: null_mut(), name: null(), address: null_mut() };
     let mut symbol = null_mut();
-    // SAFETY: the address belongs to this library, and the pointers are to local variables.
+    // SAFETY: the address belongs to this library, and the pointers refer to local variables.
     let code = unsafe { dladdr1(address, &raw mut found, &raw mut symbol, RTLD_DL_SYMENT) };
     if code == 0 || found.name.is_null() || symbol.is_null() {
         return None;

@@ -3,9 +3,9 @@
 use super::capture::Branch;
 use super::graph::node::Shown;
 use super::green::Queues;
-use super::logs::Logs;
 use crate::code::{Contents, KernelInfo, Variable};
 use crate::exec::{FunctionSettings, Placed};
+use crate::state::process::logs::Logs;
 use core::ffi::c_char;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, HashMap};

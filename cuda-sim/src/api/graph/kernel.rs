@@ -199,7 +199,7 @@ pub(crate) fn set_params_v1(
     set_params(world, node, &raw const params)
 }
 
-/// Returns the parameters of a node. The pointers are to memory of the driver.
+/// Returns the parameters of a node. The pointers refer to memory of the driver.
 pub(super) fn params_of(node: &mut Node) -> Answer<CUDA_KERNEL_NODE_PARAMS_v2> {
     let its = kernel(node)?.clone();
     let (call, null) = (&its.call, core::ptr::null_mut());

@@ -108,7 +108,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// Returns the parameters of a node. The pointer is to memory of the driver.
+/// Returns the parameters of a node. The pointer refers to memory of the driver.
 pub(super) fn params_of(world: &mut World, node: usize) -> Answer<CUDA_MEM_ALLOC_NODE_PARAMS_v2> {
     let node = world.node_mut(node)?;
     let Kind::Allocate(its) = &node.kind else {

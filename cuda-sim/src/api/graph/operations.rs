@@ -75,7 +75,7 @@ pub(crate) fn set_params(
     set(world, node.addr(), made)
 }
 
-/// Returns the parameters of a node. The pointer is to memory of the driver.
+/// Returns the parameters of a node. The pointer refers to memory of the driver.
 pub(super) fn params_of(
     world: &mut World,
     node: usize,

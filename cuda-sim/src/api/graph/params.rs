@@ -246,7 +246,7 @@ pub(super) fn for_executable(
     make(world, params, &kernel::attributes_of(old))
 }
 
-/// Returns the parameters of a node. Pointers are to memory of the driver. Unverified (from
+/// Returns the parameters of a node. Pointers refer to memory of the driver. Unverified (from
 /// documentation).
 pub(crate) fn params(
     world: &mut World,

@@ -9,7 +9,7 @@ use crate::code::Limits;
 use crate::exec::Runnable;
 use crate::exec::{Call, HostFunction, Work, note_given};
 use crate::profile::Gpu;
-use crate::state::error_log::because;
+use crate::state::process::error_log::because;
 use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{

@@ -18,8 +18,8 @@ use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
 use crate::races::Access;
-use crate::state::error_log::because;
 use crate::state::pool::Pool;
+use crate::state::process::error_log::because;
 use crate::state::{Answer, INVALID, World};
 use cuda_sys::{CUctx_flags, CUdeviceptr, CUresult, CUstream};
 

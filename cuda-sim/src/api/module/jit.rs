@@ -1,6 +1,6 @@
 //! Options of the driver's PTX compiler, and its log buffers.
 
-use crate::state::logs::Logs;
+use crate::state::process::logs::Logs;
 use crate::state::{Answer, INVALID, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUjit_option as Key, CudaVersion};

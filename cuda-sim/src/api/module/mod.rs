@@ -11,8 +11,8 @@ use crate::code::Contents;
 use crate::code::binary::{self, Unloadable};
 use crate::code::ptx::{self, Refusal};
 use crate::exec::kernel;
-use crate::state::logs::Logs;
 use crate::state::objects::Module;
+use crate::state::process::logs::Logs;
 use crate::state::{Answer, INVALID, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use cuda_sys::{

@@ -3,8 +3,8 @@
 use crate::account::misuse;
 use crate::api::Out;
 use crate::api::context::pointer;
-use crate::state::coredump::{Callback, Settings};
 use crate::state::handles::Handles;
+use crate::state::process::coredump::{Callback, Settings};
 use crate::state::{Answer, INVALID, World};
 use crate::thread;
 use core::ffi::c_void;

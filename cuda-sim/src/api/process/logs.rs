@@ -3,8 +3,8 @@
 use crate::account::misuse;
 use crate::api::Out;
 use crate::api::context::pointer;
-use crate::state::error_log::{Callback, because};
 use crate::state::handles::State;
+use crate::state::process::error_log::{Callback, because};
 use crate::state::{Answer, INVALID, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use cuda_sys::{CUlogIterator, CUlogsCallback, CUlogsCallbackHandle};

@@ -1,7 +1,7 @@
 //! Core dumps of the device: settings, callbacks, and what a fault does while dumps are on.
 
-use super::handles::Handles;
-use super::world::{World, lock};
+use crate::state::handles::Handles;
+use crate::state::world::{World, lock};
 use crate::thread;
 use cuda_sys::{CUCoredumpGenerationFlags, CUcoredumpStatusCallback, CUresult};
 use std::collections::HashMap;

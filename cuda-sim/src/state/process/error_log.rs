@@ -3,8 +3,8 @@
 //! A failing call writes its reasons, if it has any, and one entry with its code and name. Reasons are
 //! written for some failures only; a real driver has more.
 
-use super::handles::Handles;
-use super::world::lock;
+use crate::state::handles::Handles;
+use crate::state::world::lock;
 use cuda_sys::{CUlogLevel, CUlogsCallback, CUresult, CudaVersion};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -102,7 +102,7 @@ pub(crate) fn note(function: &str, code: CUresult) {
     let callbacks: Vec<Callback> = {
         let mut locked = lock();
         let has_log =
-            |world: &&mut super::World| world.initialised && world.profile.driver >= SINCE;
+            |world: &&mut crate::state::World| world.initialised && world.profile.driver >= SINCE;
         let Some(world) = locked.as_mut().filter(has_log) else {
             return;
         };

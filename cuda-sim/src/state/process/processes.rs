@@ -1,6 +1,6 @@
 //! Processes that use CUDA, as `cuCheckpointProcess*` sees them.
 
-use super::{Answer, with};
+use crate::state::{Answer, with};
 use cuda_sys::{CUprocessState as State, CUresult};
 use std::collections::BTreeMap;
 
