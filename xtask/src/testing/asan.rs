@@ -35,7 +35,7 @@ const LEAKING: &[&str] = &[
     // A test that moves a body out of its graph, which is leaked.
     "a_body_that_is_moved_out_takes_its_graph_out_of_use",
     // Tests that forget the stream of a context that was destroyed.
-    "sim::last_use::memory_is_unmapped_after",
+    "sim::release::last_use::memory_is_unmapped_after",
     // A test whose fatal error leaks an endpoint with its ids.
     "a_copy_where_no_memory_is_bound_is_a_misuse",
     // A test that forgets a texture, with its stream and event.
@@ -43,14 +43,14 @@ const LEAKING: &[&str] = &[
     // A test whose guard pops nothing, so its context is kept forever.
     "a_guard_that_finds_another_context_pops_nothing_and_reports_it",
     // Tests whose guards are dropped in the wrong order or find another context.
-    "sim::guards::",
+    "sim::context::guards::",
     // A test that forgets guards, so their contexts stay current.
     "a_context_cannot_be_bound_inside_a_guard",
     // Tests in which a bound context stays on the stack of a thread that ends.
     "a_bound_context_below_a_context_of_other_code_is_leaked_and_reported",
     "a_context_that_is_bound_while_the_thread_ends_is_leaked",
     // Tests that take handles from their objects with `into_raw`.
-    "driver::handles::",
+    "driver::release::handles::",
     "pinned_memory_is_freed_with_its_context",
     "a_pool_survives_into_raw_and_from_raw",
     "a_double_destroy_and_a_use_after_destroy_are_reported",
@@ -70,7 +70,7 @@ const LEAKING: &[&str] = &[
     // it may panic again.
     "a_panic_of_the_owner_does_not_unwind_into_c",
     // A test in which the payload of a writer's panic is leaked for the same reason.
-    "sim::manager_inside::logs::log_entangled",
+    "sim::manager::inside::logs::log_entangled",
     // A test whose library is not unloaded, so the driver may still write the log.
     "the_log_of_a_library_lives_until_the_library_is_unloaded",
     // A test in which the driver may still hold its host functions.
@@ -91,9 +91,9 @@ const LEAKING: &[&str] = &[
     // A test that forgets objects whose handles it has destroyed.
     "work_outlives_its_green_context_and_its_executable_graph",
     // Tests in which a stream keeps a host function whose call failed.
-    "sim::blocking::",
+    "sim::stream::blocking::",
     // Tests that destroy the handle that an object owns, and forget the object.
-    "sim::stale_graphs::",
+    "sim::graph::stale::",
     // Tests in which the payload of a callback's panic is leaked.
     "a_closure_can_work_unregister_itself_and_panic",
     "dump_callbacks_run_before_and_after_the_file_is_written",
@@ -105,7 +105,7 @@ const LEAKING: &[&str] = &[
     "destroying_a_context_destroys_everything_created_in_it",
     "objects_created_before_a_reset_are_destroyed_for_all_owners_of_the_primary_context",
     "a_second_destroy_is_refused",
-    "sim::manager_reset::",
+    "sim::manager::reset::",
     "resetting_a_primary_context_resets_and_replaces_its_manager",
 ];
 
