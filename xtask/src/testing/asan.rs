@@ -32,6 +32,8 @@ const LEAKING: &[&str] = &[
     "a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count",
     // A test that forgets a stream, an event and a guard.
     "forgotten_objects_only_leak",
+    // A test whose samples have texts of the lifetime `'static`.
+    "every_text_shows_the_fields",
     // A test that moves a body out of its graph, which is leaked.
     "a_body_that_is_moved_out_takes_its_graph_out_of_use",
     // Tests that forget the stream of a context that was destroyed.
@@ -51,6 +53,7 @@ const LEAKING: &[&str] = &[
     "a_context_that_is_bound_while_the_thread_ends_is_leaked",
     // Tests that take handles from their objects with `into_raw`.
     "driver::release::handles::",
+    "a_manager_is_reset_before_it_is_dropped_with_its_context",
     "pinned_memory_is_freed_with_its_context",
     "a_pool_survives_into_raw_and_from_raw",
     "a_double_destroy_and_a_use_after_destroy_are_reported",
