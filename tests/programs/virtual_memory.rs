@@ -184,6 +184,10 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         let device = s.context().device();
         let memory = PhysicalMemory::new(device, 2 << 20)?;
         s.with(|s, object: &mut MulticastObject| {
+            if s.one_in(2) {
+                let binding = object.bind(device, 0, memory)?;
+                return Ok(s.put(binding));
+            }
             match object.try_bind(device, 0, memory) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
@@ -196,6 +200,10 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         let space = Reservation::new(2 << 20)?;
         let mapping = space.map(0, PhysicalMemory::new(device, 2 << 20)?)?;
         s.with(|s, object: &mut MulticastObject| {
+            if s.one_in(2) {
+                let binding = object.bind_mapping(device, 0, mapping)?;
+                return Ok(s.put(binding));
+            }
             match object.try_bind_mapping(device, 0, mapping) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
@@ -272,6 +280,10 @@ pub(super) const ENDPOINTS: Operations = &[
         let offset = s.below(2) << 21;
         s.with(|s, endpoint: &mut LogicalEndpoint| {
             let _ = (endpoint.id(), endpoint.size());
+            if s.one_in(2) {
+                let binding = endpoint.bind(device, offset, memory)?;
+                return Ok(s.put(binding));
+            }
             match endpoint.try_bind(device, offset, memory) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
@@ -284,6 +296,10 @@ pub(super) const ENDPOINTS: Operations = &[
         let (space, offset) = (Reservation::new(2 << 20)?, s.below(2) << 21);
         let mapping = space.map(0, PhysicalMemory::new(device, 2 << 20)?)?;
         s.with(|s, endpoint: &mut LogicalEndpoint| {
+            if s.one_in(2) {
+                let binding = endpoint.bind_mapping(device, offset, mapping)?;
+                return Ok(s.put(binding));
+            }
             match endpoint.try_bind_mapping(device, offset, mapping) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
