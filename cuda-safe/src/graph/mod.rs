@@ -79,16 +79,15 @@ pub use crate::graph::memory::usage::GraphMemoryUsage;
 pub use crate::graph::nodes::node_attribute;
 pub use crate::graph::nodes::node_attribute::{DeviceNode, NodeAttribute};
 
-use crate::call::{Answer, ContextHandle, Invalid, Ownership, Result, answer, call, expect_handle};
+use crate::call::{Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, out};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::graph::exec::changes::Retired;
 use crate::graph::rules::owners::Slots;
-use crate::release::{self, Destroy, Handle, Keep, release};
+use crate::release::{self, Handle, destroy, owners, release};
 use crate::stream::ExecutionContext;
 use cuda_sys::{CUgraph, CUgraphNode};
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 /// A CUDA graph (`CUgraph`): nodes of work, and edges that order them.
@@ -178,9 +177,8 @@ impl Graph {
     #[inline]
     pub fn new(context: &Context) -> Result<Self> {
         release::drain();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer refers to a local variable.
-        unsafe { call!(cuGraphCreate(&raw mut raw, 0)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuGraphCreate(place, 0)) })?;
         let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
         Ok(Self::of_slots(raw, context, Slots::new(vec![home])))
     }
@@ -350,18 +348,13 @@ impl Graph {
     #[inline]
     pub fn try_clone(&mut self) -> Result<Self> {
         self.refuse_owned_memory("be cloned")?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the graph is alive and used only by this thread, and the pointer refers to a local
-        // variable.
-        unsafe { call!(cuGraphClone(&raw mut raw, self.raw)) }?;
+        // SAFETY: the graph is alive and used only by this thread, and `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuGraphClone(place, self.raw)) })?;
         // Destroys the clone if a node is not found.
         let mut clone = Self::of_slots(raw, self.context(), Slots::new(Vec::new()));
         let slots = self.slots().cloned(|node| {
-            let mut found = std::ptr::null_mut();
-            // SAFETY: the node belongs to this graph, which is alive, and the pointer refers to a local
-            // variable.
-            unsafe { call!(cuGraphNodeFindInClone(&raw mut found, node, raw)) }?;
-            Ok(found)
+            // SAFETY: the node belongs to this graph, which is alive, and `out` passes a valid pointer.
+            out(|place| unsafe { call!(cuGraphNodeFindInClone(place, node, raw)) })
         })?;
         clone.owners.slots = Arc::new(slots);
         Ok(clone)
@@ -430,35 +423,18 @@ impl Graph {
     }
 }
 
-impl Keep for GraphOwners {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(&self.context)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.slots.is_borrowed
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn Keep + Send> {
-        Box::new(self.clone())
+owners! {
+    GraphOwners |its| {
+        context: Some(&its.context),
+        is_borrowed: its.slots.is_borrowed,
     }
 }
 
-impl Destroy for Handle<CUgraph> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a graph"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the graph, and the caller promises that this is the first call.
-        // Executable graphs are copies.
-        unsafe { answer!(cuGraphDestroy(self.0)) }
-    }
+destroy! {
+    Handle<CUgraph> as "a graph";
+    // SAFETY: the handle stands for the graph, and the caller promises that this is the first call.
+    // Executable graphs are copies.
+    |its| unsafe { answer!(cuGraphDestroy(its.0)) }
 }
 
 impl Drop for Graph {
@@ -470,9 +446,4 @@ impl Drop for Graph {
     }
 }
 
-impl fmt::Debug for Graph {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graph").field("raw", &self.raw).field("context", self.context()).finish()
-    }
-}
+debug_struct! { Graph |its| { raw: its.raw, context: its.context() } }

@@ -1,10 +1,10 @@
 //! Objects of the user that a graph keeps alive.
 
 use super::{ExecutableGraph, Graph};
+use crate::call::debug_struct;
 use crate::capture_state::Retain;
 use crate::graph::Retained;
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 /// An object of the user.
@@ -45,12 +45,7 @@ impl Retain for UserObject {
     fn publish(&self) {}
 }
 
-impl fmt::Debug for UserObject {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserObject").finish_non_exhaustive()
-    }
-}
+debug_struct! { UserObject |_its| { .. } }
 
 impl Graph {
     /// Keeps an object alive as long as the graph, and until the launches of its executable graphs are

@@ -1,7 +1,7 @@
 //! Executable graphs.
 
 use crate::call::{
-    Answer, ContextHandle, Invalid, Ownership, Result, answer, count_leak, expect_handle, fork,
+    Invalid, Ownership, Result, answer, count_leak, debug_struct, expect_handle, fork,
     without_current,
 };
 use crate::capture_state::Operation;
@@ -15,11 +15,10 @@ use crate::graph::nodes::allocation::{KeptAllocations, Unfreed};
 use crate::graph::rules::order::Claim;
 use crate::graph::rules::owners::Slots;
 use crate::graph::{Earlier, Retained};
-use crate::release::{Destroy, Handle, Keep, release};
+use crate::release::{Handle, Keep, destroy, owners, release};
 use crate::stream::{ExecutionContext, Stream, same_context};
 use cuda_sys::CUgraphExec;
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 /// An executable graph (`CUgraphExec`), which streams can launch. Created by
@@ -515,36 +514,18 @@ impl Used for (Retired, Objects, Vec<Unfreed>) {
     }
 }
 
-impl Keep for Objects {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(&self.context)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        let updated = self.updated.as_ref();
-        self.slots.is_borrowed || updated.is_some_and(|slots| slots.is_borrowed)
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn Keep + Send> {
-        Box::new(self.clone())
+owners! {
+    Objects |its| {
+        context: Some(&its.context),
+        is_borrowed: its.slots.is_borrowed || its.updated.as_ref().is_some_and(|slots| slots.is_borrowed),
     }
 }
 
-impl Destroy for Handle<CUgraphExec> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "an executable graph"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the executable graph, and the caller promises that this is the
-        // first call. Its launches continue with the objects that they require.
-        unsafe { answer!(cuGraphExecDestroy(self.0)) }
-    }
+destroy! {
+    Handle<CUgraphExec> as "an executable graph";
+    // SAFETY: the handle stands for the executable graph, and the caller promises that this is the
+    // first call. Its launches continue with the objects that they require.
+    |its| unsafe { answer!(cuGraphExecDestroy(its.0)) }
 }
 
 impl Drop for ExecutableGraph {
@@ -600,19 +581,6 @@ impl Drop for RetainedObjects {
     }
 }
 
-impl fmt::Debug for ExecutableGraph {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExecutableGraph")
-            .field("raw", &self.raw)
-            .field("context", self.context())
-            .finish()
-    }
-}
+debug_struct! { ExecutableGraph |its| { raw: its.raw, context: its.context() } }
 
-impl fmt::Debug for RetainedObjects {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetainedObjects").field("context", &self.context).finish_non_exhaustive()
-    }
-}
+debug_struct! { RetainedObjects |its| { context: its.context, .. } }

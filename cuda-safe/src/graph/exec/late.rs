@@ -5,13 +5,12 @@
 //! launch it waits for its own launches (driver 580). Such an executable graph enters the release queue
 //! first, so that a drop does not wait for its launches: a loop may never end.
 
-use crate::call::Answer;
 use crate::graph::exec::changes::Retired;
 use crate::graph::exec::executable::Objects;
 use crate::graph::exec::retire::Used;
 use crate::graph::nodes::allocation::Unfreed;
 use crate::graph::rules::order::Claim;
-use crate::release::{Destroy, Handle, release};
+use crate::release::{Handle, destroy, release};
 use cuda_sys::CUgraphExec;
 
 /// An executable graph that is destroyed when this value is dropped.
@@ -51,17 +50,10 @@ impl Used for (LateExecutable, Vec<Unfreed>) {
     }
 }
 
-impl Destroy for ClaimingHandle {
-    #[inline]
-    fn name(&self) -> &'static str {
-        self.raw.name()
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the caller keeps the promise for this handle.
-        unsafe { self.raw.destroy() }
-    }
+destroy! {
+    ClaimingHandle as "an executable graph";
+    // SAFETY: the caller keeps the promise for this handle.
+    |its| unsafe { its.raw.destroy() }
 }
 
 impl Drop for LateExecutable {

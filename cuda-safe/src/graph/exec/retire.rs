@@ -1,12 +1,12 @@
 //! Objects that are dropped after the launches that use them.
 
-use crate::call::{Answer, ContextHandle, Error, Result, ends_all_work, fork, in_host_function};
+use crate::call::{Answer, Error, Result, ends_all_work, fork, in_host_function};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::{LastUse, Progress};
 use crate::graph::Earlier;
 use crate::graph::exec::launches::Noted;
-use crate::release::{Destroy, Keep, relaxed, release};
+use crate::release::{Destroy, Keep, owners, relaxed, release};
 use crate::stream::Stream;
 use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::CUresult;
@@ -162,19 +162,9 @@ impl<O: Used> Destroy for AfterLaunches<O> {
     }
 }
 
-impl Keep for Owners {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(&self.context)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.is_borrowed
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn Keep + Send> {
-        Box::new(self.clone())
+owners! {
+    Owners |its| {
+        context: Some(&its.context),
+        is_borrowed: its.is_borrowed,
     }
 }

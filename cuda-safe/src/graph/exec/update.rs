@@ -1,12 +1,10 @@
 //! Changes of executable graphs: single nodes, and all nodes at once.
 
-use crate::call::{Error, Invalid, Result, call, newest_or};
+use crate::call::{Error, Invalid, Result, c_enum, call, newest_or, out};
 use crate::graph::kind::Kind;
 use crate::graph::rules::order::Claim;
 use crate::graph::{Content, ExecutableGraph, Graph, Node, NodeId, kind};
-use cuda_sys::{
-    CUgraphExec, CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo, CUgraphNode,
-};
+use cuda_sys::{CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode};
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,44 +35,33 @@ pub struct UpdateError {
     pub error: Error,
 }
 
-/// Why an executable graph cannot be updated from a graph (`CUgraphExecUpdateResult`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum UpdateProblem {
-    /// The graphs differ in their nodes or edges.
-    Topology,
-    /// A node has another type.
-    NodeType,
-    /// A kernel has another function, and the driver is too old (before CUDA 11.2).
-    Function,
-    /// Parameters of a node differ in a way that cannot be updated.
-    Parameters,
-    /// Another feature of a node cannot be updated.
-    NotSupported,
-    /// A kernel has a function of another context.
-    FunctionChange,
-    /// Attributes of a kernel differ in a way that cannot be updated.
-    Attributes,
-    /// An unknown value of a newer driver.
-    Other(u32),
+c_enum! {
+    /// Why an executable graph cannot be updated from a graph (`CUgraphExecUpdateResult`).
+    pub enum UpdateProblem = CUgraphExecUpdateResult or Other {
+        /// The graphs differ in their nodes or edges.
+        Topology = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED,
+        /// A node has another type.
+        NodeType = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED,
+        /// A kernel has another function, and the driver is too old (before CUDA 11.2).
+        Function = CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED,
+        /// Parameters of a node differ in a way that cannot be updated.
+        Parameters = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED,
+        /// Another feature of a node cannot be updated.
+        NotSupported = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED,
+        /// A kernel has a function of another context.
+        FunctionChange = CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE,
+        /// Attributes of a kernel differ in a way that cannot be updated.
+        Attributes = CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED,
+    }
 }
 
 impl UpdateProblem {
+    /// Returns the reason in a result, or `None` if the driver named none.
     #[inline]
-    fn from_raw(raw: Outcome) -> Option<Self> {
-        Some(match raw {
-            Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS | Outcome::CU_GRAPH_EXEC_UPDATE_ERROR => {
-                return None;
-            }
-            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => Self::Topology,
-            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED => Self::NodeType,
-            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED => Self::Function,
-            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED => Self::Parameters,
-            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED => Self::NotSupported,
-            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE => Self::FunctionChange,
-            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED => Self::Attributes,
-            Outcome(number) => Self::Other(number),
-        })
+    fn of_result(raw: CUgraphExecUpdateResult) -> Option<Self> {
+        let is_none = raw == CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_SUCCESS
+            || raw == CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR;
+        (!is_none).then(|| Self::from_raw(raw))
     }
 }
 
@@ -177,7 +164,7 @@ impl ExecutableGraph {
         );
         if let Err(error) = updated {
             return Err(UpdateError {
-                problem: UpdateProblem::from_raw(info.result),
+                problem: UpdateProblem::of_result(info.result),
                 node: graph.slots().find(info.errorNode),
                 from: graph.slots().find(info.errorFromNode),
                 error,
@@ -196,10 +183,8 @@ impl ExecutableGraph {
     #[doc(alias = "cuGraphExecGetId")]
     #[inline]
     pub fn tools_id(&self) -> Result<u32> {
-        let mut id = 0;
-        // SAFETY: the executable graph is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphExecGetId(self.raw(), &raw mut id)) }?;
-        Ok(id)
+        // SAFETY: the executable graph is alive, and `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuGraphExecGetId(self.raw(), place)) })
     }
 
     /// Returns the flags with which the graph was instantiated (`CUgraphInstantiate_flags`). Calls
@@ -212,10 +197,8 @@ impl ExecutableGraph {
     #[doc(alias = "cuGraphExecGetFlags")]
     #[inline]
     pub fn flags(&self) -> Result<u64> {
-        let mut flags = 0;
-        // SAFETY: the executable graph is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphExecGetFlags(self.raw(), &raw mut flags)) }?;
-        Ok(flags)
+        // SAFETY: the executable graph is alive, and `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuGraphExecGetFlags(self.raw(), place)) })
     }
 }
 
@@ -281,9 +264,9 @@ impl ExecutableNodes<'_> {
     pub fn is_enabled(&self, node: impl Into<NodeId>) -> Result<bool> {
         let node = self.existing(node.into())?;
         let executable = self.executable.raw();
-        let mut enabled = 0;
-        // SAFETY: the executable graph and the node exist, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphNodeGetEnabled(executable, node, &raw mut enabled)) }?;
+        // SAFETY: the executable graph and the node exist, and `out` passes a valid pointer.
+        let enabled =
+            out(|place| unsafe { call!(cuGraphNodeGetEnabled(executable, node, place)) })?;
         Ok(enabled != 0)
     }
 

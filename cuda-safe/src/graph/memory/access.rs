@@ -2,15 +2,13 @@
 
 use super::GraphBuffer;
 use super::buffer::{GraphMemory, NodeMemory};
-use crate::call::{ContextHandle, Invalid, Result};
-use crate::capture_state::StreamRef;
+use crate::call::{Invalid, Result, debug_struct};
 use crate::event::Event;
 use crate::graph::ExecutableGraph;
 pub(crate) use crate::memory::buffer::shared::Reads;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
-use crate::release::{Keep, release};
+use crate::release::{Keep, owners, release};
 use crate::stream::{Stream, same_context};
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -198,42 +196,22 @@ impl Using {
     }
 }
 
-impl Keep for Using {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.stream.is_borrowed() || self.memory.stream().is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn Keep + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        [&self.stream, self.memory.stream()].map(|its| Some(its.by_ref()))
+owners! {
+    Using |its| {
+        context: Some(its.stream.context()),
+        is_borrowed: its.stream.is_borrowed() || its.memory.stream().is_borrowed(),
+        streams: [&its.stream, its.memory.stream()].map(|its| Some(its.by_ref())),
     }
 }
 
-impl<T> fmt::Debug for GraphAccess<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphAccess")
-            .field("memory", &self.using.memory)
-            .field("stream", &self.using.stream)
-            .finish_non_exhaustive()
+debug_struct! {
+    [T] GraphAccess<'_, T> |its| {
+        memory: its.using.memory, stream: its.using.stream, ..
     }
 }
 
-impl<T> fmt::Debug for GraphReadAccess<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphReadAccess")
-            .field("memory", &self.using.memory)
-            .field("stream", &self.using.stream)
-            .finish_non_exhaustive()
+debug_struct! {
+    [T] GraphReadAccess<'_, T> |its| {
+        memory: its.using.memory, stream: its.using.stream, ..
     }
 }

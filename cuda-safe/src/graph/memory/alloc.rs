@@ -2,7 +2,7 @@
 
 use super::buffer::NodeMemory;
 use super::{CopySource, CopyTarget, GraphSlice, GraphSliceMut};
-use crate::call::{Invalid, Result, bytes_of, call};
+use crate::call::{Invalid, Result, bytes_of, call, debug_struct};
 use crate::context::Context;
 use crate::device::Device;
 use crate::graph::memory::copy::Memory;
@@ -16,7 +16,6 @@ use crate::stream::Stream;
 use cuda_sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUmemAccessDesc, CUmemAllocationType, CUmemPoolProps,
 };
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
@@ -224,10 +223,10 @@ impl Graph {
     #[doc(alias = "cuGraphMemAllocNodeGetParams")]
     #[inline]
     pub fn alloc_parameters(&self, node: Node<kind::Alloc>) -> Result<AllocParameters> {
-        let node = self.raw_node(node.id())?;
-        let mut parameters = CUDA_MEM_ALLOC_NODE_PARAMS::default();
-        // SAFETY: the node exists and is an allocation, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphMemAllocNodeGetParams(node, &raw mut parameters)) }?;
+        let parameters: CUDA_MEM_ALLOC_NODE_PARAMS = self.query(node, |node, place| {
+            // SAFETY: the node exists and is an allocation, and the pointer is valid.
+            unsafe { call!(cuGraphMemAllocNodeGetParams(node, place)) }
+        })?;
         let access: &[CUmemAccessDesc] = match parameters.accessDescs.is_null() {
             true => &[],
             // SAFETY: the driver returned a pointer to its array of as many descriptions, which exists as
@@ -259,11 +258,8 @@ impl Graph {
     #[doc(alias = "cuGraphMemFreeNodeGetParams")]
     #[inline]
     pub fn free_parameters(&self, node: Node<kind::Free>) -> Result<CUdeviceptr> {
-        let node = self.raw_node(node.id())?;
-        let mut address = 0;
-        // SAFETY: the node exists and is a free, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphMemFreeNodeGetParams(node, &raw mut address)) }?;
-        Ok(address)
+        // SAFETY: the node exists and is a free, and the pointer is valid.
+        self.query(node, |node, place| unsafe { call!(cuGraphMemFreeNodeGetParams(node, place)) })
     }
 }
 
@@ -459,11 +455,4 @@ impl<'a, T> From<&'a mut GraphAllocation<T>> for GraphSliceMut<'a, T> {
     }
 }
 
-impl<T> fmt::Debug for GraphAllocation<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphAllocation")
-            .field("memory", &self.memory)
-            .field("len", &self.len)
-            .finish()
-    }
-}
+debug_struct! { [T] GraphAllocation<T> |its| { memory: its.memory, len: its.len } }

@@ -1,6 +1,6 @@
 //! Device memory that a graph owns.
 
-use crate::call::{Rejected, Result};
+use crate::call::{Rejected, Result, debug_struct};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::graph::{
@@ -364,30 +364,17 @@ impl<'a, T> From<&'a mut GraphBuffer<T>> for GraphSliceMut<'a, T> {
     }
 }
 
-impl fmt::Debug for GraphMemory {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphMemory")
-            .field("number", &self.number)
-            .field("graph", &self.order.graph())
-            .field("address", &format_args!("{:#x}", self.allocation.address()))
-            .finish_non_exhaustive()
+debug_struct! {
+    GraphMemory |its| {
+        number: its.number, graph: its.order.graph(), address: format_args!("{:#x}", its.allocation.address()), ..
     }
 }
 
-impl<T> fmt::Debug for GraphBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphBuffer").field("memory", &self.memory).field("len", &self.len).finish()
-    }
-}
+debug_struct! { [T] GraphBuffer<T> |its| { memory: its.memory, len: its.len } }
 
-impl<T> fmt::Debug for GraphSlice<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphSlice")
-            .field("memory", &self.memory)
-            .field("start", &self.start)
-            .field("len", &self.len)
-            .finish()
+debug_struct! {
+    [T] GraphSlice<'_, T> |its| {
+        memory: its.memory, start: its.start, len: its.len
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pinned host memory that a graph owns.
 
-use crate::call::{Invalid, Result};
+use crate::call::{Invalid, Result, debug_struct};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::graph::{ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, new_buffer_number};
@@ -161,13 +161,9 @@ impl<T: Send + 'static> Retain for HostMemory<T> {
     fn publish(&self) {}
 }
 
-impl<T> fmt::Debug for HostMemory<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostMemory")
-            .field("number", &self.number)
-            .field("graph", &self.order.graph())
-            .field("len", &self.buffer.count())
-            .finish_non_exhaustive()
+debug_struct! {
+    [T] HostMemory<T> |its| {
+        number: its.number, graph: its.order.graph(), len: its.buffer.count(), ..
     }
 }
 

@@ -1,6 +1,6 @@
 //! The memory that the graphs of a device use.
 
-use crate::call::{Result, call};
+use crate::call::{Result, call, out};
 use crate::device::Device;
 use cuda_sys::CUgraphMem_attribute as Attribute;
 
@@ -33,11 +33,11 @@ impl Device {
     #[inline]
     pub fn graph_memory(&self) -> Result<GraphMemoryUsage> {
         let get = |attribute| -> Result<u64> {
-            let mut value = 0u64;
-            let place = (&raw mut value).cast();
-            // SAFETY: the values of all attributes have 64 bits, and the pointer refers to a local variable.
-            unsafe { call!(cuDeviceGetGraphMemAttribute(self.as_raw(), attribute, place)) }?;
-            Ok(value)
+            out(|place: *mut u64| {
+                let (device, place) = (self.as_raw(), place.cast());
+                // SAFETY: the values of all attributes have 64 bits, and `out` passes a valid pointer.
+                unsafe { call!(cuDeviceGetGraphMemAttribute(device, attribute, place)) }
+            })
         };
         Ok(GraphMemoryUsage {
             used: get(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)?,

@@ -13,7 +13,7 @@
 //! free the memory themselves, must find it without an owner too. Once one of them has, nothing gives the
 //! memory an owner as long as this executable graph exists, because the memory is claimed (`order.rs`).
 
-use crate::call::{Answer, Invalid, Result, answer, fork};
+use crate::call::{Invalid, Result, answer, debug_struct, fork};
 use crate::capture_state::{Operation, Retain};
 use crate::context::Context;
 use crate::graph::exec::launches::Launches;
@@ -21,12 +21,11 @@ use crate::graph::exec::retire::AfterLaunches;
 use crate::graph::rules::owners::Slots;
 use crate::graph::{Earlier, ExecutableGraph, Graph, MemoryOrder, new_buffer_number};
 use crate::memory::Backing;
-use crate::release::{self, After, Destroy, Keep, Leftover, release};
+use crate::release::{self, Keep, destroy, release};
 use crate::stream::{Stream, same_context};
 use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -414,30 +413,12 @@ impl Drop for Unfreed {
     }
 }
 
-impl Destroy for OrderedFree {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "the memory of an allocation node"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        let stream = self.stream.raw();
-        // SAFETY: this value stands for the memory, and the caller promises that this is the first call. The
-        // launches that use the memory are complete, or the stream orders the free after them, and after the
-        // work on the buffer.
-        unsafe { answer!(cuMemFreeAsync(self.allocation.address(), stream)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::StreamOrder
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    OrderedFree as "the memory of an allocation node", after StreamOrder, leaves Object;
+    // SAFETY: this value stands for the memory, and the caller promises that this is the first call. The
+    // launches that use the memory are complete, or the stream orders the free after them, and after the
+    // work on the buffer.
+    |its| unsafe { answer!(cuMemFreeAsync(its.allocation.address(), its.stream.raw())) };
 
     #[inline]
     fn has_been_destroyed(&mut self) {
@@ -489,13 +470,8 @@ impl Retain for NodeAllocation {
     fn publish(&self) {}
 }
 
-impl fmt::Debug for NodeAllocation {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeAllocation")
-            .field("number", &self.number)
-            .field("graph", &self.graph())
-            .field("address", &format_args!("{:#x}", self.address()))
-            .finish_non_exhaustive()
+debug_struct! {
+    NodeAllocation |its| {
+        number: its.number, graph: its.graph(), address: format_args!("{:#x}", its.address()), ..
     }
 }

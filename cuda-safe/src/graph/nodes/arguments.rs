@@ -1,6 +1,6 @@
 //! The arguments of kernel nodes, and the memory that a node uses.
 
-use crate::call::{Invalid, Result};
+use crate::call::{Invalid, Result, debug_struct};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::event::Event;
@@ -13,7 +13,6 @@ use crate::memory::SharedBuffer;
 use crate::stream::same_context;
 use core::ffi::c_void;
 use cuda_sys::CUtensorMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -116,12 +115,7 @@ impl Unchanged<'_> {
     }
 }
 
-impl fmt::Debug for Unchanged<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unchanged").field("accesses", &self.accesses).finish_non_exhaustive()
-    }
-}
+debug_struct! { Unchanged<'_> |its| { accesses: its.accesses, .. } }
 
 impl<'a> NodeUses<'a> {
     #[inline]

@@ -1,12 +1,11 @@
 //! Nodes that call a host function.
 
-use crate::call::{HostPanic, Result, count_leak, fork};
+use crate::call::{HostPanic, Result, count_leak, debug_struct, fork};
 use crate::graph::nodes::specification::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, Retained, kind};
 use crate::stream::run_inside;
 use core::ffi::c_void;
 use cuda_sys::CUDA_HOST_NODE_PARAMS;
-use std::fmt;
 use std::sync::Arc;
 
 /// A function that each launch of a graph runs.
@@ -149,9 +148,4 @@ impl Drop for HostFunction {
     }
 }
 
-impl fmt::Debug for HostFunction {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostFunction").finish_non_exhaustive()
-    }
-}
+debug_struct! { HostFunction |_its| { .. } }

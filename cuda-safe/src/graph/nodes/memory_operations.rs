@@ -77,10 +77,10 @@ impl Graph {
         &self,
         node: Node<kind::MemoryOperations>,
     ) -> Result<Vec<MemoryOperation>> {
-        let node = self.raw_node(node.id())?;
-        let mut its = CUDA_BATCH_MEM_OP_NODE_PARAMS::default();
-        // SAFETY: the node exists and has memory operations, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphBatchMemOpNodeGetParams(node, &raw mut its)) }?;
+        let its: CUDA_BATCH_MEM_OP_NODE_PARAMS = self.query(node, |node, place| {
+            // SAFETY: the node exists and has memory operations, and the pointer is valid.
+            unsafe { call!(cuGraphBatchMemOpNodeGetParams(node, place)) }
+        })?;
         if its.count == 0 {
             return Ok(Vec::new());
         }

@@ -312,14 +312,11 @@ impl Graph {
         node: Node<kind::Kernel>,
         id: CUlaunchAttributeID,
     ) -> Result<CUlaunchAttributeValue> {
-        let raw = self.raw_node(node.id())?;
-        let mut value = CUlaunchAttributeValue { pad: [0; 64] };
-        let place = &raw mut value;
-        self.home_of(node)?.with_current(|| {
-            // SAFETY: the node exists and is a kernel, and the pointer refers to a local variable.
-            unsafe { call!(cuGraphKernelNodeGetAttribute(raw, id, place)) }
-        })?;
-        Ok(value)
+        let home = self.home_of(node)?;
+        self.query(node, |node, place| {
+            // SAFETY: the node exists and is a kernel, and the pointer is valid.
+            home.with_current(|| unsafe { call!(cuGraphKernelNodeGetAttribute(node, id, place)) })
+        })
     }
 
     /// Sets an attribute.

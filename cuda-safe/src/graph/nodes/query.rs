@@ -1,6 +1,6 @@
 //! Queries: nodes, edges, parameters, numbers, and a drawing.
 
-use crate::call::{Error, Invalid, Result, call, newest_or};
+use crate::call::{Error, Invalid, Result, call, newest_or, out};
 use crate::event::Event;
 use crate::graph::kind::Kind;
 use crate::graph::rules::owners::EdgesBefore;
@@ -8,7 +8,7 @@ use crate::graph::{Content, Edge, EdgeKind, Graph, Node, NodeId, NodeType, Retai
 use crate::launch::LaunchConfig;
 use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent,
-    CUgraphDebugDot_flags, CUgraphEdgeData, CUgraphNode, CUgraphNodeType,
+    CUgraphDebugDot_flags, CUgraphEdgeData, CUgraphNode, Zeroable,
 };
 use std::ffi::CString;
 use std::path::Path;
@@ -80,14 +80,12 @@ impl Graph {
     pub fn dependencies(&mut self, node: impl Into<NodeId>) -> Result<Vec<NodeId>> {
         let node = self.raw_node(node.into())?;
         let nodes = list_with_data(
-            |nodes, data, count| {
-                // SAFETY: the node exists, and the arrays are null or have room for `count` elements.
-                unsafe { call!(cuGraphNodeGetDependencies_v2(node, nodes, data, count)) }
+            // SAFETY: the node exists, and the arrays are null or have room for `count` elements.
+            |nodes, data, count| unsafe {
+                call!(cuGraphNodeGetDependencies_v2(node, nodes, data, count))
             },
-            |nodes, count| {
-                // SAFETY: as above.
-                unsafe { call!(abi::cuGraphNodeGetDependencies(node, nodes, count)) }
-            },
+            // SAFETY: as above.
+            |nodes, count| unsafe { call!(abi::cuGraphNodeGetDependencies(node, nodes, count)) },
         )?;
         self.ids(&nodes)
     }
@@ -103,14 +101,12 @@ impl Graph {
     pub fn dependents(&mut self, node: impl Into<NodeId>) -> Result<Vec<NodeId>> {
         let node = self.raw_node(node.into())?;
         let nodes = list_with_data(
-            |nodes, data, count| {
-                // SAFETY: the node exists, and the arrays are null or have room for `count` elements.
-                unsafe { call!(cuGraphNodeGetDependentNodes_v2(node, nodes, data, count)) }
+            // SAFETY: the node exists, and the arrays are null or have room for `count` elements.
+            |nodes, data, count| unsafe {
+                call!(cuGraphNodeGetDependentNodes_v2(node, nodes, data, count))
             },
-            |nodes, count| {
-                // SAFETY: as above.
-                unsafe { call!(abi::cuGraphNodeGetDependentNodes(node, nodes, count)) }
-            },
+            // SAFETY: as above.
+            |nodes, count| unsafe { call!(abi::cuGraphNodeGetDependentNodes(node, nodes, count)) },
         )?;
         self.ids(&nodes)
     }
@@ -133,10 +129,10 @@ impl Graph {
     #[doc(alias = "cuGraphKernelNodeGetParams")]
     #[inline]
     pub fn kernel_config(&self, node: Node<kind::Kernel>) -> Result<LaunchConfig> {
-        let node = self.raw_node(node.id())?;
-        let mut its = CUDA_KERNEL_NODE_PARAMS::default();
-        // SAFETY: the node exists and is a kernel, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphKernelNodeGetParams_v2(node, &raw mut its)) }?;
+        let its: CUDA_KERNEL_NODE_PARAMS = self.query(node, |node, place| {
+            // SAFETY: the node exists and is a kernel, and the pointer is valid.
+            unsafe { call!(cuGraphKernelNodeGetParams_v2(node, place)) }
+        })?;
         let grid = [its.gridDimX, its.gridDimY, its.gridDimZ];
         let block = [its.blockDimX, its.blockDimY, its.blockDimZ];
         Ok(LaunchConfig::new(grid, block).with_shared_bytes(its.sharedMemBytes))
@@ -152,11 +148,8 @@ impl Graph {
     #[doc(alias = "cuGraphMemcpyNodeGetParams")]
     #[inline]
     pub fn copy_parameters(&self, node: Node<kind::Copy>) -> Result<CUDA_MEMCPY3D> {
-        let node = self.raw_node(node.id())?;
-        let mut parameters = CUDA_MEMCPY3D::default();
-        // SAFETY: the node exists and is a copy, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphMemcpyNodeGetParams(node, &raw mut parameters)) }?;
-        Ok(parameters)
+        // SAFETY: the node exists and is a copy, and the pointer is valid.
+        self.query(node, |node, place| unsafe { call!(cuGraphMemcpyNodeGetParams(node, place)) })
     }
 
     /// Returns the parameters of a fill in the driver's format. Calls `cuGraphMemsetNodeGetParams`.
@@ -169,11 +162,8 @@ impl Graph {
     #[doc(alias = "cuGraphMemsetNodeGetParams")]
     #[inline]
     pub fn fill_parameters(&self, node: Node<kind::Fill>) -> Result<CUDA_MEMSET_NODE_PARAMS> {
-        let node = self.raw_node(node.id())?;
-        let mut parameters = CUDA_MEMSET_NODE_PARAMS::default();
-        // SAFETY: the node exists and is a fill, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphMemsetNodeGetParams(node, &raw mut parameters)) }?;
-        Ok(parameters)
+        // SAFETY: the node exists and is a fill, and the pointer is valid.
+        self.query(node, |node, place| unsafe { call!(cuGraphMemsetNodeGetParams(node, place)) })
     }
 
     /// Returns the event that a node records or waits for, or `None` if the node has no event, or if it
@@ -206,17 +196,16 @@ impl Graph {
     #[doc(alias = "cuGraphEventWaitNodeGetEvent")]
     pub fn raw_node_event(&self, node: impl Into<NodeId>) -> Result<CUevent> {
         let node = node.into();
-        let raw = self.raw_node(node)?;
-        let mut event = std::ptr::null_mut();
-        let place = &raw mut event;
-        if self.node_type(node)? == kind::EventWait::TYPE {
-            // SAFETY: the node exists and waits for an event, and the pointer refers to a local variable.
-            unsafe { call!(cuGraphEventWaitNodeGetEvent(raw, place)) }?;
-        } else {
+        let is_wait = self.node_type(node)? == kind::EventWait::TYPE;
+        if !is_wait {
             self.typed::<kind::EventRecord>(node)?;
-            // SAFETY: the node exists and records an event, and the pointer refers to a local variable.
-            unsafe { call!(cuGraphEventRecordNodeGetEvent(raw, place)) }?;
         }
+        let event = self.query(node, |node, place| match is_wait {
+            // SAFETY: the node exists and waits for an event, and the pointer is valid.
+            true => unsafe { call!(cuGraphEventWaitNodeGetEvent(node, place)) },
+            // SAFETY: the node exists and records an event, and the pointer is valid.
+            false => unsafe { call!(cuGraphEventRecordNodeGetEvent(node, place)) },
+        })?;
         self.slots().publish();
         Ok(event)
     }
@@ -230,10 +219,8 @@ impl Graph {
     #[doc(alias = "cuGraphGetId")]
     #[inline]
     pub fn tools_id(&self) -> Result<u32> {
-        let mut id = 0;
-        // SAFETY: the graph is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphGetId(self.raw, &raw mut id)) }?;
-        Ok(id)
+        // SAFETY: the graph is alive, and `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuGraphGetId(self.raw, place)) })
     }
 
     /// Returns the ID of a node in tools, which is unique within its graph. Calls `cuGraphNodeGetLocalId`.
@@ -244,11 +231,8 @@ impl Graph {
     /// Since CUDA 13.1. Raw: [`cuGraphNodeGetLocalId`](fn@cuda_sys::cuGraphNodeGetLocalId).
     #[doc(alias = "cuGraphNodeGetLocalId")]
     pub fn node_local_id(&self, node: impl Into<NodeId>) -> Result<u32> {
-        let node = self.raw_node(node.into())?;
-        let mut id = 0;
-        // SAFETY: the node exists, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphNodeGetLocalId(node, &raw mut id)) }?;
-        Ok(id)
+        // SAFETY: the node exists, and the pointer is valid.
+        self.query(node, |node, place| unsafe { call!(cuGraphNodeGetLocalId(node, place)) })
     }
 
     /// Returns the ID of a node in tools. Calls `cuGraphNodeGetToolsId`.
@@ -259,11 +243,8 @@ impl Graph {
     /// Since CUDA 13.1. Raw: [`cuGraphNodeGetToolsId`](fn@cuda_sys::cuGraphNodeGetToolsId).
     #[doc(alias = "cuGraphNodeGetToolsId")]
     pub fn node_tools_id(&self, node: impl Into<NodeId>) -> Result<u64> {
-        let node = self.raw_node(node.into())?;
-        let mut id = 0;
-        // SAFETY: the node exists, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphNodeGetToolsId(node, &raw mut id)) }?;
-        Ok(id)
+        // SAFETY: the node exists, and the pointer is valid.
+        self.query(node, |node, place| unsafe { call!(cuGraphNodeGetToolsId(node, place)) })
     }
 
     /// Writes a drawing of the graph to a file, in the language DOT of Graphviz. Calls
@@ -287,6 +268,19 @@ impl Graph {
         unsafe { call!(cuGraphDebugDotPrint(self.raw, text.as_ptr(), flags.0)) }
     }
 
+    /// Returns the value that a driver call writes about a node, which exists, through a valid pointer.
+    ///
+    /// # Errors
+    /// See [`Slots::get`](crate::graph::rules::owners::Slots::get); errors of `call`.
+    pub(crate) fn query<T: Zeroable>(
+        &self,
+        node: impl Into<NodeId>,
+        call: impl FnOnce(CUgraphNode, *mut T) -> Result<()>,
+    ) -> Result<T> {
+        let node = self.raw_node(node.into())?;
+        out(|place| call(node, place))
+    }
+
     /// Finds the nodes and edges that other code has added: those of a captured graph.
     #[inline]
     pub(crate) fn find_nodes(&mut self) -> Result<()> {
@@ -297,9 +291,8 @@ impl Graph {
             if self.slots().find(raw).is_some() {
                 continue;
             }
-            let mut node_type = CUgraphNodeType(0);
-            // SAFETY: the driver has just listed the node, and the pointer refers to a local variable.
-            unsafe { call!(cuGraphNodeGetType(raw, &raw mut node_type)) }?;
+            // SAFETY: the driver has just listed the node, and `out` passes a valid pointer.
+            let node_type = out(|place| unsafe { call!(cuGraphNodeGetType(raw, place)) })?;
             let content = Content::of_type(NodeType(node_type), Vec::new());
             self.slots_mut().insert(raw, content, EdgesBefore::default());
         }
@@ -326,14 +319,14 @@ impl Graph {
     #[inline]
     fn raw_edges(&self) -> Result<Vec<(CUgraphNode, CUgraphNode, CUgraphEdgeData)>> {
         let (graph, none) = (self.raw, std::ptr::null_mut());
-        let mut count = 0;
-        let counted = &raw mut count;
-        newest_or(
-            // SAFETY: the graph is alive, and the pointer refers to a local variable.
-            unsafe { call!(cuGraphGetEdges_v2(graph, none, none, none.cast(), counted)) },
-            // SAFETY: as above.
-            || unsafe { call!(abi::cuGraphGetEdges(graph, none, none, counted)) },
-        )?;
+        let mut count = out(|count| {
+            newest_or(
+                // SAFETY: the graph is alive, and `out` passes a valid pointer.
+                unsafe { call!(cuGraphGetEdges_v2(graph, none, none, none.cast(), count)) },
+                // SAFETY: as above.
+                || unsafe { call!(abi::cuGraphGetEdges(graph, none, none, count)) },
+            )
+        })?;
         if count == 0 {
             // A driver (580) refuses arrays without elements.
             return Ok(Vec::new());
@@ -369,8 +362,7 @@ impl Graph {
 fn list(
     mut call: impl FnMut(*mut CUgraphNode, *mut usize) -> Result<()>,
 ) -> Result<Vec<CUgraphNode>> {
-    let mut count = 0;
-    call(std::ptr::null_mut(), &raw mut count)?;
+    let mut count = out(|count| call(std::ptr::null_mut(), count))?;
     let mut nodes = vec![std::ptr::null_mut(); count];
     if count != 0 {
         call(nodes.as_mut_ptr(), &raw mut count)?;

@@ -85,11 +85,10 @@ impl Graph {
         &self,
         node: Node<kind::SemaphoreSignal>,
     ) -> Result<Vec<SemaphoreSignal>> {
-        let node = self.raw_node(node.id())?;
-        let mut its = CUDA_EXT_SEM_SIGNAL_NODE_PARAMS::default();
-        let place = &raw mut its;
-        // SAFETY: the node exists and signals semaphores, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphExternalSemaphoresSignalNodeGetParams(node, place)) }?;
+        let its: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS = self.query(node, |node, place| {
+            // SAFETY: the node exists and signals semaphores, and the pointer is valid.
+            unsafe { call!(cuGraphExternalSemaphoresSignalNodeGetParams(node, place)) }
+        })?;
         // SAFETY: the driver has returned arrays of this length, which are valid until the node changes.
         Ok(unsafe { pairs(its.extSemArray, its.paramsArray, its.numExtSems) })
     }
@@ -105,11 +104,10 @@ impl Graph {
     #[doc(alias = "cuGraphExternalSemaphoresWaitNodeGetParams")]
     #[inline]
     pub fn semaphore_waits(&self, node: Node<kind::SemaphoreWait>) -> Result<Vec<SemaphoreWait>> {
-        let node = self.raw_node(node.id())?;
-        let mut its = CUDA_EXT_SEM_WAIT_NODE_PARAMS::default();
-        let place = &raw mut its;
-        // SAFETY: the node exists and waits for semaphores, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphExternalSemaphoresWaitNodeGetParams(node, place)) }?;
+        let its: CUDA_EXT_SEM_WAIT_NODE_PARAMS = self.query(node, |node, place| {
+            // SAFETY: the node exists and waits for semaphores, and the pointer is valid.
+            unsafe { call!(cuGraphExternalSemaphoresWaitNodeGetParams(node, place)) }
+        })?;
         // SAFETY: the driver has returned arrays of this length, which are valid until the node changes.
         Ok(unsafe { pairs(its.extSemArray, its.paramsArray, its.numExtSems) })
     }

@@ -46,10 +46,10 @@ impl Graph {
     #[doc(alias = "cuGraphChildGraphNodeGetGraph")]
     #[inline]
     pub fn child(&mut self, node: Node<kind::Child>) -> Result<ChildGraph<'_>> {
-        let node = self.raw_node(node.id())?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the node exists and is a child graph, and the pointer refers to a local variable.
-        unsafe { call!(cuGraphChildGraphNodeGetGraph(node, &raw mut raw)) }?;
+        let raw = self.query(node, |node, place| {
+            // SAFETY: the node exists and is a child graph, and the pointer is valid.
+            unsafe { call!(cuGraphChildGraphNodeGetGraph(node, place)) }
+        })?;
         Ok(ChildGraph {
             graph: Self::wrap(raw, self.context(), Ownership::Borrowed)?,
             parent: PhantomData,

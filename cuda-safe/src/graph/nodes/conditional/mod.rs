@@ -4,7 +4,7 @@ mod body;
 
 pub(crate) use body::BodyPlace;
 
-use crate::call::{Invalid, Result, call, current, init};
+use crate::call::{Invalid, Result, call, current, init, out};
 use crate::capture_state::Retain;
 use crate::graph::kind::Kind;
 use crate::graph::rules::owners::Slots;
@@ -139,15 +139,17 @@ impl Graph {
             Some(value) => (value, CU_GRAPH_COND_ASSIGN_DEFAULT),
             None => (0, 0),
         };
-        let (graph, mut raw) = (self.raw, 0);
-        home.with_current(|| {
-            // A driver (580) refuses a null context here, although one is current.
-            let current = current()?;
-            // SAFETY: the graph is alive and used only by this thread, the context is current, and the
-            // pointer refers to a local variable.
-            unsafe {
-                call!(cuGraphConditionalHandleCreate(&raw mut raw, graph, current, value, flags))
-            }
+        let graph = self.raw;
+        let raw = out(|place| {
+            home.with_current(|| {
+                // A driver (580) refuses a null context here, although one is current.
+                let current = current()?;
+                // SAFETY: the graph is alive and used only by this thread, the context is current, and
+                // `out` passes a valid pointer.
+                unsafe {
+                    call!(cuGraphConditionalHandleCreate(place, graph, current, value, flags))
+                }
+            })
         })?;
         // An executable graph claims this order, so there is one at a time.
         self.memory_order();
