@@ -63,7 +63,7 @@ pub(super) const CHANGES: Operations = &[
         drawn.nodes.extend(nodes);
         let (runs, function) = function();
         let node = drawn.add(s, |_, graph, after| graph.add_host_function(after, function))?;
-        drawn.functions.push((node, runs));
+        drawn.add_function(node, runs);
         drawn.instantiate(&InstantiateOptions::default())?;
         Ok(s.put(drawn))
     }),
@@ -266,13 +266,13 @@ pub(super) const CHANGES: Operations = &[
     ("exchange a host function of an executable graph", |s| {
         s.with(|s, drawn: &mut Drawn| {
             let index = s.below(drawn.functions.len());
-            let (node, old) = drawn.functions.get(index).ok_or(Skip)?;
+            let old = drawn.functions.get(index).ok_or(Skip)?;
             let graph = drawn.graph.as_ref().ok_or(Skip)?;
             let running = drawn.executables.last_mut().ok_or(Skip)?;
-            let is_old = |its: &_| std::sync::Arc::ptr_eq(its, old);
+            let is_old = |its: &_| std::sync::Arc::ptr_eq(its, &old.runs);
             let place = running.functions.iter().position(is_old).ok_or(Skip)?;
             let (runs, function) = function();
-            running.executable.nodes(graph)?.set_host_function(*node, function)?;
+            running.executable.nodes(graph)?.set_host_function(old.node, function)?;
             running.functions[place] = runs;
             Ok(())
         })
@@ -284,7 +284,7 @@ pub(super) const CHANGES: Operations = &[
             let _ = (running.executable.tools_id().is_ok(), running.executable.context());
             let _ = running.executable.as_raw();
             running.executable.update(graph)?;
-            let functions = drawn.functions.iter().map(|(_, its)| its.clone());
+            let functions = drawn.functions.iter().map(|its| its.runs.clone());
             Ok(running.functions = functions.collect())
         })
     }),

@@ -57,8 +57,8 @@ pub(super) const MEMORY: Operations = &[
         s.with(|s, drawn: &mut Drawn| {
             let mut child = s.take::<Drawn>()?;
             let inner = child.graph.take().ok_or(Skip)?;
-            drawn.add(s, |_, graph, after| graph.add_child_moved(after, inner))?;
-            drawn.take_from(&mut child);
+            let node = drawn.add(s, |_, graph, after| graph.add_child_moved(after, inner))?;
+            drawn.take_from(&mut child, node.id());
             Ok(s.put(child))
         })
     }),
@@ -66,8 +66,8 @@ pub(super) const MEMORY: Operations = &[
         let mut child = s.take::<Drawn>()?;
         let mut parent = Drawn::of(Graph::new(s.context())?);
         let inner = child.graph.take().ok_or(Skip)?;
-        parent.add(s, |_, graph, after| graph.add_child_moved(after, inner))?;
-        parent.take_from(&mut child);
+        let node = parent.add(s, |_, graph, after| graph.add_child_moved(after, inner))?;
+        parent.take_from(&mut child, node.id());
         s.put(child);
         let freed = free(s, &mut parent);
         s.put(parent);

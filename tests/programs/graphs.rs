@@ -19,7 +19,16 @@ pub(super) struct Drawn {
     pub(super) allocations: Vec<GraphAllocation<u32>>,
     /// The values that all of this memory may have.
     pub(super) values: Vec<u32>,
-    pub(super) functions: Vec<(Node<kind::HostFunction>, Arc<Runs>)>,
+    pub(super) functions: Vec<HostFunction>,
+}
+
+/// A host function of a graph.
+#[derive(Clone)]
+pub(super) struct HostFunction {
+    pub(super) node: Node<kind::HostFunction>,
+    /// The node of this graph that runs it: the same node, or that of a child graph.
+    within: NodeId,
+    pub(super) runs: Arc<Runs>,
 }
 
 /// An executable graph, with its host functions.
@@ -122,18 +131,29 @@ impl Drawn {
 
     pub(super) fn instantiate(&mut self, options: &InstantiateOptions<'_>) -> Done {
         let executable = self.graph()?.instantiate_with(options)?;
-        let functions = self.functions.iter().map(|(_, its)| Arc::clone(its));
+        let functions = self.functions.iter().map(|its| Arc::clone(&its.runs));
         let (functions, allocates) = (functions.collect(), !self.allocations.is_empty());
         self.executables.push(Running { executable, functions, allocates });
         Ok(())
     }
 
-    /// Takes the memory of a graph that became a part of this one.
-    pub(super) fn take_from(&mut self, child: &mut Self) {
+    pub(super) fn add_function(&mut self, node: Node<kind::HostFunction>, runs: Arc<Runs>) {
+        self.functions.push(HostFunction { node, within: node.id(), runs });
+    }
+
+    /// Adds the host functions of a child graph, which a node of this graph runs.
+    pub(super) fn add_functions_of(&mut self, child: &Self, within: NodeId) {
+        let functions = child.functions.iter().cloned();
+        self.functions.extend(functions.map(|its| HostFunction { within, ..its }));
+    }
+
+    /// Takes the memory of a graph that became a node of this one.
+    pub(super) fn take_from(&mut self, child: &mut Self, node: NodeId) {
+        self.add_functions_of(child, node);
+        child.functions.clear();
         self.memory.append(&mut child.memory);
         self.pinned.append(&mut child.pinned);
         self.allocations.append(&mut child.allocations);
-        self.functions.append(&mut child.functions);
         // Earlier executable graphs of the child have the same values.
         self.values.extend(&child.values);
     }
@@ -168,7 +188,7 @@ pub(super) const GRAPHS: Operations = &[
         drawn.memory.push(buffer);
         let (runs, function) = function();
         let node = drawn.add(s, |_, graph, after| graph.add_host_function(after, function))?;
-        drawn.functions.push((node, runs));
+        drawn.add_function(node, runs);
         drawn.instantiate(&InstantiateOptions::default())?;
         Ok(s.put(drawn))
     }),
@@ -213,7 +233,7 @@ pub(super) const GRAPHS: Operations = &[
         of_program(s, |s, drawn| {
             let (runs, function) = function();
             let node = drawn.add(s, |_, graph, after| graph.add_host_function(after, function))?;
-            Ok(drawn.functions.push((node, runs)))
+            Ok(drawn.add_function(node, runs))
         })
     }),
     ("event nodes", |s| {
@@ -231,9 +251,8 @@ pub(super) const GRAPHS: Operations = &[
         of_program(s, |s, drawn| {
             s.with(|s, child: &mut Drawn| {
                 let inner = child.graph()?;
-                drawn.add(s, |_, graph, after| graph.add_child(after, inner))?;
-                drawn.functions.extend(child.functions.iter().cloned());
-                Ok(())
+                let node = drawn.add(s, |_, graph, after| graph.add_child(after, inner))?;
+                Ok(drawn.add_functions_of(child, node.id()))
             })
         })
     }),
@@ -241,8 +260,8 @@ pub(super) const GRAPHS: Operations = &[
         of_program(s, |s, drawn| {
             let mut child = s.take::<Drawn>()?;
             let inner = child.graph.take().ok_or(Skip)?;
-            drawn.add(s, |_, graph, after| graph.add_child_moved(after, inner))?;
-            drawn.take_from(&mut child);
+            let node = drawn.add(s, |_, graph, after| graph.add_child_moved(after, inner))?;
+            drawn.take_from(&mut child, node.id());
             Ok(s.put(child))
         })
     }),
@@ -260,7 +279,7 @@ pub(super) const GRAPHS: Operations = &[
         of_program(s, |_, drawn| {
             let node = drawn.nodes.pop().ok_or(Skip)?;
             drawn.graph()?.remove(node)?;
-            drawn.functions.retain(|(its, _)| its.id() != node);
+            drawn.functions.retain(|its| its.within != node);
             Ok(())
         })
     }),
@@ -311,7 +330,7 @@ pub(super) const GRAPHS: Operations = &[
             let mut running = drawn.executables.pop().ok_or(Skip)?;
             let updated = running.executable.try_update(drawn.graph()?);
             if updated.is_ok() {
-                let functions = drawn.functions.iter().map(|(_, its)| Arc::clone(its));
+                let functions = drawn.functions.iter().map(|its| Arc::clone(&its.runs));
                 running.functions = functions.collect();
             }
             Ok(drawn.executables.push(running))
@@ -321,10 +340,10 @@ pub(super) const GRAPHS: Operations = &[
         of_program(s, |s, drawn| {
             let count = drawn.functions.len().max(1);
             let index = s.below(count);
-            let (node, _) = drawn.functions.get(index).ok_or(Skip)?;
-            let (node, (runs, function)) = (*node, function());
+            let node = drawn.functions.get(index).ok_or(Skip)?.node;
+            let (runs, function) = function();
             drawn.graph()?.set_host_function(node, function)?;
-            drawn.functions[index].1 = runs;
+            drawn.functions[index].runs = runs;
             Ok(())
         })
     }),

@@ -116,7 +116,7 @@ pub(super) const RECORDINGS: Operations = &[
         record(s, |_, recorder, drawn| {
             let (runs, function) = function();
             let node = recorder.host_function(function)?;
-            Ok(drawn.functions.push((node, runs)))
+            Ok(drawn.add_function(node, runs))
         })
     }),
     ("record events", |s| {
@@ -129,8 +129,8 @@ pub(super) const RECORDINGS: Operations = &[
     ("record a child", |s| {
         record(s, |s, recorder, drawn| {
             s.with(|_, child: &mut Drawn| {
-                recorder.child(child.graph()?)?;
-                Ok(drawn.functions.extend(child.functions.iter().cloned()))
+                let node = recorder.child(child.graph()?)?;
+                Ok(drawn.add_functions_of(child, node.id()))
             })
         })
     }),
