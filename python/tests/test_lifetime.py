@@ -383,6 +383,43 @@ if cuda_safe.driver_version() >= (12, 4):
     )
 
 
+def test_an_ended_interpreter_gets_no_error_of_the_allocator(device, run_python):
+    """The function that gets the error may be written in Python."""
+    run_python(
+        """
+import atexit, ctypes, os, sys, threading, time
+ended = []
+def wait():
+    ended.append(True)
+    time.sleep(0.1)
+# It runs after the function of the package, which is registered later.
+atexit.register(wait)
+import cuda_safe
+sys.path.insert(0, os.environ["TESTS"])
+from tensors import ALLOCATE, SET_ERROR, TABLE_NAME, DLTensor, Table, pointer_of
+table = pointer_of(cuda_safe.DeviceArray.__dlpack_c_exchange_api__, TABLE_NAME)
+allocate = ALLOCATE(ctypes.cast(Table.from_address(table).allocate, ctypes.c_void_p).value)
+prototype, out = DLTensor(device_type=1), ctypes.c_void_p()
+errors = []
+def fail(context, kind, message):
+    errors.append(message)
+    if ended:
+        print("called after the end", file=sys.stderr)
+failed = SET_ERROR(fail)
+def work():
+    while True:
+        code = allocate(ctypes.addressof(prototype), ctypes.addressof(out), None, failed)
+        assert code == -1
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+while len(errors) < 100:
+    time.sleep(0.001)
+print("done")
+""",
+        TESTS=os.path.dirname(__file__),
+    )
+
+
 def test_earlier_exit_handlers_do_not_wait(device, run_python):
     """They run after the function of this package; until then, threads that they join use the package."""
     begin = time.monotonic()

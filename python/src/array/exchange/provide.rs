@@ -16,6 +16,7 @@ use super::Table;
 use crate::current;
 use crate::ending::{attached, detached};
 use crate::error::{Failure, Result};
+use crate::interpreter::Call;
 use crate::primary::default_stream;
 use crate::stream_handle::StreamHandle;
 use core::ffi::{c_char, c_int, c_void};
@@ -319,7 +320,7 @@ type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 
 /// Allocates an array with the type, the shape and the device of a prototype, in C order
 /// (`managed_tensor_allocator`). The caller need not hold the GIL, so a failure is reported to a
-/// function.
+/// function, except during finalization on other threads.
 unsafe extern "C" fn allocate(
     prototype: *mut DLTensor,
     out: *mut *mut DLManagedTensorVersioned,
@@ -336,17 +337,19 @@ unsafe extern "C" fn allocate(
             (kind_of(py, &error), error.to_string())
         })
     });
-    let gone = || Err((c"RuntimeError", "the interpreter was finalized".to_owned()));
-    let (kind, message) = match allocated.unwrap_or_else(gone) {
-        Ok(tensor) => {
+    let (kind, message) = match allocated {
+        Some(Ok(tensor)) => {
             // SAFETY: the caller passes a pointer to a variable.
             unsafe { out.write(tensor.as_ptr()) };
             return 0;
         }
-        Err(error) => error,
+        Some(Err(error)) => error,
+        None => return -1,
     };
     let message = CString::new(message).unwrap_or_default();
-    if let Some(set_error) = set_error {
+    // The function may call Python.
+    let call = Call::begin();
+    if let (Some(set_error), Some(_)) = (set_error, &call) {
         // SAFETY: it is called with its context and two C strings.
         unsafe { set_error(context, kind.as_ptr(), message.as_ptr()) };
     }
