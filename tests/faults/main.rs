@@ -8,7 +8,7 @@
 //! of the thread unchanged, and the failing function named in the error. Afterwards the scenario
 //! must run without a trace of the failure. A debug build does a sample of the sweep.
 //!
-//! `cargo test --release --test faults -- --nocapture` prints one line per scenario, and the totals
+//! `cargo test --profile=bench --test faults -- --nocapture` prints one line per scenario, and the totals
 //! at the end. No GPU is used, even if there is one.
 
 mod by_design;

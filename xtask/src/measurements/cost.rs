@@ -78,9 +78,9 @@ struct Message {
 pub(crate) fn binary(stripped: bool) -> Result<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
     if stripped {
-        cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+        cargo.env("CARGO_PROFILE_BENCH_STRIP", "symbols");
     }
-    cargo.args(["build", "--release", "-p", "cuda-bench"]);
+    cargo.args(["build", "--profile=bench", "-p", "cuda-bench"]);
     built(cargo)
 }
 

@@ -98,12 +98,12 @@ const LEFT_OUT: &[&str] = &["loom", "drivers", "faults", "documentation"];
 fn build() -> Result<BTreeMap<String, PathBuf>> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
-        .args(["test", "--no-run", "--release"])
+        .args(["test", "--no-run", "--profile=bench"])
         .args(["-p", "cuda-workbench", "-p", "examples", "-p", "nvrtc-examples", "-p", "cuda-sys"])
         .args(["-p", "cuda-safe", "-p", "cuda-memory"])
         .args(["-p", "tensor-backend", "-p", "tenant-server"])
         .arg("--message-format=json-render-diagnostics")
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .env("CARGO_PROFILE_BENCH_STRIP", "symbols")
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo test")?;
