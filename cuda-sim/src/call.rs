@@ -42,14 +42,14 @@ fn refusal(world: &World, class: Class) -> Option<CUresult> {
     if class == Class::Always {
         return None;
     }
-    if !world.initialised {
+    if !world.settings.initialised {
         return Some(CUresult::CUDA_ERROR_NOT_INITIALIZED);
     }
     if thread::in_callback() && matches!(class, Class::Usual | Class::Surviving) {
         return Some(CUresult::CUDA_ERROR_NOT_PERMITTED);
     }
     let survives = matches!(class, Class::Robust | Class::Surviving);
-    world.fatal.filter(|_| !survives)
+    world.runs.fatal.filter(|_| !survives)
 }
 
 /// Signaled when a callback, or a call that blocks other calls, has ended.
@@ -159,7 +159,7 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
             let Some(world) = locked.as_mut() else {
                 return CUresult::CUDA_ERROR_NOT_INITIALIZED;
             };
-            world.executor.set_blocked(false);
+            world.runs.executor.set_blocked(false);
             if let Some(code) = refusal(world, class) {
                 world.abandon_wait(kept.take());
                 let failed = world.failed_callbacks();
@@ -168,9 +168,9 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
                 return code;
             }
             // Other threads may have made calls since the last iteration.
-            world.kept = kept.take();
-            world.calling = name;
-            if let Some(order) = &mut world.executor.order {
+            world.runs.kept = kept.take();
+            world.runs.calling = name;
+            if let Some(order) = &mut world.runs.executor.order {
                 order.calling = name;
             }
             let stopped = match begun {
@@ -179,8 +179,8 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
             };
             begun = stopped.is_ok();
             let answer = stopped.and_then(|()| body(world));
-            world.executor.note_sources(&mut world.memory);
-            kept = world.kept.take();
+            world.runs.executor.note_sources(&mut world.objects.memory);
+            kept = world.runs.kept.take();
             driver_thread::note_call(world);
             let waits = matches!(answer, Err(World::CALLBACK | World::WAIT));
             if begun && waits && !*stops_others {
@@ -190,21 +190,21 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
                 world.abandon_wait(kept.take());
             }
             match answer {
-                Err(code) if code == World::CALLBACK => world.executor.callback.take(),
+                Err(code) if code == World::CALLBACK => world.runs.executor.callback.take(),
                 Err(code) if code == World::WAIT => {
-                    world.executor.set_blocked(true);
+                    world.runs.executor.set_blocked(true);
                     wait(locked);
                     None
                 }
                 Ok(()) => {
-                    let destructors = std::mem::take(&mut world.destructors);
+                    let destructors = std::mem::take(&mut world.runs.destructors);
                     drop(locked);
                     destructors.into_iter().for_each(run_here);
                     return CUresult::CUDA_SUCCESS;
                 }
                 Err(code) => {
                     let failed = world.failed_callbacks();
-                    let destructors = std::mem::take(&mut world.destructors);
+                    let destructors = std::mem::take(&mut world.runs.destructors);
                     drop(locked);
                     destructors.into_iter().for_each(run_here);
                     failed.into_iter().for_each(run);
@@ -223,8 +223,8 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
 fn run_overdue() {
     let callback = {
         let mut locked = lock();
-        let world = locked.as_mut().filter(|world| world.fatal.is_none());
-        world.and_then(|world| world.executor.overdue())
+        let world = locked.as_mut().filter(|world| world.runs.fatal.is_none());
+        world.and_then(|world| world.runs.executor.overdue())
     };
     callback.into_iter().for_each(run);
 }
@@ -237,7 +237,7 @@ fn run(callback: Callback) {
     }
     let operation = callback.operation;
     let thread = explore::spawn_callback(move || run_here(callback));
-    state::with(|world| world.executor.run_on(operation, thread));
+    state::with(|world| world.runs.executor.run_on(operation, thread));
 }
 
 fn run_here(callback: Callback) {
@@ -254,8 +254,8 @@ fn run_here(callback: Callback) {
         HostFunction::Plain(None) | HostFunction::WithResult(None, _) => {}
     });
     if let Some(world) = lock().as_mut() {
-        world.executor.end_callback(callback.operation);
-        world.memory.forget_sources();
+        world.runs.executor.end_callback(callback.operation);
+        world.objects.memory.forget_sources();
     }
     wake();
 }
@@ -273,7 +273,7 @@ fn device_step_if(condition: impl FnOnce(&World) -> bool) -> bool {
             return false;
         };
         match world.step() {
-            Err(code) if code == World::CALLBACK => world.executor.callback.take(),
+            Err(code) if code == World::CALLBACK => world.runs.executor.callback.take(),
             done => return done.unwrap_or(false),
         }
     };
@@ -337,8 +337,8 @@ pub fn alive() -> Alive {
 pub fn data_freed(data: *const c_void) {
     let address = data.addr();
     let used = state::with(|world| {
-        let in_objects = || world.user_objects.iter().any(|(_, its)| its.data == address);
-        match world.executor.uses_data(address, world.fatal.is_some()) {
+        let in_objects = || world.objects.user_objects.iter().any(|(_, its)| its.data == address);
+        match world.runs.executor.uses_data(address, world.runs.fatal.is_some()) {
             true => Some("work that is enqueued or running uses it"),
             false => in_objects().then_some("a user object references it"),
         }
@@ -353,5 +353,5 @@ pub fn data_freed(data: *const c_void) {
 /// reset. The driver destroys them, so they are no misuse, but a program that leaks an object and then ends its
 /// context has none [`alive`].
 pub fn ended_with_contexts() -> Alive {
-    state::with(|world| world.ended_with_contexts).unwrap_or_default()
+    state::with(|world| world.objects.ended_with_contexts).unwrap_or_default()
 }

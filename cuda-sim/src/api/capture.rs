@@ -43,19 +43,19 @@ pub(super) fn info_with_edges(
     status.required()?;
     let stream = world.stream(stream.addr())?;
     status.set(world.capture_status(stream));
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     let Some(branch) = its.and_then(|its| its.capture.clone()) else {
         return Ok(());
     };
     id.set(branch.capture);
-    if let Some(capture) = world.captures.get(branch.capture) {
+    if let Some(capture) = world.objects.captures.get(branch.capture) {
         graph.set(pointer(capture.graph));
     }
     let is_special = branch.last.iter().any(|(_, edge)| edge.is_special());
     if is_special && edges.required().is_err() && nodes.required().is_ok() {
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
     }
-    let Some(its) = world.streams.get_mut(stream) else {
+    let Some(its) = world.objects.streams.get_mut(stream) else {
         return Ok(());
     };
     its.shown.words = branch.last.iter().map(|(node, _)| *node).collect();
@@ -107,12 +107,12 @@ pub(super) fn update_dependencies(
     let capture = capture.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     // SAFETY: the caller passes null or `count` elements.
     let given = unsafe { dependencies(nodes, data, count) }?;
-    let known = world.captures.get(capture);
+    let known = world.objects.captures.get(capture);
     let graph = known.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?.graph;
     for (node, _) in &given {
         world.check_node_of(graph, *node)?;
     }
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     let mut last = match Update(flags) {
         Update::CU_STREAM_SET_CAPTURE_DEPENDENCIES => Vec::new(),
         Update::CU_STREAM_ADD_CAPTURE_DEPENDENCIES => {
@@ -221,7 +221,7 @@ fn begin_into(
     }
     let stream = world.stream(stream.addr())?;
     let id = world.new_id();
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     if its.capture.is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
@@ -242,7 +242,7 @@ fn begin_into(
         graph,
         recapture: None,
     };
-    world.captures.insert(id, capture);
+    world.objects.captures.insert(id, capture);
     world.enter_capture(stream, id);
     world.set_branch(stream, after);
     Ok(())

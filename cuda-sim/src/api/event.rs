@@ -35,7 +35,7 @@ pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint)
 }
 
 pub(super) fn destroy(world: &mut World, event: CUevent) -> Answer {
-    match world.events.state(event.addr()) {
+    match world.objects.events.state(event.addr()) {
         State::Alive => {
             world.remove_event(event.addr());
             Ok(())
@@ -65,7 +65,7 @@ pub(super) fn record_with_flags(
     };
     let stream = world.stream(stream.addr())?;
     let context = world.event(event.addr())?.context;
-    let home = world.streams.get(stream);
+    let home = world.objects.streams.get(stream);
     // Measured: a node of a graph records an event of another device.
     let is_node = external && home.is_some_and(|its| its.capture.is_some());
     if home.map(|its| its.context) != Some(context) && !is_node {
@@ -76,8 +76,8 @@ pub(super) fn record_with_flags(
         if external {
             return world.give_or_capture(stream, work);
         }
-        let branch = world.streams.get(stream).and_then(|its| its.capture.clone());
-        if let Some(event) = world.events.get_mut(event.addr()) {
+        let branch = world.objects.streams.get(stream).and_then(|its| its.capture.clone());
+        if let Some(event) = world.objects.events.get_mut(event.addr()) {
             event.captured = branch;
         }
         return Ok(());
@@ -86,7 +86,7 @@ pub(super) fn record_with_flags(
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     let operation = world.give(stream, work, Vec::new());
-    if let Some(event) = world.events.get_mut(event.addr()) {
+    if let Some(event) = world.objects.events.get_mut(event.addr()) {
         event.captured = None;
         event.recorded = Some(operation);
         event.time = None;
@@ -111,7 +111,7 @@ pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
         return Ok(());
     };
     world.forbidden_in_capture()?;
-    if world.executor.is_done(operation) {
+    if world.runs.executor.is_done(operation) {
         world.host_learns(operation);
         return Ok(());
     }

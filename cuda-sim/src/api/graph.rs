@@ -181,11 +181,11 @@ pub(super) fn create(world: &mut World, graph: &mut Out<CUgraph>, flags: c_uint)
 
 pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
     let handle = graph.addr();
-    if world.graphs.state(handle) == State::Dead {
+    if world.objects.graphs.state(handle) == State::Dead {
         misuse("a graph is destroyed twice");
         return Err(INVALID);
     }
-    if world.graphs.get(handle).is_some_and(|its| its.is_undefined) {
+    if world.objects.graphs.get(handle).is_some_and(|its| its.is_undefined) {
         world.remove_graph(handle);
         return Ok(());
     }
@@ -215,7 +215,7 @@ pub(super) fn find_in_clone(
     let clones = &world.graph(clone.addr())?.clones;
     let node = clones.get(&original.addr()).copied();
     // Unverified: a node that was removed from the clone.
-    let node = node.filter(|node| world.nodes.get(*node).is_some());
+    let node = node.filter(|node| world.objects.nodes.get(*node).is_some());
     found.set(pointer(node.ok_or(INVALID)?));
     Ok(())
 }

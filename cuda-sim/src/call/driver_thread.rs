@@ -34,7 +34,7 @@ pub(crate) fn start() {
                 Next::Run(callbacks) => callbacks.into_iter().for_each(run),
                 Next::Work(calls) => {
                     let may_go_on = |world: &World| {
-                        world.driver_thread.is_some() && CALLS.load(Ordering::Relaxed) == calls
+                        world.runs.driver_thread.is_some() && CALLS.load(Ordering::Relaxed) == calls
                     };
                     while device_step_if(may_go_on) {}
                 }
@@ -43,7 +43,7 @@ pub(crate) fn start() {
     });
     if let Ok(started) = started {
         state::with(|world| {
-            world.driver_thread = Some(started.thread().id());
+            world.runs.driver_thread = Some(started.thread().id());
             GIVEN.notify_one();
         });
     }
@@ -51,9 +51,9 @@ pub(crate) fn start() {
 
 /// Notes a call, which may have enqueued work.
 pub(super) fn note_call(world: &World) {
-    if world.driver_thread.is_some() {
+    if world.runs.driver_thread.is_some() {
         CALLS.fetch_add(1, Ordering::Relaxed);
-        if !world.executor.is_empty() && IS_IDLE.load(Ordering::Relaxed) {
+        if !world.runs.executor.is_empty() && IS_IDLE.load(Ordering::Relaxed) {
             GIVEN.notify_one();
         }
     }
@@ -63,26 +63,26 @@ pub(super) fn note_call(world: &World) {
 fn next() -> Next {
     let mut locked = lock();
     loop {
-        let world = locked.as_mut().filter(|world| world.driver_thread.is_some());
+        let world = locked.as_mut().filter(|world| world.runs.driver_thread.is_some());
         let Some(world) = world else {
             locked = wait(locked);
             continue;
         };
         // One at a time, so that a call that waits can take back the others.
-        if let Some(callback) = world.handed.pop_front() {
+        if let Some(callback) = world.runs.handed.pop_front() {
             return Next::Run(vec![callback]);
         }
         let failed = world.failed_callbacks();
         if !failed.is_empty() {
             return Next::Run(failed);
         }
-        if world.fatal.is_some() || world.executor.is_empty() {
+        if world.runs.fatal.is_some() || world.runs.executor.is_empty() {
             locked = wait(locked);
             continue;
         }
         let calls = CALLS.load(Ordering::Relaxed);
         let waited = GIVEN.wait_timeout_while(locked, PAUSE, |locked| {
-            locked.as_ref().is_none_or(|world| world.handed.is_empty())
+            locked.as_ref().is_none_or(|world| world.runs.handed.is_empty())
         });
         let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         if timeout.timed_out() && CALLS.load(Ordering::Relaxed) == calls {

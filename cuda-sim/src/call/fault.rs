@@ -296,7 +296,7 @@ pub fn poison() {
     if refuse_in_kernel("cuda_sim::fault::poison") {
         return;
     }
-    state::with(|world| world.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+    state::with(|world| world.runs.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
 }
 
 /// Guard of [`limit_memory`] or [`strict_contexts`]. Dropping it ends the limit.

@@ -39,8 +39,8 @@ pub fn report() -> Report {
     let (pending, alive, ended_with_contexts) = loop {
         if let Some(locked) = try_lock() {
             let world = locked.as_ref();
-            let pending = world.map_or(0, |world| world.executor.pending());
-            let ended = world.map(|world| world.ended_with_contexts);
+            let pending = world.map_or(0, |world| world.runs.executor.pending());
+            let ended = world.map(|world| world.objects.ended_with_contexts);
             break (pending, world.map(|world| world.alive()), ended);
         }
         if Instant::now() >= until {

@@ -34,14 +34,15 @@ fn no_operation_is_awaited_after_the_call_that_waited_has_returned() {
     let profile = Profile::h200().with_race_detection();
     let Ok(()) = state::start(profile, || Ok::<_, Infallible>(()));
     let legacy = state::with(|world: &mut World| {
-        let (context, _) = world.primaries[0];
+        let (context, _) = world.objects.primaries[0];
         world.make_context(context, 0, 0, ContextKind::Primary);
         world.context(context).map(|its| its.legacy)
     });
     let stream = legacy.and_then(Result::ok).expect("a context");
     for late in [None, Some(CUresult::CUDA_ERROR_INVALID_HANDLE)] {
         assert_eq!(wait(stream, late), late.unwrap_or_default());
-        let awaited = state::with(|world| world.executor.order.as_ref().map(|its| its.awaited()));
+        let awaited =
+            state::with(|world| world.runs.executor.order.as_ref().map(|its| its.awaited()));
         assert_eq!(awaited.flatten(), Some(0), "{late:?}");
     }
 }

@@ -111,7 +111,7 @@ impl World {
         if handle == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        let its = &self.arrays;
+        let its = &self.objects.arrays;
         let state = its.plain.state(handle);
         let found = its.plain.get(handle);
         found.ok_or_else(|| not_alive(state, its.of_ended.contains(&handle)))
@@ -121,7 +121,7 @@ impl World {
         if handle == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        let its = &self.arrays;
+        let its = &self.objects.arrays;
         let state = its.mipmapped.state(handle);
         let found = its.mipmapped.get(handle);
         found.ok_or_else(|| not_alive(state, its.of_ended.contains(&handle)))
@@ -138,27 +138,27 @@ impl World {
         let (context, device) = self.home()?;
         let mut array = Array { context, descriptor, format, storage: 0, is_level };
         let size = array.size();
-        array.storage = self.memory.allocate(size, Kind::Plain, context, device, limit)?;
-        self.memory.add_variable(array.storage);
-        self.arrays.levels += usize::from(is_level);
-        let handle = self.arrays.plain.insert(array);
-        self.arrays.plain_of.insert(context, handle);
+        array.storage = self.objects.memory.allocate(size, Kind::Plain, context, device, limit)?;
+        self.objects.memory.add_variable(array.storage);
+        self.objects.arrays.levels += usize::from(is_level);
+        let handle = self.objects.arrays.plain.insert(array);
+        self.objects.arrays.plain_of.insert(context, handle);
         Ok(handle)
     }
 
     pub(crate) fn remove_array(&mut self, handle: usize) {
-        if let Some(array) = self.arrays.plain.remove(handle) {
-            self.arrays.levels -= usize::from(array.is_level);
-            self.arrays.plain_of.remove(array.context, handle);
-            self.memory.free(array.storage);
+        if let Some(array) = self.objects.arrays.plain.remove(handle) {
+            self.objects.arrays.levels -= usize::from(array.is_level);
+            self.objects.arrays.plain_of.remove(array.context, handle);
+            self.objects.memory.free(array.storage);
         }
     }
 
     pub(crate) fn remove_mipmapped(&mut self, handle: usize) {
-        let Some(removed) = self.arrays.mipmapped.remove(handle) else {
+        let Some(removed) = self.objects.arrays.mipmapped.remove(handle) else {
             return;
         };
-        self.arrays.mipmapped_of.remove(removed.context, handle);
+        self.objects.arrays.mipmapped_of.remove(removed.context, handle);
         for level in removed.levels {
             self.remove_array(level);
         }
@@ -166,18 +166,18 @@ impl World {
 
     /// Removes the arrays, textures and surfaces of a context that is destroyed.
     pub(crate) fn forget_arrays_of(&mut self, context: usize) {
-        let plain: Vec<usize> = self.arrays.plain_of.of(context).collect();
-        let mipmapped: Vec<usize> = self.arrays.mipmapped_of.of(context).collect();
-        self.arrays.of_ended.extend(&plain);
-        self.arrays.of_ended.extend(&mipmapped);
+        let plain: Vec<usize> = self.objects.arrays.plain_of.of(context).collect();
+        let mipmapped: Vec<usize> = self.objects.arrays.mipmapped_of.of(context).collect();
+        self.objects.arrays.of_ended.extend(&plain);
+        self.objects.arrays.of_ended.extend(&mipmapped);
         for handle in mipmapped {
             self.remove_mipmapped(handle);
         }
         for handle in plain {
             self.remove_array(handle);
         }
-        self.memory.objects.remove_of(context);
-        let descriptions = &mut self.arrays.descriptions;
+        self.objects.memory.objects.remove_of(context);
+        let descriptions = &mut self.objects.arrays.descriptions;
         let its = descriptions.range((context, 0)..=(context, u64::MAX));
         for key in its.map(|(key, _)| *key).collect::<Vec<_>>() {
             descriptions.remove(&key);

@@ -128,7 +128,7 @@ impl World {
     /// Returns an error if a call of another thread blocks this one, as for a wait. `stream` is given
     /// once the call has determined it.
     pub(crate) fn stopped(&self, name: &str, stream: Option<usize>) -> Answer {
-        if self.stoppers.0.is_empty() {
+        if self.runs.stoppers.0.is_empty() {
             return Ok(());
         }
         let Some((_, blocked)) = BLOCKED.iter().find(|(its, _)| *its == name) else {
@@ -137,14 +137,14 @@ impl World {
         let here = thread::id();
         // On a real driver a host function does not run on the thread that waits for it.
         let in_callback = thread::in_callback();
-        let mut stoppers = self.stoppers.0.iter();
+        let mut stoppers = self.runs.stoppers.0.iter();
         let stopper = stoppers.find(|(thread, _, stop)| {
             (*thread != here || in_callback) && stop.stops(*blocked, stream)
         });
         let Some((_, stopper, _)) = stopper else {
             return Ok(());
         };
-        if in_callback && matches!(self.executor.in_callbacks(), Progress::Never) {
+        if in_callback && matches!(self.runs.executor.in_callbacks(), Progress::Never) {
             misuse(format!(
                 "a host function calls {name}, which blocks until {stopper} of another thread \
                  returns; that call waits for the host function: a real driver hangs"
@@ -161,18 +161,18 @@ impl World {
         };
         let stop = match everything {
             true => Stop::Everything,
-            false => match waits_for.and_then(|id| self.executor.stream_of(id)) {
+            false => match waits_for.and_then(|id| self.runs.executor.stream_of(id)) {
                 Some(stream) => Stop::Copy(stream),
                 None => return false,
             },
         };
-        self.stoppers.0.push((thread::id(), name, stop));
+        self.runs.stoppers.0.push((thread::id(), name, stop));
         true
     }
 
     /// Ends the blocking that [`stop_others`](Self::stop_others) began.
     pub(crate) fn stop_no_more(&mut self) {
         let here = thread::id();
-        self.stoppers.0.retain(|(thread, ..)| *thread != here);
+        self.runs.stoppers.0.retain(|(thread, ..)| *thread != here);
     }
 }

@@ -122,7 +122,7 @@ pub(crate) struct Branch {
 impl World {
     /// Returns the capture that records the work of a stream, if any.
     pub(crate) fn recording(&mut self, stream: usize) -> Answer<Option<u64>> {
-        let branch = self.streams.get(stream).and_then(|its| its.capture.as_ref());
+        let branch = self.objects.streams.get(stream).and_then(|its| its.capture.as_ref());
         let Some(id) = branch.map(|branch| branch.capture) else {
             return Ok(None);
         };
@@ -133,9 +133,9 @@ impl World {
     }
 
     pub(crate) fn capture_status(&self, stream: usize) -> Status {
-        let branch = self.streams.get(stream).and_then(|its| its.capture.as_ref());
+        let branch = self.objects.streams.get(stream).and_then(|its| its.capture.as_ref());
         branch.map_or(Status::CU_STREAM_CAPTURE_STATUS_NONE, |branch| {
-            let capture = self.captures.get(branch.capture);
+            let capture = self.objects.captures.get(branch.capture);
             capture.map_or(Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED, |its| its.status)
         })
     }
@@ -158,11 +158,11 @@ impl World {
 
     /// Adds the next node of a capturing stream.
     pub(crate) fn capture_node(&mut self, id: u64, stream: usize, kind: Kind) -> Answer {
-        let its = self.streams.get(stream);
+        let its = self.objects.streams.get(stream);
         let (context, green) = its.map_or((None, None), |its| (Some(its.context), its.green));
         let needs = self.needs_of(context, green, &kind);
-        let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
-        let (Some(branch), Some(capture)) = (branch, self.captures.get(id)) else {
+        let branch = self.objects.streams.get(stream).and_then(|its| its.capture.clone());
+        let (Some(branch), Some(capture)) = (branch, self.objects.captures.get(id)) else {
             return Ok(());
         };
         if capture.recapture.is_some() {
@@ -175,7 +175,7 @@ impl World {
 
     /// Sets the nodes that the next node of a capturing stream depends on.
     pub(crate) fn set_branch(&mut self, stream: usize, last: Dependencies) {
-        let its = self.streams.get_mut(stream);
+        let its = self.objects.streams.get_mut(stream);
         if let Some(branch) = its.and_then(|its| its.capture.as_mut()) {
             branch.last = last;
         }
@@ -184,14 +184,14 @@ impl World {
     /// Makes the next work of a stream depend on the work before an event. The stream joins the capture
     /// of the event.
     pub(crate) fn join_capture(&mut self, stream: usize, event: &Branch) -> Answer {
-        let capture = self.captures.get(event.capture);
+        let capture = self.objects.captures.get(event.capture);
         match capture.map(|capture| capture.status) {
             // Measured: after the capture, the event cannot be used until it is recorded again.
             None => return Err(INVALID),
             Some(Status::CU_STREAM_CAPTURE_STATUS_ACTIVE) => {}
             Some(_) => return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
         }
-        if self.streams.get(stream).is_some_and(|its| its.is_legacy) {
+        if self.objects.streams.get(stream).is_some_and(|its| its.is_legacy) {
             self.break_capture(event.capture);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
         }
@@ -204,7 +204,7 @@ impl World {
         if own.is_none() {
             self.enter_capture(stream, event.capture);
         }
-        let its = self.streams.get_mut(stream);
+        let its = self.objects.streams.get_mut(stream);
         if let Some(branch) = its.and_then(|its| its.capture.as_mut()) {
             for (node, edge) in &event.last {
                 if branch.last.iter().all(|(its, _)| its != node) {
@@ -216,14 +216,14 @@ impl World {
     }
 
     pub(crate) fn break_capture(&mut self, id: u64) {
-        self.captures.invalidate(id);
+        self.objects.captures.invalidate(id);
     }
 
     /// Fails for work on the legacy default stream of a context while a blocking stream of the context is
     /// capturing, and invalidates the capture (measured).
     pub(crate) fn forbidden_on_legacy(&mut self, context: usize) -> Answer {
-        let streams = self.members.capturing.of(context);
-        let branches = streams.filter_map(|its| self.streams.get(its)?.capture.as_ref());
+        let streams = self.objects.members.capturing.of(context);
+        let branches = streams.filter_map(|its| self.objects.streams.get(its)?.capture.as_ref());
         let captures: Vec<u64> = branches.map(|branch| branch.capture).collect();
         if captures.is_empty() {
             return Ok(());
@@ -244,7 +244,7 @@ impl World {
         }
         let mut answer = Ok(());
         for forbids in concerned {
-            if self.captures.invalidate_group(forbids) {
+            if self.objects.captures.invalidate_group(forbids) {
                 answer = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
             }
         }
@@ -253,7 +253,7 @@ impl World {
 
     /// Fails a wait for, or a query of, a stream that is capturing, and invalidates the capture.
     pub(crate) fn forbidden_on_capturing(&mut self, stream: usize) -> Answer {
-        let branch = self.streams.get(stream).and_then(|its| its.capture.as_ref());
+        let branch = self.objects.streams.get(stream).and_then(|its| its.capture.as_ref());
         let Some(id) = branch.map(|branch| branch.capture) else {
             return Ok(());
         };
@@ -267,7 +267,7 @@ impl World {
         let Some(branch) = self.event(event)?.captured.clone() else {
             return Ok(());
         };
-        if self.captures.get(branch.capture).is_none() {
+        if self.objects.captures.get(branch.capture).is_none() {
             // Measured: after the capture, the event cannot be used until it is recorded again.
             return Err(INVALID);
         }
@@ -281,7 +281,7 @@ impl World {
         let mut open: Vec<usize> = last.iter().map(|(node, _)| *node).collect();
         while let Some(node) = open.pop() {
             if found.insert(node) {
-                let its = self.nodes.get(node);
+                let its = self.objects.nodes.get(node);
                 open.extend(its.into_iter().flat_map(|its| its.after.keys()));
             }
         }
@@ -291,9 +291,9 @@ impl World {
     /// Ends the capture that began on a stream and returns its graph. A capture that fails destroys its
     /// graph, even if the program created it (measured).
     pub(crate) fn end_capture(&mut self, stream: usize) -> Answer<usize> {
-        let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
+        let branch = self.objects.streams.get(stream).and_then(|its| its.capture.clone());
         let branch = branch.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
-        let capture = self.captures.get(branch.capture);
+        let capture = self.objects.captures.get(branch.capture);
         let capture = capture.ok_or(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
         if capture.origin != stream {
             // Measured: the capture is invalid then.
@@ -309,7 +309,7 @@ impl World {
         let (graph, status) = (capture.graph, capture.status);
         let joined = self.up_to(&branch.last);
         let is_joined = capture.streams.iter().all(|stream| {
-            let its = self.streams.get(*stream);
+            let its = self.objects.streams.get(*stream);
             let own = its.and_then(|its| its.capture.as_ref());
             own.is_none_or(|own| own.last.iter().all(|(node, _)| joined.contains(node)))
         });
@@ -322,7 +322,7 @@ impl World {
             Status::CU_STREAM_CAPTURE_STATUS_ACTIVE if is_joined => {
                 self.forget_capture(branch.capture);
                 // The body of a conditional node stays with its node.
-                if self.graphs.get(graph).is_some_and(|its| its.owner == Owner::Capture) {
+                if self.objects.graphs.get(graph).is_some_and(|its| its.owner == Owner::Capture) {
                     self.set_graph_owner(graph, Owner::Program);
                 }
                 return Ok(graph);
@@ -336,15 +336,15 @@ impl World {
 
     /// Removes a capture from its streams.
     fn forget_capture(&mut self, id: u64) -> Option<Capture> {
-        let capture = self.captures.remove(id)?;
+        let capture = self.objects.captures.remove(id)?;
         for handle in &capture.streams {
-            if let Some(stream) = self.streams.get_mut(*handle) {
+            if let Some(stream) = self.objects.streams.get_mut(*handle) {
                 stream.capture = None;
-                self.members.capturing.remove(stream.context, *handle);
-                self.members.captured.remove(stream.home(), *handle);
+                self.objects.members.capturing.remove(stream.context, *handle);
+                self.objects.members.captured.remove(stream.home(), *handle);
             }
         }
-        if let Some(graph) = self.graphs.get_mut(capture.graph) {
+        if let Some(graph) = self.objects.graphs.get_mut(capture.graph) {
             graph.capture = None;
         }
         Some(capture)
@@ -358,7 +358,7 @@ impl World {
         };
         let root = self.root_of(capture.graph);
         let is_undefined = root != capture.graph || capture.recapture.is_some();
-        if let Some(root) = self.graphs.get_mut(root) {
+        if let Some(root) = self.objects.graphs.get_mut(root) {
             root.is_undefined = is_undefined;
         }
         if capture.recapture.is_none() {
@@ -368,14 +368,14 @@ impl World {
 
     /// Makes a stream take part in a capture.
     pub(crate) fn enter_capture(&mut self, handle: usize, id: u64) {
-        if let Some(stream) = self.streams.get_mut(handle) {
+        if let Some(stream) = self.objects.streams.get_mut(handle) {
             stream.capture = Some(Branch { capture: id, last: Vec::new() });
             if stream.blocking {
-                self.members.capturing.insert(stream.context, handle);
+                self.objects.members.capturing.insert(stream.context, handle);
             }
-            self.members.captured.insert(stream.home(), handle);
+            self.objects.members.captured.insert(stream.home(), handle);
         }
-        if let Some(capture) = self.captures.get_mut(id) {
+        if let Some(capture) = self.objects.captures.get_mut(id) {
             capture.streams.insert(handle);
         }
     }
@@ -385,16 +385,16 @@ impl World {
     /// comes after the work of this stream (from a test of NVIDIA). Otherwise the capture becomes invalid
     /// (unverified).
     pub(crate) fn leave_capture(&mut self, stream: usize) {
-        let Some(its) = self.streams.get_mut(stream) else {
+        let Some(its) = self.objects.streams.get_mut(stream) else {
             return;
         };
         let (context, home) = (its.context, its.home());
         let Some(Branch { capture: id, last }) = its.capture.take() else {
             return;
         };
-        self.members.capturing.remove(context, stream);
-        self.members.captured.remove(home, stream);
-        let Some(capture) = self.captures.get_mut(id) else {
+        self.objects.members.capturing.remove(context, stream);
+        self.objects.members.captured.remove(home, stream);
+        let Some(capture) = self.objects.captures.get_mut(id) else {
             return;
         };
         capture.streams.remove(&stream);
@@ -405,7 +405,7 @@ impl World {
         }
         let others: Vec<usize> = capture.streams.iter().copied().collect();
         let is_joined = others.into_iter().any(|other| {
-            let its = self.streams.get(other);
+            let its = self.objects.streams.get(other);
             let its = its.and_then(|its| its.capture.as_ref());
             let joined = its.map(|its| self.up_to(&its.last));
             joined.is_some_and(|joined| last.iter().all(|(node, _)| joined.contains(node)))

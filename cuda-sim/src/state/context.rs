@@ -18,7 +18,7 @@ impl World {
         let (id, stream_id) = (self.new_id(), self.new_id());
         // The default stream of a view belongs to the primary context and runs on the SMs of the view.
         let (owner, green) = match kind {
-            ContextKind::View(green) => (self.primaries[device].0, Some(green)),
+            ContextKind::View(green) => (self.objects.primaries[device].0, Some(green)),
             ContextKind::Primary | ContextKind::Created => (handle, None),
         };
         let legacy = self.add_stream(Stream {
@@ -26,8 +26,8 @@ impl World {
             is_legacy: true,
             ..Stream::new(owner, green, stream_id)
         });
-        self.created_contexts += usize::from(kind == ContextKind::Created);
-        self.contexts.revive(
+        self.objects.created_contexts += usize::from(kind == ContextKind::Created);
+        self.objects.contexts.revive(
             handle,
             Context {
                 device,
@@ -48,28 +48,28 @@ impl World {
     pub(crate) fn end_context(&mut self, handle: usize) -> Answer<Answer> {
         let waited = self.run_down()?;
         let before = self.alive();
-        let streams: Vec<usize> = self.members.streams.of(handle).collect();
+        let streams: Vec<usize> = self.objects.members.streams.of(handle).collect();
         for stream in streams {
             // The default stream of a view belongs to the primary context but is destroyed with the
             // view.
             let is_of_view = |its: &Stream| its.is_legacy && its.green.is_some();
-            if !self.streams.get(stream).is_some_and(is_of_view) {
+            if !self.objects.streams.get(stream).is_some_and(is_of_view) {
                 self.remove_stream(stream);
-                self.executor.forget(stream);
+                self.runs.executor.forget(stream);
             }
         }
-        for event in self.members.events.of(handle).collect::<Vec<_>>() {
+        for event in self.objects.members.events.of(handle).collect::<Vec<_>>() {
             self.remove_event(event);
         }
-        for module in self.members.modules.of(handle).collect::<Vec<_>>() {
+        for module in self.objects.members.modules.of(handle).collect::<Vec<_>>() {
             self.remove_module(module);
         }
         self.forget_arrays_of(handle);
-        self.memory.free_of_context(handle);
+        self.objects.memory.free_of_context(handle);
         let after = self.alive();
-        self.ended_with_contexts.add_difference(&before, &after);
-        if let Some(context) = self.contexts.remove(handle) {
-            self.created_contexts -= usize::from(context.kind == ContextKind::Created);
+        self.objects.ended_with_contexts.add_difference(&before, &after);
+        if let Some(context) = self.objects.contexts.remove(handle) {
+            self.objects.created_contexts -= usize::from(context.kind == ContextKind::Created);
         }
         Ok(waited)
     }
@@ -84,23 +84,23 @@ impl World {
     /// that a view is current on two threads at the same time (unverified, from documentation).
     pub(crate) fn note_current(&mut self) {
         let this = thread::id();
-        if let Some(before) = self.current_views.remove(&this) {
-            if let Some(threads) = self.view_threads.get_mut(&before) {
+        if let Some(before) = self.objects.current_views.remove(&this) {
+            if let Some(threads) = self.objects.view_threads.get_mut(&before) {
                 *threads -= 1;
                 if *threads == 0 {
-                    self.view_threads.remove(&before);
+                    self.objects.view_threads.remove(&before);
                 }
             }
         }
         let view = thread::current().filter(|current| {
-            let its = self.contexts.get(*current);
+            let its = self.objects.contexts.get(*current);
             its.is_some_and(|its| matches!(its.kind, ContextKind::View(_)))
         });
         let Some(view) = view else {
             return;
         };
-        self.current_views.insert(this, view);
-        let threads = self.view_threads.entry(view).or_default();
+        self.objects.current_views.insert(this, view);
+        let threads = self.objects.view_threads.entry(view).or_default();
         *threads += 1;
         if *threads > 1 {
             misuse("the view of a green context is current on two threads at once");

@@ -11,11 +11,11 @@ impl World {
     /// Runs one operation for a query, which does not wait for host functions if the driver's thread can run
     /// them.
     pub(crate) fn poll(&mut self) -> Answer {
-        match (self.step(), self.driver_thread) {
+        match (self.step(), self.runs.driver_thread) {
             (Err(code), Some(thread)) if code == Self::CALLBACK => {
-                if let Some(callback) = self.executor.callback.take() {
-                    self.executor.run_on(callback.operation, thread);
-                    self.handed.push_back(callback);
+                if let Some(callback) = self.runs.executor.callback.take() {
+                    self.runs.executor.run_on(callback.operation, thread);
+                    self.runs.handed.push_back(callback);
                     GIVEN.notify_one();
                 }
                 Ok(())
@@ -27,11 +27,11 @@ impl World {
     /// Takes back a host function that the driver's thread has not begun, for a call that waits: the thread may
     /// be inside a host function that waits for this call.
     pub(super) fn take_back(&mut self) -> Answer {
-        let Some(callback) = self.handed.pop_front() else {
+        let Some(callback) = self.runs.handed.pop_front() else {
             return Ok(());
         };
-        self.executor.run_on(callback.operation, thread::id());
-        self.executor.callback = Some(callback);
+        self.runs.executor.run_on(callback.operation, thread::id());
+        self.runs.executor.callback = Some(callback);
         Err(Self::CALLBACK)
     }
 }

@@ -62,10 +62,10 @@ pub(crate) struct Graph {
 
 impl World {
     pub(crate) fn add_graph(&mut self, owner: Owner) -> usize {
-        self.graph_ids += 1;
-        self.program_graphs += usize::from(owner == Owner::Program);
-        self.graphs.insert(Graph {
-            id: self.graph_ids,
+        self.objects.graph_ids += 1;
+        self.objects.program_graphs += usize::from(owner == Owner::Program);
+        self.objects.graphs.insert(Graph {
+            id: self.objects.graph_ids,
             owner,
             nodes: BTreeSet::new(),
             roots: BTreeSet::new(),
@@ -83,16 +83,16 @@ impl World {
     }
 
     pub(crate) fn set_graph_owner(&mut self, graph: usize, owner: Owner) {
-        if let Some(its) = self.graphs.get_mut(graph) {
+        if let Some(its) = self.objects.graphs.get_mut(graph) {
             let before = std::mem::replace(&mut its.owner, owner);
-            self.program_graphs += usize::from(owner == Owner::Program);
-            self.program_graphs -= usize::from(before == Owner::Program);
+            self.objects.program_graphs += usize::from(owner == Owner::Program);
+            self.objects.program_graphs -= usize::from(before == Owner::Program);
         }
     }
 
     pub(crate) fn graph(&self, handle: usize) -> Answer<&Graph> {
-        let graph = self.graphs.get(handle).ok_or_else(|| {
-            if self.graphs.state(handle) == State::Dead {
+        let graph = self.objects.graphs.get(handle).ok_or_else(|| {
+            if self.objects.graphs.state(handle) == State::Dead {
                 misuse("a graph is used after it was destroyed");
             }
             INVALID
@@ -106,14 +106,14 @@ impl World {
 
     pub(crate) fn graph_mut(&mut self, handle: usize) -> Answer<&mut Graph> {
         self.graph(handle)?;
-        self.graphs.get_mut(handle).ok_or(INVALID)
+        self.objects.graphs.get_mut(handle).ok_or(INVALID)
     }
 
     /// Returns a node. A real driver does not check the handle: it crashes, or uses the node that was
     /// there (measured).
     pub(crate) fn node(&self, handle: usize) -> Answer<&Node> {
-        self.nodes.get(handle).ok_or_else(|| {
-            match self.nodes.state(handle) {
+        self.objects.nodes.get(handle).ok_or_else(|| {
+            match self.objects.nodes.state(handle) {
                 State::Dead => misuse("a node of a graph is used after it was destroyed"),
                 State::Unknown if handle == 0 => {}
                 _ => misuse("a handle that is not a node is used as a node of a graph"),
@@ -124,7 +124,7 @@ impl World {
 
     pub(crate) fn node_mut(&mut self, handle: usize) -> Answer<&mut Node> {
         self.node(handle)?;
-        self.nodes.get_mut(handle).ok_or(INVALID)
+        self.objects.nodes.get_mut(handle).ok_or(INVALID)
     }
 
     /// Adds a node whose parameters and dependencies were checked.
@@ -135,15 +135,15 @@ impl World {
         needs: Needs,
         after: Dependencies,
     ) -> usize {
-        let handle = self.nodes.reserve();
+        let handle = self.objects.nodes.reserve();
         let after: BTreeMap<_, _> = after.into_iter().collect();
         for (before, edge) in &after {
-            if let Some(its) = self.nodes.get_mut(*before) {
+            if let Some(its) = self.objects.nodes.get_mut(*before) {
                 its.before.insert(handle, *edge);
             }
         }
         let mut local = 0;
-        if let Some(its) = self.graphs.get_mut(graph) {
+        if let Some(its) = self.objects.graphs.get_mut(graph) {
             local = its.next_local;
             its.next_local += 1;
             its.nodes.insert(handle);
@@ -153,10 +153,10 @@ impl World {
             }
             its.memory_nodes += usize::from(kind.is_memory());
             match &kind {
-                Kind::Allocate(its) => self.memory.set_graph_of_node(its.address, graph),
+                Kind::Allocate(its) => self.objects.memory.set_graph_of_node(its.address, graph),
                 Kind::Free(address) => {
                     its.frees.insert(*address);
-                    self.memory.refuse_free_node(*address);
+                    self.objects.memory.refuse_free_node(*address);
                 }
                 _ => {}
             }
@@ -173,28 +173,28 @@ impl World {
             before: BTreeMap::new(),
             shown: Shown::default(),
         };
-        self.nodes.revive(handle, node);
+        self.objects.nodes.revive(handle, node);
         handle
     }
 
     /// Removes a node with its edges and the graphs that it owns.
     pub(crate) fn remove_node(&mut self, handle: usize) {
-        let Some(node) = self.nodes.remove(handle) else {
+        let Some(node) = self.objects.nodes.remove(handle) else {
             return;
         };
         for before in node.after.keys() {
-            if let Some(its) = self.nodes.get_mut(*before) {
+            if let Some(its) = self.objects.nodes.get_mut(*before) {
                 its.before.remove(&handle);
             }
         }
         let mut new_roots = Vec::new();
         for after in node.before.keys() {
-            if let Some(its) = self.nodes.get_mut(*after) {
+            if let Some(its) = self.objects.nodes.get_mut(*after) {
                 its.after.remove(&handle);
                 new_roots.extend(its.after.is_empty().then_some(*after));
             }
         }
-        if let Some(graph) = self.graphs.get_mut(node.graph) {
+        if let Some(graph) = self.objects.graphs.get_mut(node.graph) {
             graph.nodes.remove(&handle);
             graph.roots.remove(&handle);
             graph.roots.extend(new_roots);
@@ -202,9 +202,9 @@ impl World {
             graph.memory_nodes -= usize::from(node.kind.is_memory());
         }
         match &node.kind {
-            Kind::Allocate(its) => self.memory.release_reservation(its.address),
+            Kind::Allocate(its) => self.objects.memory.release_reservation(its.address),
             Kind::Conditional(its) => {
-                if let Some(handle) = self.conditional_handles.get_mut(&its.handle) {
+                if let Some(handle) = self.objects.conditional_handles.get_mut(&its.handle) {
                     handle.node = None;
                 }
             }
@@ -217,16 +217,16 @@ impl World {
 
     /// Removes a graph with its nodes, and releases its user objects.
     pub(crate) fn remove_graph(&mut self, handle: usize) {
-        let Some(graph) = self.graphs.get(handle) else {
+        let Some(graph) = self.objects.graphs.get(handle) else {
             return;
         };
         for node in graph.nodes.clone() {
             self.remove_node(node);
         }
-        if let Some(graph) = self.graphs.remove(handle) {
-            self.program_graphs -= usize::from(graph.owner == Owner::Program);
+        if let Some(graph) = self.objects.graphs.remove(handle) {
+            self.objects.program_graphs -= usize::from(graph.owner == Owner::Program);
             for conditional in graph.conditionals {
-                self.conditional_handles.remove(&conditional);
+                self.objects.conditional_handles.remove(&conditional);
             }
             self.release_objects(graph.objects, None);
         }
@@ -236,8 +236,8 @@ impl World {
     /// graph itself.
     pub(crate) fn root_of(&self, graph: usize) -> usize {
         let mut root = graph;
-        while let Some(Owner::Node(node)) = self.graphs.get(root).map(|its| its.owner) {
-            match self.nodes.get(node) {
+        while let Some(Owner::Node(node)) = self.objects.graphs.get(root).map(|its| its.owner) {
+            match self.objects.nodes.get(node) {
                 Some(its) => root = its.graph,
                 None => break,
             }
@@ -247,8 +247,8 @@ impl World {
 
     /// Returns whether a graph or a graph embedded in it has a node for which `is` holds.
     pub(crate) fn has_node(&self, graph: usize, is: &impl Fn(&Kind) -> bool) -> bool {
-        let nodes = self.graphs.get(graph).into_iter().flat_map(|its| &its.nodes);
-        let mut kinds = nodes.filter_map(|node| self.nodes.get(*node)).map(|its| &its.kind);
+        let nodes = self.objects.graphs.get(graph).into_iter().flat_map(|its| &its.nodes);
+        let mut kinds = nodes.filter_map(|node| self.objects.nodes.get(*node)).map(|its| &its.kind);
         kinds.any(|kind| is(kind) || kind.embedded().iter().any(|its| self.has_node(*its, is)))
     }
 
@@ -264,13 +264,13 @@ impl World {
 
     fn copy_graph(&mut self, source: usize, owner: Owner) -> usize {
         let made = self.add_graph(owner);
-        let Some(graph) = self.graphs.get(source) else {
+        let Some(graph) = self.objects.graphs.get(source) else {
             return made;
         };
         let (nodes, objects) = (graph.nodes.clone(), graph.objects.clone());
         let mut clones = HashMap::new();
         for original in nodes {
-            let Some(node) = self.nodes.get(original) else {
+            let Some(node) = self.objects.nodes.get(original) else {
                 continue;
             };
             let (mut kind, needs) = (node.kind.clone(), node.needs.clone());
@@ -280,7 +280,7 @@ impl World {
             clones.insert(original, self.add_node(made, kind, needs, Vec::new()));
         }
         for (original, clone) in &clones {
-            let after = self.nodes.get(*original).map(|its| its.after.clone());
+            let after = self.objects.nodes.get(*original).map(|its| its.after.clone());
             for (before, edge) in after.unwrap_or_default() {
                 if let Some(before) = clones.get(&before) {
                     self.connect(*before, *clone, edge);
@@ -288,7 +288,7 @@ impl World {
             }
         }
         self.retain_objects(&objects);
-        if let Some(its) = self.graphs.get_mut(made) {
+        if let Some(its) = self.objects.graphs.get_mut(made) {
             its.clones = clones;
             its.objects = objects;
         }

@@ -47,11 +47,11 @@ pub(crate) struct Belongings {
 impl World {
     pub(crate) fn add_stream(&mut self, stream: Stream) -> usize {
         let (context, green) = (stream.context, stream.green);
-        self.members.named_streams += usize::from(!stream.is_default);
-        let handle = self.streams.insert(stream);
-        self.members.streams.insert(context, handle);
+        self.objects.members.named_streams += usize::from(!stream.is_default);
+        let handle = self.objects.streams.insert(stream);
+        self.objects.members.streams.insert(context, handle);
         if let Some(green) = green {
-            self.members.green_streams.insert(green, handle);
+            self.objects.members.green_streams.insert(green, handle);
         }
         self.note_stream(handle);
         handle
@@ -60,16 +60,16 @@ impl World {
     /// Removes a stream, except from the executor, which still has its work.
     pub(crate) fn remove_stream(&mut self, handle: usize) {
         self.leave_capture(handle);
-        let Some(stream) = self.streams.remove(handle) else {
+        let Some(stream) = self.objects.streams.remove(handle) else {
             return;
         };
-        if let Some(order) = &mut self.executor.order {
+        if let Some(order) = &mut self.runs.executor.order {
             order.remove_stream(handle);
         }
-        self.members.named_streams -= usize::from(!stream.is_default);
-        self.members.streams.remove(stream.context, handle);
+        self.objects.members.named_streams -= usize::from(!stream.is_default);
+        self.objects.members.streams.remove(stream.context, handle);
         if let Some(green) = stream.green {
-            self.members.green_streams.remove(green, handle);
+            self.objects.members.green_streams.remove(green, handle);
         }
         self.remove_unneeded_given(stream.context);
     }
@@ -78,8 +78,8 @@ impl World {
     /// stream still waits for work of a destroyed stream that is not complete (measured). If races are detected, it
     /// is also ordered after complete work that the host does not know to be complete.
     fn remove_unneeded_given(&mut self, context: usize) {
-        let (streams, executor) = (&self.streams, &mut self.executor);
-        let Some(context) = self.contexts.get_mut(context) else {
+        let (streams, executor) = (&self.objects.streams, &mut self.runs.executor);
+        let Some(context) = self.objects.contexts.get_mut(context) else {
             return;
         };
         if context.given.len() <= 2 * context.given_kept + GIVEN {
@@ -98,32 +98,32 @@ impl World {
 
     pub(crate) fn add_event(&mut self, event: Event) -> usize {
         let context = event.context;
-        let handle = self.events.insert(event);
-        self.members.events.insert(context, handle);
+        let handle = self.objects.events.insert(event);
+        self.objects.members.events.insert(context, handle);
         handle
     }
 
     pub(crate) fn remove_event(&mut self, handle: usize) {
-        if let Some(event) = self.events.remove(handle) {
-            self.members.events.remove(event.context, handle);
+        if let Some(event) = self.objects.events.remove(handle) {
+            self.objects.members.events.remove(event.context, handle);
         }
     }
 
     pub(crate) fn add_module(&mut self, module: Module) -> usize {
         let context = module.context;
-        let handle = self.modules.insert(module);
+        let handle = self.objects.modules.insert(module);
         if let Some(context) = context {
-            self.members.modules.insert(context, handle);
+            self.objects.members.modules.insert(context, handle);
         }
         handle
     }
 
     pub(crate) fn remove_module(&mut self, handle: usize) {
-        let Some(module) = self.modules.remove(handle) else {
+        let Some(module) = self.objects.modules.remove(handle) else {
             return;
         };
         if let Some(context) = module.context {
-            self.members.modules.remove(context, handle);
+            self.objects.members.modules.remove(context, handle);
         }
         self.forget_functions(&module);
     }

@@ -20,7 +20,7 @@ impl World {
     ) -> Vec<usize> {
         (0..count)
             .map(|kernel| {
-                self.functions.insert(Function {
+                self.objects.functions.insert(Function {
                     module,
                     context,
                     kernel,
@@ -33,10 +33,11 @@ impl World {
     }
 
     pub(crate) fn module(&self, handle: usize) -> Answer<&Module> {
-        let module = self.modules.get(handle).or_else(|| self.libraries.get(handle));
+        let module =
+            self.objects.modules.get(handle).or_else(|| self.objects.libraries.get(handle));
         module.ok_or_else(|| {
-            if self.modules.state(handle) == State::Dead
-                || self.libraries.state(handle) == State::Dead
+            if self.objects.modules.state(handle) == State::Dead
+                || self.objects.libraries.state(handle) == State::Dead
             {
                 misuse("a module or library is used after it was unloaded");
             }
@@ -61,19 +62,19 @@ impl World {
         let mut places = Vec::new();
         let variables = its.variables.clone();
         for variable in variables.iter() {
-            let limit = self.profile.gpu.memory;
+            let limit = self.settings.profile.gpu.memory;
             let size = variable.size.max(1);
-            let place = self.memory.allocate(size, Kind::Plain, context, device, limit)?;
-            self.memory.add_variable(place);
-            if let Ok(bytes) = self.memory.bytes(place, size) {
+            let place = self.objects.memory.allocate(size, Kind::Plain, context, device, limit)?;
+            self.objects.memory.add_variable(place);
+            if let Ok(bytes) = self.objects.memory.bytes(place, size) {
                 bytes.fill(0);
                 bytes[..variable.initial.len()].copy_from_slice(&variable.initial);
             }
             places.push(place);
         }
-        let its = match self.modules.get_mut(module) {
+        let its = match self.objects.modules.get_mut(module) {
             Some(its) => Some(its),
-            None => self.libraries.get_mut(module),
+            None => self.objects.libraries.get_mut(module),
         };
         if let Some(its) = its {
             let placed = Placed::new(variables, places);
@@ -85,12 +86,12 @@ impl World {
     /// Removes the functions and variables of an unloaded module.
     pub(crate) fn forget_functions(&mut self, module: &Module) {
         for address in module.placed.values().flat_map(|its| &its.addresses) {
-            self.memory.free(*address);
+            self.objects.memory.free(*address);
         }
         for function in &module.functions {
-            let its = self.functions.remove(*function);
+            let its = self.objects.functions.remove(*function);
             if let Some(function) = its.and_then(|its| its.function) {
-                self.functions.remove(function);
+                self.objects.functions.remove(function);
             }
         }
     }
@@ -101,8 +102,8 @@ impl World {
         if let Some(function) = its.function {
             return Ok(function);
         }
-        let made = self.functions.insert(Function { is_kernel: false, ..its });
-        if let Some(its) = self.functions.get_mut(kernel) {
+        let made = self.objects.functions.insert(Function { is_kernel: false, ..its });
+        if let Some(its) = self.objects.functions.get_mut(kernel) {
             its.function = Some(made);
         }
         Ok(made)

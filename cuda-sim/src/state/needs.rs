@@ -38,7 +38,7 @@ impl World {
         };
         let mut contexts: Vec<usize> = context.into_iter().collect();
         contexts.extend(copy.into_iter().flat_map(|copy| self.contexts_of_copy(copy)));
-        let id = |context: usize| Some((context, self.contexts.get(context)?.id));
+        let id = |context: usize| Some((context, self.objects.contexts.get(context)?.id));
         Needs {
             contexts: contexts.into_iter().filter_map(id).collect(),
             green,
@@ -50,10 +50,10 @@ impl World {
     /// source, and that of a target on another device). Pool memory has no context.
     fn contexts_of_copy(&self, copy: &CopyNode) -> Vec<usize> {
         let sides = [&copy.from, &copy.to];
-        if copy.hosts(&self.memory).contains(&true) {
+        if copy.hosts(&self.objects.memory).contains(&true) {
             return Vec::new();
         }
-        let memory = sides.map(|side| self.memory.containing(side.start()));
+        let memory = sides.map(|side| self.objects.memory.containing(side.start()));
         let memory = memory.into_iter().flatten().map(|(_, its)| its);
         let plain = memory.filter(|its| its.kind == MemoryKind::Plain);
         plain.map(|its| its.context).collect()
@@ -62,11 +62,11 @@ impl World {
     /// Registered memory is not included: if it was unregistered, the copy fails when it runs
     /// (measured).
     fn pinned_source(&self, copy: &CopyNode) -> Option<(usize, u64)> {
-        if !copy.from.is_host(&self.memory) {
+        if !copy.from.is_host(&self.objects.memory) {
             return None;
         }
         let start = usize::try_from(copy.from.start()).ok()?;
-        let (start, host) = self.memory.host_at(start)?;
+        let (start, host) = self.objects.memory.host_at(start)?;
         matches!(host.kind, HostKind::Pinned(_)).then_some((start, host.id))
     }
 
@@ -81,7 +81,7 @@ impl World {
     /// Fails if a graph is destroyed after a context of a node.
     pub(crate) fn check_contexts(&self, needs: &Needs, how: &str) -> Answer {
         let is_alive = |(context, id): &(usize, u64)| {
-            let its = self.contexts.get(*context);
+            let its = self.objects.contexts.get(*context);
             its.is_some_and(|its| its.id == *id)
         };
         if needs.contexts.iter().all(is_alive) {
@@ -92,7 +92,7 @@ impl World {
     }
 
     fn check_green(&self, needs: &Needs, how: &str) -> Answer {
-        if needs.green.is_none_or(|its| self.greens.get(its).is_some()) {
+        if needs.green.is_none_or(|its| self.objects.greens.get(its).is_some()) {
             return Ok(());
         }
         misuse(format!("a graph is {how} after the green context of a node was destroyed"));
@@ -101,7 +101,7 @@ impl World {
 
     fn check_pinned(&self, needs: &Needs, how: &str) -> Answer {
         let is_alive = |(start, id): (usize, u64)| {
-            let host = self.memory.host_at(start);
+            let host = self.objects.memory.host_at(start);
             host.is_some_and(|(_, host)| host.id == id)
         };
         if needs.pinned.is_none_or(is_alive) {
@@ -114,7 +114,7 @@ impl World {
     fn check_kind(&self, kind: &Kind, how: &str) -> Answer {
         match kind {
             Kind::Record(event) | Kind::Wait(event) => {
-                if self.events.get(*event).is_some() {
+                if self.objects.events.get(*event).is_some() {
                     return Ok(());
                 }
                 misuse(format!("a graph is {how} after the event of a node was destroyed"));
@@ -122,8 +122,8 @@ impl World {
             }
             Kind::Kernel(its) => {
                 let module = its.call.kernel.module;
-                let library = self.libraries.get(module);
-                if self.modules.get(module).or(library).is_some() {
+                let library = self.objects.libraries.get(module);
+                if self.objects.modules.get(module).or(library).is_some() {
                     return Ok(());
                 }
                 misuse(format!("a graph is {how} after the module of a kernel was unloaded"));

@@ -104,14 +104,14 @@ impl Pool {
 impl World {
     /// Returns the default pools, with the pools that replace them.
     pub(crate) fn location_pools(&mut self) -> impl Iterator<Item = &mut LocationPools> {
-        self.device_pools.iter_mut().chain(self.other_pools.values_mut())
+        self.objects.device_pools.iter_mut().chain(self.objects.other_pools.values_mut())
     }
 
     pub(crate) fn pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {
-        if self.pools.state(pool.addr()) == State::Dead {
+        if self.objects.pools.state(pool.addr()) == State::Dead {
             misuse("a memory pool is used after it was destroyed");
         }
-        self.pools.get_mut(pool.addr()).ok_or(INVALID)
+        self.objects.pools.get_mut(pool.addr()).ok_or(INVALID)
     }
 
     /// Returns a pool of this process. An imported pool is an error (the code is unverified).
@@ -127,14 +127,14 @@ impl World {
     pub(crate) fn import_pool(&mut self, device: usize, number: u64) -> CUmemoryPool {
         let mut pool = Pool::of_device(device);
         pool.imported = Some(number);
-        core::ptr::without_provenance_mut(self.pools.insert(pool))
+        core::ptr::without_provenance_mut(self.objects.pools.insert(pool))
     }
 
     /// Returns the device of a pool's memory, if it has one. Fails if the pool's limit does not allow
     /// `size` more bytes.
     pub(crate) fn room_in_pool(&self, pool: usize, size: usize) -> Answer<Option<usize>> {
-        let used = self.memory.used_of_pool(pool);
-        let pool = self.pools.get(pool).ok_or(INVALID)?;
+        let used = self.objects.memory.used_of_pool(pool);
+        let pool = self.objects.pools.get(pool).ok_or(INVALID)?;
         if pool.max_size != 0 && used.saturating_add(size as u64) > pool.max_size {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
@@ -143,9 +143,9 @@ impl World {
 
     /// Assigns an allocation to a pool.
     pub(crate) fn now_of_pool(&mut self, address: u64, pool: usize) {
-        self.memory.set_pool(address, pool);
-        let used = self.memory.used_of_pool(pool);
-        if let Some(pool) = self.pools.get_mut(pool) {
+        self.objects.memory.set_pool(address, pool);
+        let used = self.objects.memory.used_of_pool(pool);
+        if let Some(pool) = self.objects.pools.get_mut(pool) {
             pool.used_high = pool.used_high.max(used);
             pool.reserved = pool.reserved.max(used.next_multiple_of(PORTION));
             pool.reserved_peak = pool.reserved_peak.max(pool.reserved);

@@ -21,15 +21,15 @@ impl Stream {
 impl World {
     /// Adds a new stream to the detection of races.
     pub(super) fn note_stream(&mut self, handle: usize) {
-        let place = self.streams.get(handle).map(Stream::place);
-        if let (Some(order), Some(place)) = (&mut self.executor.order, place) {
+        let place = self.objects.streams.get(handle).map(Stream::place);
+        if let (Some(order), Some(place)) = (&mut self.runs.executor.order, place) {
             order.add_stream(handle, place);
         }
     }
 
     /// Called when the host knows that an operation is complete.
     pub(crate) fn host_learns(&mut self, operation: u64) {
-        if let Some(order) = &mut self.executor.order {
+        if let Some(order) = &mut self.runs.executor.order {
             order.host_learns(operation);
             self.forget_known_accesses();
         }
@@ -37,7 +37,7 @@ impl World {
 
     /// Called when the host knows that all work is complete.
     pub(super) fn host_learns_all(&mut self) {
-        if let Some(order) = &mut self.executor.order {
+        if let Some(order) = &mut self.runs.executor.order {
             order.host_learns_all();
             self.forget_known_accesses();
         }
@@ -45,7 +45,7 @@ impl World {
 
     /// Called when the host knows that a stream has no incomplete work.
     pub(crate) fn host_learns_idle(&mut self, stream: usize) {
-        if let Some(order) = &mut self.executor.order {
+        if let Some(order) = &mut self.runs.executor.order {
             order.host_learns_stream(stream);
             self.forget_known_accesses();
         }
@@ -53,7 +53,7 @@ impl World {
 
     /// Returns the last incomplete operation of a stream, for a call that waits for it.
     pub(crate) fn last_to_wait_for(&mut self, stream: usize) -> Option<u64> {
-        let last = self.executor.last(stream);
+        let last = self.runs.executor.last(stream);
         if last.is_none() {
             self.host_learns_idle(stream);
         }
@@ -61,7 +61,7 @@ impl World {
     }
 
     pub(super) fn begin_wait(&mut self, operation: Option<u64>) {
-        if let (Some(order), Some(id)) = (&mut self.executor.order, operation) {
+        if let (Some(order), Some(id)) = (&mut self.runs.executor.order, operation) {
             order.begin_wait(id);
         }
     }
@@ -74,14 +74,14 @@ impl World {
         if done.is_ok() {
             self.host_learns(id);
         }
-        if let Some(order) = &mut self.executor.order {
+        if let Some(order) = &mut self.runs.executor.order {
             order.end_wait(id);
         }
     }
 
     /// Makes the accesses to memory that follow those of the operation that the current call has waited for.
     pub(crate) fn begin_copy_by_call(&mut self) {
-        let (order, log) = (&mut self.executor.order, &mut self.memory.accesses);
+        let (order, log) = (&mut self.runs.executor.order, &mut self.objects.memory.accesses);
         if let (Some(order), Some(log)) = (order, log) {
             log.current = order.take_awaited();
         }
@@ -89,21 +89,21 @@ impl World {
 
     /// Makes the accesses to memory that follow those of the current call on its thread.
     pub(crate) fn begin_host_access(&mut self) {
-        let number = self.executor.next_operation();
-        let (order, log) = (&mut self.executor.order, &mut self.memory.accesses);
+        let number = self.runs.executor.next_operation();
+        let (order, log) = (&mut self.runs.executor.order, &mut self.objects.memory.accesses);
         if let (Some(order), Some(log)) = (order, log) {
             log.current = Some(order.host_access(number));
         }
     }
 
     pub(crate) fn end_host_access(&mut self) {
-        self.executor.end_accesses(&mut self.memory);
+        self.runs.executor.end_accesses(&mut self.objects.memory);
     }
 
     /// Forgets accesses that no later operation can conflict with.
     fn forget_known_accesses(&mut self) {
-        let is_idle = self.executor.is_all_idle();
-        let (order, log) = (&mut self.executor.order, &mut self.memory.accesses);
+        let is_idle = self.runs.executor.is_all_idle();
+        let (order, log) = (&mut self.runs.executor.order, &mut self.objects.memory.accesses);
         if let (Some(order), Some(log), true) = (order, log, is_idle) {
             log.forget_known(order);
             order.remove_unused_lanes();
@@ -112,19 +112,19 @@ impl World {
 
     /// Removes the clocks of operations that no object refers to, if there are many.
     pub(super) fn remove_unused_clocks(&mut self) {
-        let order = self.executor.order.as_ref();
+        let order = self.runs.executor.order.as_ref();
         if !order.is_some_and(|order| order.has_unused_clocks()) {
             return;
         }
         let mut used: BTreeSet<u64> = BTreeSet::new();
-        used.extend(self.streams.iter().filter_map(|(_, its)| its.last));
-        used.extend(self.events.iter().filter_map(|(_, its)| its.recorded));
-        used.extend(self.executables.iter().filter_map(|(_, its)| its.last));
-        for (_, context) in self.contexts.iter() {
+        used.extend(self.objects.streams.iter().filter_map(|(_, its)| its.last));
+        used.extend(self.objects.events.iter().filter_map(|(_, its)| its.recorded));
+        used.extend(self.objects.executables.iter().filter_map(|(_, its)| its.last));
+        for (_, context) in self.objects.contexts.iter() {
             used.extend(context.after);
             used.extend(context.given.values());
         }
-        if let Some(order) = &mut self.executor.order {
+        if let Some(order) = &mut self.runs.executor.order {
             order.remove_unused_clocks(&used);
         }
     }

@@ -17,13 +17,13 @@ pub(crate) struct Kept {
 impl World {
     /// Runs work until `done` returns true.
     pub(crate) fn run_until(&mut self, done: impl Fn(&Executor) -> bool) -> Answer {
-        while !done(&self.executor) {
+        while !done(&self.runs.executor) {
             if !self.step()? {
                 self.stuck()?;
                 break;
             }
         }
-        self.fatal.map_or(Ok(()), Err)
+        self.runs.fatal.map_or(Ok(()), Err)
     }
 
     /// Waits for the operation that `given` returns. `given` is called once, although the body of a call
@@ -32,7 +32,7 @@ impl World {
         &mut self,
         given: impl FnOnce(&mut Self) -> Answer<Option<u64>>,
     ) -> Answer {
-        let mut kept = match self.kept {
+        let mut kept = match self.runs.kept {
             Some(kept) => kept,
             None => {
                 let operation = given(self)?;
@@ -47,7 +47,7 @@ impl World {
             self.end_wait(operation, done);
             kept.is_waiting = false;
         }
-        self.kept = Some(kept);
+        self.runs.kept = Some(kept);
         done
     }
 
@@ -68,8 +68,8 @@ impl World {
     /// Called when no work is ready. Returns an error if the reason is a callback that has not ended.
     fn stuck(&mut self) -> Answer {
         self.take_back()?;
-        match self.executor.in_callbacks() {
-            Progress::None if self.executor.waits_for_values(&self.memory) => {
+        match self.runs.executor.in_callbacks() {
+            Progress::None if self.runs.executor.waits_for_values(&self.objects.memory) => {
                 misuse("a stream waits for a value that no enqueued work writes; a real GPU hangs");
                 Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
             }
@@ -84,30 +84,30 @@ impl World {
 
     /// Runs one operation, if one is ready.
     pub(crate) fn step(&mut self) -> Answer<bool> {
-        if let Some(fatal) = self.fatal {
+        if let Some(fatal) = self.runs.fatal {
             return Err(fatal);
         }
-        match self.executor.step(&mut self.memory) {
+        match self.runs.executor.step(&mut self.objects.memory) {
             None => return Ok(false),
             Some(Done::Well) => self.start_from_device(),
             Some(Done::Recorded(event, tick)) => {
-                if let Some(event) = self.events.get_mut(event) {
+                if let Some(event) = self.objects.events.get_mut(event) {
                     // Only the last record counts: an older one may run before or after it.
                     if event.time.is_none()
-                        && event.recorded.is_some_and(|last| self.executor.is_done(last))
+                        && event.recorded.is_some_and(|last| self.runs.executor.is_done(last))
                     {
                         event.time = Some(tick);
                     }
                 }
             }
             Some(Done::Host(callback)) => {
-                self.executor.callback = Some(callback);
+                self.runs.executor.callback = Some(callback);
                 return Err(Self::CALLBACK);
             }
             Some(Done::Illegal(what)) => {
                 misuse(what);
-                if !self.profile.lenient_misuse {
-                    self.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                if !self.settings.profile.lenient_misuse {
+                    self.runs.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
                     return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
                 }
             }
@@ -117,7 +117,7 @@ impl World {
 
     /// Returns the callbacks that must be notified of a fatal error.
     pub(crate) fn failed_callbacks(&mut self) -> Vec<Callback> {
-        let failed = self.fatal.map(|fatal| self.executor.take_failed(fatal));
+        let failed = self.runs.fatal.map(|fatal| self.runs.executor.take_failed(fatal));
         failed.unwrap_or_default()
     }
 
@@ -140,7 +140,7 @@ impl World {
     /// again, or that this call is inside the callback that it would wait for.
     pub(crate) fn run_down(&mut self) -> Answer<Answer> {
         match self.run_all() {
-            Err(code) if self.fatal.is_none() => Err(code),
+            Err(code) if self.runs.fatal.is_none() => Err(code),
             done => Ok(done),
         }
     }

@@ -10,8 +10,8 @@ impl World {
     /// capture accepts such work, and the graph cannot be instantiated (measured).
     pub(crate) fn check_mapped_node(&self, kind: &Kind) -> Answer {
         let refused = |address: u64, len: usize, wanted: Use| {
-            let is_virtual = self.memory.is_virtual(address);
-            let checked = self.memory.check_virtual(address, len, None, wanted);
+            let is_virtual = self.objects.memory.is_virtual(address);
+            let checked = self.objects.memory.check_virtual(address, len, None, wanted);
             is_virtual && checked.is_err()
         };
         let is_refused = match kind {

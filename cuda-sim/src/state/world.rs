@@ -35,19 +35,34 @@ pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 /// The error of most wrong arguments.
 pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
+/// The state of the driver.
 pub(crate) struct World {
+    pub(crate) settings: WorldSettings,
+    pub(crate) objects: Objects,
+    pub(crate) runs: Runs,
+}
+
+/// What the driver plays, and what the process has set.
+pub(crate) struct WorldSettings {
     pub(crate) profile: Profile,
     /// The SMs of each device.
     pub(crate) all_sms: Arc<[u32]>,
     pub(crate) initialised: bool,
+    /// The flags that each primary context has when it is active.
+    pub(crate) primary_flags: Vec<u32>,
+    pub(crate) error_log: ErrorLog,
+    pub(crate) coredumps: Coredumps,
+    pub(crate) processes: Processes,
+}
+
+/// The objects that the process has created.
+pub(crate) struct Objects {
     /// The next unique id of a context, a stream or a green context.
-    next_id: u64,
+    pub(crate) next_id: u64,
     /// For each device: the permanent handle of its primary context, and the number of retains.
     pub(crate) primaries: Vec<(usize, usize)>,
     /// The per-thread default streams, by thread and context.
-    per_thread: HashMap<(ThreadId, usize), usize>,
-    /// The flags that each primary context has when it is active.
-    pub(crate) primary_flags: Vec<u32>,
+    pub(crate) per_thread: HashMap<(ThreadId, usize), usize>,
     pub(crate) contexts: Handles<Context>,
     pub(crate) greens: Handles<Green>,
     /// Green contexts by their ids.
@@ -82,13 +97,8 @@ pub(crate) struct World {
     /// Number of conditional handles created so far.
     pub(crate) last_conditional: u64,
     pub(crate) user_objects: Handles<UserObject>,
-    /// Destructors of user objects that the current call must run before it returns.
-    pub(crate) destructors: Vec<Callback>,
     pub(crate) captures: Captures,
     pub(crate) splits: u32,
-    pub(crate) error_log: ErrorLog,
-    pub(crate) coredumps: Coredumps,
-    pub(crate) processes: Processes,
     pub(crate) pools: Handles<Pool>,
     /// The memory pools of each device.
     pub(crate) device_pools: Vec<LocationPools>,
@@ -99,6 +109,12 @@ pub(crate) struct World {
     /// Memory shared between processes.
     pub(crate) shared: SharedMemory,
     pub(crate) pool_shared: SharedPools,
+}
+
+/// The work that runs, and the call that waits for it.
+pub(crate) struct Runs {
+    /// Destructors of user objects that the current call must run before it returns.
+    pub(crate) destructors: Vec<Callback>,
     pub(crate) executor: Executor,
     /// The thread of the driver, if it runs work of this driver.
     pub(crate) driver_thread: Option<ThreadId>,
@@ -134,14 +150,15 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
 pub(crate) fn renew(seed: u64) {
     let mut world = lock();
     let before = world.as_ref().expect("the software driver is installed");
-    let profile = before.profile.clone().with_seed(seed);
-    *world = Some(World { initialised: true, ..World::new(profile) });
+    let profile = before.settings.profile.clone().with_seed(seed);
+    let renewed = world.insert(World::new(profile));
+    renewed.settings.initialised = true;
 }
 
 /// Begins the sequence of choices again that follows from the seed, so that equal calls have equal answers.
 /// Without effect on work that is not complete, and if the software driver is not installed.
 pub fn restart_seed() {
-    with(|world| world.executor.restart(world.profile.seed));
+    with(|world| world.runs.executor.restart(world.settings.profile.seed));
 }
 
 pub(crate) fn lock() -> MutexGuard<'static, Option<World>> {
@@ -163,12 +180,20 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut World) -> T) -> Option<T> {
 
 impl World {
     pub(super) fn new(profile: Profile) -> Self {
-        let mut world = Self {
-            initialised: false,
+        let runs = Runs {
+            destructors: Vec::new(),
+            executor: Executor::new(account::note_seed(profile.seed)),
+            driver_thread: None,
+            handed: VecDeque::new(),
+            kept: None,
+            calling: "",
+            stoppers: Stoppers::default(),
+            fatal: None,
+        };
+        let objects = Objects {
             next_id: 1,
             primaries: Vec::new(),
             per_thread: HashMap::new(),
-            primary_flags: vec![0; profile.devices as usize],
             contexts: Handles::new(1),
             greens: Handles::new(2),
             green_ids: HashMap::new(),
@@ -193,12 +218,8 @@ impl World {
             conditional_handles: BTreeMap::new(),
             last_conditional: 0,
             user_objects: Handles::new(13),
-            destructors: Vec::new(),
             captures: Captures::default(),
             splits: 0,
-            error_log: ErrorLog::new(),
-            coredumps: Coredumps::new(),
-            processes: Processes::default(),
             pools: Handles::new(10),
             device_pools: Vec::new(),
             other_pools: BTreeMap::new(),
@@ -206,27 +227,28 @@ impl World {
             arrays: Arrays::new(),
             shared: SharedMemory::default(),
             pool_shared: SharedPools::default(),
-            executor: Executor::new(account::note_seed(profile.seed)),
-            driver_thread: None,
-            handed: VecDeque::new(),
-            kept: None,
-            calling: "",
-            stoppers: Stoppers::default(),
-            fatal: None,
+        };
+        let settings = WorldSettings {
+            initialised: false,
+            primary_flags: vec![0; profile.devices as usize],
+            error_log: ErrorLog::new(),
+            coredumps: Coredumps::new(),
+            processes: Processes::default(),
             all_sms: (0..profile.gpu.sms).collect(),
             profile,
         };
-        world.memory.disjoint = world.profile.disjoint_host_addresses;
-        world.memory.lenient = world.profile.lenient_misuse;
-        if world.profile.race_detection {
-            world.executor.order = Some(Box::<Order>::default());
-            world.memory.accesses = Some(Box::<AccessLog>::default());
+        let mut world = Self { settings, objects, runs };
+        world.objects.memory.disjoint = world.settings.profile.disjoint_host_addresses;
+        world.objects.memory.lenient = world.settings.profile.lenient_misuse;
+        if world.settings.profile.race_detection {
+            world.runs.executor.order = Some(Box::<Order>::default());
+            world.objects.memory.accesses = Some(Box::<AccessLog>::default());
         }
-        for device in 0..world.profile.devices {
-            let handle = world.contexts.reserve();
-            world.primaries.push((handle, 0));
-            let pool = world.pools.insert(Pool::of_device(device as usize));
-            world.device_pools.push(LocationPools::new(pool));
+        for device in 0..world.settings.profile.devices {
+            let handle = world.objects.contexts.reserve();
+            world.objects.primaries.push((handle, 0));
+            let pool = world.objects.pools.insert(Pool::of_device(device as usize));
+            world.objects.device_pools.push(LocationPools::new(pool));
         }
         world
     }
@@ -238,8 +260,8 @@ impl World {
     pub(crate) const WAIT: CUresult = CUresult(u32::MAX - 1);
 
     pub(crate) fn new_id(&mut self) -> u64 {
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.objects.next_id;
+        self.objects.next_id += 1;
         id
     }
 
@@ -250,9 +272,9 @@ impl World {
     }
 
     pub(crate) fn context(&self, handle: usize) -> Answer<&Context> {
-        match self.contexts.get(handle) {
+        match self.objects.contexts.get(handle) {
             Some(context) => Ok(context),
-            None if self.contexts.state(handle) == State::Dead => {
+            None if self.objects.contexts.state(handle) == State::Dead => {
                 Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
             }
             None => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
@@ -264,7 +286,7 @@ impl World {
     pub(crate) fn owner_of(&self, context: usize) -> Answer<usize> {
         let its = self.context(context)?;
         Ok(match its.kind {
-            ContextKind::View(_) => self.primaries[its.device].0,
+            ContextKind::View(_) => self.objects.primaries[its.device].0,
             ContextKind::Primary | ContextKind::Created => context,
         })
     }
@@ -272,14 +294,14 @@ impl World {
     pub(crate) fn device(&self, number: i32) -> Answer<usize> {
         usize::try_from(number)
             .ok()
-            .filter(|number| *number < self.primaries.len())
+            .filter(|number| *number < self.objects.primaries.len())
             .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 
     /// Returns a stream by its handle. The default streams are those of the current context.
     pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
         let stream = self.known_stream(handle)?;
-        self.stopped(self.calling, Some(stream))?;
+        self.stopped(self.runs.calling, Some(stream))?;
         Ok(stream)
     }
 
@@ -294,8 +316,8 @@ impl World {
             self.forbidden_on_legacy(self.owner_of(current)?)?;
             return Ok(self.context(current)?.legacy);
         }
-        match self.streams.state(handle) {
-            State::Alive if self.streams.get(handle).is_some_and(|its| its.is_detached) => {
+        match self.objects.streams.state(handle) {
+            State::Alive if self.objects.streams.get(handle).is_some_and(|its| its.is_detached) => {
                 misuse("a stream is used after its green context was destroyed");
                 Err(CUresult::CUDA_ERROR_STREAM_DETACHED)
             }
@@ -324,8 +346,8 @@ impl World {
     /// Returns this thread's default stream of a context, and creates it at its first use.
     fn per_thread_stream(&mut self, context: usize) -> Answer<usize> {
         let key = (thread::id(), context);
-        let known = self.per_thread.get(&key).copied();
-        if let Some(known) = known.filter(|known| self.streams.get(*known).is_some()) {
+        let known = self.objects.per_thread.get(&key).copied();
+        if let Some(known) = known.filter(|known| self.objects.streams.get(*known).is_some()) {
             return Ok(known);
         }
         let owner = self.owner_of(context)?;
@@ -335,15 +357,15 @@ impl World {
         };
         let id = self.new_id();
         let made = self.add_stream(Stream { is_default: true, ..Stream::new(owner, green, id) });
-        self.per_thread.insert(key, made);
+        self.objects.per_thread.insert(key, made);
         Ok(made)
     }
 
     pub(crate) fn event(&self, handle: usize) -> Answer<&Event> {
-        match self.events.get(handle) {
+        match self.objects.events.get(handle) {
             Some(event) => Ok(event),
             None => {
-                if self.events.state(handle) == State::Dead {
+                if self.objects.events.state(handle) == State::Dead {
                     misuse("an event is used after it was destroyed");
                 }
                 Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
@@ -353,11 +375,11 @@ impl World {
 
     /// Enqueues work on a stream, after `after` and after the work that the stream's type implies.
     pub(crate) fn give(&mut self, stream: usize, work: Work, mut after: Vec<u64>) -> u64 {
-        let (context, blocking) = match self.streams.get(stream) {
+        let (context, blocking) = match self.objects.streams.get(stream) {
             Some(its) => (its.context, its.blocking),
             None => return 0,
         };
-        let its = self.contexts.get_mut(context);
+        let its = self.objects.contexts.get_mut(context);
         let legacy = its.as_ref().map_or(0, |its| its.legacy);
         // The operation of a wait by the whole context.
         after.extend(its.as_ref().and_then(|its| its.after));
@@ -367,19 +389,19 @@ impl World {
             after.extend(others.unwrap_or_default().into_values());
         } else if blocking {
             // ... and they wait for it.
-            after.extend(self.streams.get(legacy).and_then(|legacy| legacy.last));
+            after.extend(self.objects.streams.get(legacy).and_then(|legacy| legacy.last));
         }
         self.remove_unused_clocks();
-        let id = self.executor.give(stream, work, after);
-        if let Some(order) = self.executor.order.as_mut().filter(|_| stream == legacy) {
+        let id = self.runs.executor.give(stream, work, after);
+        if let Some(order) = self.runs.executor.order.as_mut().filter(|_| stream == legacy) {
             order.order_after_retired(id, legacy);
         }
         if blocking && stream != legacy {
-            if let Some(its) = self.contexts.get_mut(context) {
+            if let Some(its) = self.objects.contexts.get_mut(context) {
                 its.given.insert(stream, id);
             }
         }
-        if let Some(its) = self.streams.get_mut(stream) {
+        if let Some(its) = self.objects.streams.get_mut(stream) {
             its.last = Some(id);
         }
         id
@@ -387,12 +409,12 @@ impl World {
 
     /// Enqueues work on a stream without the implicit order of blocking streams.
     pub(crate) fn give_beside(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
-        self.executor.give(stream, work, after)
+        self.runs.executor.give(stream, work, after)
     }
 
     pub(crate) fn function(&self, handle: usize) -> Answer<&Function> {
-        self.functions.get(handle).ok_or_else(|| {
-            if self.functions.state(handle) == State::Dead {
+        self.objects.functions.get(handle).ok_or_else(|| {
+            if self.objects.functions.state(handle) == State::Dead {
                 misuse("a kernel is used after its module was unloaded");
             }
             CUresult::CUDA_ERROR_INVALID_HANDLE
@@ -408,15 +430,18 @@ impl World {
     ) -> Answer<(Runnable, Option<usize>)> {
         let handle = function;
         let function = self.function(function)?;
-        let module =
-            self.modules.get(function.module).or_else(|| self.libraries.get(function.module));
+        let module = self
+            .objects
+            .modules
+            .get(function.module)
+            .or_else(|| self.objects.libraries.get(function.module));
         let Some(module) = module else {
             misuse("a kernel is launched after its module was unloaded");
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         };
         let info = module.kernels[function.kernel].clone();
         let ignored = || {
-            let ignores = self.profile.ignores_unregistered_kernels;
+            let ignores = self.settings.profile.ignores_unregistered_kernels;
             ignores.then(kernel::that_does_nothing)
         };
         let body = kernel::find(&info.name).or_else(ignored);
@@ -432,29 +457,31 @@ impl World {
     }
 
     pub(crate) fn alive(&self) -> Alive {
-        let [pinned, registered, _] = self.memory.host_counts();
-        let [arrays, mipmapped_arrays] = self.arrays.counts();
-        let [textures, surfaces] = self.memory.objects.counts();
-        let [reservations, mappings] = self.memory.virtual_memory.counts();
+        let [pinned, registered, _] = self.objects.memory.host_counts();
+        let [arrays, mipmapped_arrays] = self.objects.arrays.counts();
+        let [textures, surfaces] = self.objects.memory.objects.counts();
+        let [reservations, mappings] = self.objects.memory.virtual_memory.counts();
         Alive {
-            retains: self.primaries.iter().map(|(_, retains)| retains).sum(),
-            contexts: self.created_contexts,
-            green_contexts: self.greens.len(),
-            streams: self.members.named_streams,
-            events: self.events.len(),
-            modules: self.modules.len(),
-            libraries: self.libraries.len(),
-            linkers: self.linkers.len(),
-            graphs: self.program_graphs,
-            executable_graphs: self.executables.len(),
-            user_objects: self.user_objects.len(),
-            device_allocations: self.memory.device_count(),
-            device_bytes: self.memory.device_bytes(),
+            retains: self.objects.primaries.iter().map(|(_, retains)| retains).sum(),
+            contexts: self.objects.created_contexts,
+            green_contexts: self.objects.greens.len(),
+            streams: self.objects.members.named_streams,
+            events: self.objects.events.len(),
+            modules: self.objects.modules.len(),
+            libraries: self.objects.libraries.len(),
+            linkers: self.objects.linkers.len(),
+            graphs: self.objects.program_graphs,
+            executable_graphs: self.objects.executables.len(),
+            user_objects: self.objects.user_objects.len(),
+            device_allocations: self.objects.memory.device_count(),
+            device_bytes: self.objects.memory.device_bytes(),
             pinned_allocations: pinned,
             registered,
-            managed_allocations: self.memory.managed_count(),
-            pools: self.pools.len() - self.device_pools.len() - self.other_pools.len(),
-            physical_allocations: self.memory.virtual_memory.physical.len(),
+            managed_allocations: self.objects.memory.managed_count(),
+            pools: self.objects.pools.len()
+                - self.objects.device_pools.len()
+                - self.objects.other_pools.len(),
+            physical_allocations: self.objects.memory.virtual_memory.physical.len(),
             reservations,
             mappings,
             arrays,

@@ -89,7 +89,7 @@ fn make(
     world.current()?;
     world.forbidden_in_capture()?;
     let format = check(&descriptor)?;
-    let limit = fault::memory_limit(world.profile.gpu.memory);
+    let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     array.set(pointer(world.make_array(descriptor, format, false, limit)?));
     Ok(())
 }
@@ -264,7 +264,7 @@ pub(crate) fn create_mipmapped(
     let depth = if is_volume { descriptor.Depth } else { 0 };
     let largest = descriptor.Width.max(descriptor.Height).max(depth);
     let levels = levels.clamp(1, largest.ilog2() + 1);
-    let limit = fault::memory_limit(world.profile.gpu.memory);
+    let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     let mut made = Vec::new();
     for level in 0..levels {
         let half = |extent: usize| match extent {
@@ -288,8 +288,9 @@ pub(crate) fn create_mipmapped(
             }
         }
     }
-    let made = world.arrays.mipmapped.insert(Mipmapped { context, descriptor, levels: made });
-    world.arrays.mipmapped_of.insert(context, made);
+    let made =
+        world.objects.arrays.mipmapped.insert(Mipmapped { context, descriptor, levels: made });
+    world.objects.arrays.mipmapped_of.insert(context, made);
     array.set(pointer(made));
     Ok(())
 }
@@ -382,7 +383,7 @@ pub(crate) fn map(
                 // SAFETY: the union has only this member.
                 let handle = unsafe { its.memHandle.memHandle };
                 let handle = crate::api::virtual_memory::known(world, handle)?;
-                let physical = world.memory.virtual_memory.physical.get(handle);
+                let physical = world.objects.memory.virtual_memory.physical.get(handle);
                 if physical.is_none_or(|its| its.properties.usage & TILE_POOL == 0) {
                     return Err(INVALID);
                 }

@@ -159,9 +159,9 @@ fn sampler(texture: &CUDA_TEXTURE_DESC, texels: &Texels, is_memory: bool) -> Ans
 
 fn add(world: &mut World, object: Object, description: Description) -> Answer<c_ulonglong> {
     let context = world.home()?.0;
-    let number = world.memory.objects.add(context, object);
+    let number = world.objects.memory.objects.add(context, object);
     let number = number.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    world.arrays.descriptions.insert((context, number), description);
+    world.objects.arrays.descriptions.insert((context, number), description);
     Ok(number)
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn create_surface(
 fn end(world: &mut World, number: u64, is_texture: bool) -> Answer {
     let (context, _) = world.home()?;
     world.forbidden_in_capture()?;
-    let found = world.memory.objects.get(context, number);
+    let found = world.objects.memory.objects.get(context, number);
     if found.is_none_or(|its| its.sampler.is_some() != is_texture) {
         misuse(format!(
             "{number:#x} is destroyed, which is not a {} object of the current context; a real driver \
@@ -232,8 +232,8 @@ fn end(world: &mut World, number: u64, is_texture: bool) -> Answer {
         ));
         return Ok(());
     }
-    world.memory.objects.remove(context, number);
-    world.arrays.descriptions.remove(&(context, number));
+    world.objects.memory.objects.remove(context, number);
+    world.objects.arrays.descriptions.remove(&(context, number));
     Ok(())
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn destroy_surface(world: &mut World, object: CUsurfObject) -> Answer
 /// Returns what an object was created from. The answer for other numbers is unverified.
 fn described(world: &World, number: u64, is_texture: bool) -> Answer<Description> {
     let (context, _) = world.home()?;
-    let found = world.arrays.descriptions.get(&(context, number)).copied();
+    let found = world.objects.arrays.descriptions.get(&(context, number)).copied();
     let found = found.filter(|its| its.texture.is_some() == is_texture);
     found.ok_or(INVALID)
 }

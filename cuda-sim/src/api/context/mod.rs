@@ -19,41 +19,41 @@ pub(crate) fn pointer<T>(handle: usize) -> *mut T {
 
 /// Returns the fatal error, if there was one.
 fn not_failed(world: &World) -> Answer {
-    world.fatal.map_or(Ok(()), Err)
+    world.runs.fatal.map_or(Ok(()), Err)
 }
 
 pub(crate) fn retain(world: &mut World, context: &mut Out<CUcontext>, device: CUdevice) -> Answer {
     let number = world.device(device)?;
     context.required()?;
-    let (handle, retains) = world.primaries[number];
-    if retains == 0 || world.contexts.get(handle).is_none() {
+    let (handle, retains) = world.objects.primaries[number];
+    if retains == 0 || world.objects.contexts.get(handle).is_none() {
         // Measured: after a fatal error, an active context can be retained, but none created.
         not_failed(world)?;
-        let flags = world.primary_flags[number];
+        let flags = world.settings.primary_flags[number];
         world.make_context(handle, number, flags, ContextKind::Primary);
     }
-    world.primaries[number].1 += 1;
+    world.objects.primaries[number].1 += 1;
     context.set(pointer(handle));
     Ok(())
 }
 
 pub(crate) fn release(world: &mut World, device: CUdevice) -> Answer {
     let number = world.device(device)?;
-    let (handle, retains) = world.primaries[number];
+    let (handle, retains) = world.objects.primaries[number];
     match retains {
         0 => {
             misuse("a primary context is released more often than it was retained");
             Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
         }
         1 => {
-            let failed_before = world.fatal.is_some();
+            let failed_before = world.runs.fatal.is_some();
             let waited = world.end_context(handle)?;
-            world.primaries[number].1 = 0;
+            world.objects.primaries[number].1 = 0;
             // Measured: the last release after a fatal error succeeds.
             if failed_before { Ok(()) } else { waited }
         }
         _ => {
-            world.primaries[number].1 -= 1;
+            world.objects.primaries[number].1 -= 1;
             Ok(())
         }
     }
@@ -68,7 +68,7 @@ pub(crate) fn create(
     let number = world.device(device)?;
     context.required()?;
     crate::api::context::settings::check_flags(world, flags)?;
-    let handle = world.contexts.reserve();
+    let handle = world.objects.contexts.reserve();
     world.make_context(handle, number, flags, ContextKind::Created);
     thread::push(handle);
     world.note_current();
@@ -137,7 +137,7 @@ pub(crate) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_u
         return Err(INVALID);
     }
     let current = world.current()?;
-    if let Some(its) = world.contexts.get_mut(current) {
+    if let Some(its) = world.objects.contexts.get_mut(current) {
         its.attached += 1;
     }
     context.set(pointer(current));
@@ -153,7 +153,7 @@ pub(crate) fn detach(world: &mut World, context: CUcontext) -> Answer {
     if thread::current() != Some(handle) {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    match world.contexts.get_mut(handle) {
+    match world.objects.contexts.get_mut(handle) {
         Some(its) if its.attached > 0 => {
             its.attached -= 1;
             Ok(())

@@ -36,13 +36,13 @@ impl World {
     fn settings_of_current(&mut self) -> Answer<&mut Context> {
         let current = self.current()?;
         let owner = self.owner_of(current)?;
-        let context = self.contexts.get_mut(owner);
+        let context = self.objects.contexts.get_mut(owner);
         context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
     }
 
     fn check_limit(&self, limit: CUlimit) -> Answer<usize> {
         let its = LIMITS.iter().find(|(known, ..)| *known == limit);
-        let its = its.filter(|(.., since)| self.profile.driver >= *since);
+        let its = its.filter(|(.., since)| self.settings.profile.driver >= *since);
         its.map(|(_, default, _)| *default).ok_or(INVALID)
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn limit(world: &mut World, value: &mut Out<usize>, limit: CUlimit) -
 
 pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answer {
     world.check_limit(limit)?;
-    let has_sync_depth = world.profile.gpu.capability.0 < 9;
+    let has_sync_depth = world.settings.profile.gpu.capability.0 < 9;
     let context = world.settings_of_current()?;
     let can_be_set = match limit {
         CUlimit::CU_LIMIT_SHMEM_SIZE | CUlimit::CU_LIMIT_CIG_ENABLED => false,
@@ -88,7 +88,7 @@ pub(crate) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
 /// The scheduling flags exclude each other.
 pub(crate) fn check_flags(world: &World, flags: c_uint) -> Answer {
     let ways = flags & CUctx_flags::CU_CTX_SCHED_MASK.0;
-    let known = if world.profile.driver >= CudaVersion::new(12, 1) {
+    let known = if world.settings.profile.driver >= CudaVersion::new(12, 1) {
         CUctx_flags::CU_CTX_FLAGS_MASK
     } else {
         let last = CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX;
@@ -133,7 +133,7 @@ pub(crate) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
     context.settings.flags = flags;
     if context.kind == ContextKind::Primary {
         let device = context.device;
-        world.primary_flags[device] = flags;
+        world.settings.primary_flags[device] = flags;
     }
     Ok(())
 }
@@ -173,9 +173,9 @@ pub(crate) fn primary_state(
     let number = world.device(device)?;
     flags.required()?;
     active.required()?;
-    flags.set(world.primary_flags[number]);
-    let (handle, retains) = world.primaries[number];
-    let is_active = retains != 0 && world.contexts.get(handle).is_some();
+    flags.set(world.settings.primary_flags[number]);
+    let (handle, retains) = world.objects.primaries[number];
+    let is_active = retains != 0 && world.objects.contexts.get(handle).is_some();
     active.set(c_int::from(is_active));
     Ok(())
 }
@@ -183,9 +183,9 @@ pub(crate) fn primary_state(
 pub(crate) fn set_primary_flags(world: &mut World, device: CUdevice, flags: c_uint) -> Answer {
     let number = world.device(device)?;
     check_flags(world, flags)?;
-    world.primary_flags[number] = flags;
-    let handle = world.primaries[number].0;
-    if let Some(context) = world.contexts.get_mut(handle) {
+    world.settings.primary_flags[number] = flags;
+    let handle = world.objects.primaries[number].0;
+    if let Some(context) = world.objects.contexts.get_mut(handle) {
         context.settings.flags = flags;
     }
     Ok(())
@@ -193,17 +193,17 @@ pub(crate) fn set_primary_flags(world: &mut World, device: CUdevice, flags: c_ui
 
 pub(crate) fn reset_primary(world: &mut World, device: CUdevice) -> Answer {
     let number = world.device(device)?;
-    let (handle, retains) = world.primaries[number];
+    let (handle, retains) = world.objects.primaries[number];
     if retains == 0 {
         return Ok(());
     }
     let _ = world.end_context(handle)?;
     // Measured: after a fatal error there is no context, but those who retained it can release it.
-    if world.fatal.is_some() {
+    if world.runs.fatal.is_some() {
         return Ok(());
     }
     // The context exists again at once, empty, for those that retain it.
-    let flags = world.primary_flags[number];
+    let flags = world.settings.primary_flags[number];
     world.make_context(handle, number, flags, ContextKind::Primary);
     Ok(())
 }
@@ -212,9 +212,9 @@ pub(crate) fn reset_primary(world: &mut World, device: CUdevice) -> Answer {
 /// contexts.
 fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
     if let ContextKind::View(green) = world.context(context)?.kind {
-        return Ok(world.members.green_streams.of(green).collect());
+        return Ok(world.objects.members.green_streams.of(green).collect());
     }
-    Ok(world.members.streams.of(context).collect())
+    Ok(world.objects.members.streams.of(context).collect())
 }
 
 /// Fails if a stream of this context is capturing, and invalidates its capture, in every capture mode of
@@ -225,7 +225,7 @@ pub(crate) fn refuse_captured(world: &mut World, context: usize) -> Answer {
         ContextKind::View(green) => green,
         ContextKind::Primary | ContextKind::Created => context,
     };
-    let streams: Vec<usize> = world.members.captured.of(home).collect();
+    let streams: Vec<usize> = world.objects.members.captured.of(home).collect();
     let mut refused = Ok(());
     for stream in streams {
         refused = refused.and(world.forbidden_on_capturing(stream));
@@ -240,11 +240,12 @@ pub(crate) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     refuse_captured(world, context.addr())?;
-    let after = streams.iter().filter_map(|stream| world.streams.get(*stream)?.last).collect();
+    let after =
+        streams.iter().filter_map(|stream| world.objects.streams.get(*stream)?.last).collect();
     let legacy = world.context(owner)?.legacy;
     let work = Work::Record { event: event.addr() };
     let operation = world.give_beside(legacy, work, after);
-    if let Some(event) = world.events.get_mut(event.addr()) {
+    if let Some(event) = world.objects.events.get_mut(event.addr()) {
         event.captured = None;
         event.recorded = Some(operation);
         event.time = None;
@@ -261,7 +262,7 @@ pub(crate) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Ans
         world.give(stream, Work::Nothing, recorded.into_iter().collect());
     }
     // Streams that are created later also wait.
-    let context = world.contexts.get_mut(context.addr());
+    let context = world.objects.contexts.get_mut(context.addr());
     context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.after = recorded;
     Ok(())
 }

@@ -15,22 +15,22 @@ pub(crate) fn init(world: &mut World, flags: c_uint) -> Answer {
     if flags != 0 {
         return Err(INVALID);
     }
-    if world.primaries.is_empty() {
+    if world.objects.primaries.is_empty() {
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
     }
-    world.initialised = true;
+    world.settings.initialised = true;
     Ok(())
 }
 
 pub(crate) fn version(world: &mut World, version: &mut Out<c_int>) -> Answer {
     version.required()?;
-    version.set(world.profile.driver.number());
+    version.set(world.settings.profile.driver.number());
     Ok(())
 }
 
 pub(crate) fn count(world: &mut World, count: &mut Out<c_int>) -> Answer {
     count.required()?;
-    count.set(c_int::try_from(world.primaries.len()).unwrap_or(0));
+    count.set(c_int::try_from(world.objects.primaries.len()).unwrap_or(0));
     Ok(())
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn get(world: &mut World, device: &mut Out<CUdevice>, ordinal: c_int)
 
 pub(crate) fn name(world: &mut World, name: *mut c_char, len: c_int, device: CUdevice) -> Answer {
     world.device(device)?;
-    write_text(world.profile.gpu.name, name, len)
+    write_text(world.settings.profile.gpu.name, name, len)
 }
 
 /// Returns the bus id, whose bus number is the number of the device.
@@ -79,7 +79,7 @@ pub(crate) fn capability(
     major.required()?;
     minor.required()?;
     let number = |part| c_int::try_from(part).unwrap_or(0);
-    let (first, second) = world.profile.gpu.capability;
+    let (first, second) = world.settings.profile.gpu.capability;
     major.set(number(first));
     minor.set(number(second));
     Ok(())
@@ -93,7 +93,7 @@ const CLIQUES: [CUcliqueType; 2] =
 /// (from documentation).
 fn cliques_of(world: &World, device: CUdevice) -> Answer<&'static [CUcliqueType]> {
     world.device(device)?;
-    match world.profile.devices > 1 {
+    match world.settings.profile.devices > 1 {
         true => Ok(&CLIQUES),
         false => Ok(&[]),
     }
@@ -156,7 +156,7 @@ pub(crate) fn uuid(world: &mut World, uuid: &mut Out<CUuuid>, device: CUdevice) 
 pub(crate) fn total_memory(world: &mut World, bytes: &mut Out<usize>, device: CUdevice) -> Answer {
     world.device(device)?;
     bytes.required()?;
-    bytes.set(usize::try_from(world.profile.gpu.memory).unwrap_or(usize::MAX));
+    bytes.set(usize::try_from(world.settings.profile.gpu.memory).unwrap_or(usize::MAX));
     Ok(())
 }
 
@@ -196,10 +196,10 @@ pub(crate) fn attribute(
 ) -> Answer {
     let number = world.device(device)?;
     value.required()?;
-    let gpu = world.profile.gpu;
+    let gpu = world.settings.profile.gpu;
     let has_engine = crate::api::memory::decompress::has_engine(world)
-        && world.profile.driver >= CudaVersion::new(12, 8);
-    let has_domains = world.profile.driver >= CudaVersion::new(13, 4);
+        && world.settings.profile.driver >= CudaVersion::new(12, 8);
+    let has_domains = world.settings.profile.driver >= CudaVersion::new(13, 4);
     let answer = match attribute {
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => gpu.shared_opt_in(),
         Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => gpu.shared_reserved(),
@@ -221,10 +221,10 @@ pub(crate) fn attribute(
         Attribute::CU_DEVICE_ATTRIBUTE_ECC_ENABLED => u32::from(gpu.capability.1 == 0),
         Attribute::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED => 1,
         Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => {
-            u32::from(world.profile.concurrent_managed_access)
+            u32::from(world.settings.profile.concurrent_managed_access)
         }
         Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM => {
-            u32::from(!world.profile.disjoint_host_addresses)
+            u32::from(!world.settings.profile.disjoint_host_addresses)
         }
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
         | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
@@ -239,7 +239,7 @@ pub(crate) fn attribute(
         Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID => 0x18bf_10de,
         // Unverified (from documentation).
         Attribute::CU_DEVICE_ATTRIBUTE_ATOMIC_REDUCTION_SUPPORTED
-            if world.profile.driver >= CudaVersion::new(13, 1) =>
+            if world.settings.profile.driver >= CudaVersion::new(13, 1) =>
         {
             u32::from(crate::api::stream::memory_op::has_reductions(world))
         }

@@ -75,7 +75,7 @@ pub(crate) fn attribute(
         | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
         | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => 1,
         CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED
-            if world.profile.driver >= CudaVersion::new(13, 0) =>
+            if world.settings.profile.driver >= CudaVersion::new(13, 0) =>
         {
             0
         }
@@ -148,7 +148,7 @@ pub(crate) fn enable(world: &mut World, peer: CUcontext, flags: c_uint) -> Answe
     if world.context(from)?.device == world.context(to)?.device {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     }
-    if !world.memory.peers.insert((from, to)) {
+    if !world.objects.memory.peers.insert((from, to)) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     }
     Ok(())
@@ -157,7 +157,7 @@ pub(crate) fn enable(world: &mut World, peer: CUcontext, flags: c_uint) -> Answe
 pub(crate) fn disable(world: &mut World, peer: CUcontext) -> Answer {
     let current = world.current()?;
     let (from, to) = (world.owner_of(current)?, world.owner_of(peer.addr())?);
-    if !world.memory.peers.remove(&(from, to)) {
+    if !world.objects.memory.peers.remove(&(from, to)) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     }
     Ok(())
@@ -182,7 +182,7 @@ pub(crate) fn copy(
         let device = world.context(context.addr())?.device;
         // Measured: the device of the context that the caller names needs access, and no other does.
         check_given_to(world, Some(device), address, size, wanted)?;
-        let holder = world.memory.containing(address);
+        let holder = world.objects.memory.containing(address);
         if holder.is_some_and(|(_, holder)| holder.device != device) {
             return Err(INVALID);
         }
@@ -238,7 +238,7 @@ pub(crate) fn affinity(
         return Err(INVALID);
     }
     // Without MPS every context has all SMs.
-    let val = world.profile.gpu.sms;
+    let val = world.settings.profile.gpu.sms;
     affinity.set(CUexecAffinityParam {
         type_: kind,
         param: CUexecAffinityParam_st__bindgen_ty_1 { smCount: CUexecAffinitySmCount { val } },

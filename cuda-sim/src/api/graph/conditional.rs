@@ -37,15 +37,15 @@ pub(crate) fn create_handle(
         return Err(INVALID);
     }
     let context = context_of(world, context)?;
-    world.last_conditional += 1;
-    let made = world.last_conditional;
+    world.objects.last_conditional += 1;
+    let made = world.objects.last_conditional;
     let its = ConditionalHandle {
         graph: graph.addr(),
         context,
         default: (flags != 0).then_some(default),
         node: None,
     };
-    world.conditional_handles.insert(made, its);
+    world.objects.conditional_handles.insert(made, its);
     world.graph_mut(graph.addr())?.conditionals.push(made);
     handle.set(made);
     Ok(())
@@ -57,7 +57,7 @@ pub(super) fn make(
     graph: CUgraph,
     params: &CUDA_CONDITIONAL_NODE_PARAMS,
 ) -> Answer<Made> {
-    let driver = world.profile.driver;
+    let driver = world.settings.profile.driver;
     let has_else = driver >= CudaVersion::new(12, 8);
     let (form, most) = match params.type_ {
         Type::CU_GRAPH_COND_TYPE_IF => (Form::If, if has_else { 2 } else { 1 }),
@@ -69,7 +69,7 @@ pub(super) fn make(
         return Err(INVALID);
     }
     let context = context_of(world, params.ctx)?;
-    let handle = world.conditional_handles.get(&params.handle).copied();
+    let handle = world.objects.conditional_handles.get(&params.handle).copied();
     let handle = handle.ok_or(INVALID)?;
     let is_own = world.root_of(handle.graph) == world.root_of(graph.addr());
     if !is_own || handle.node.is_some() || handle.context != context {
@@ -90,7 +90,7 @@ pub(super) fn bodies(world: &mut World, node: usize) -> Answer<*mut CUgraph> {
     };
     its.shown.words = conditional.bodies.clone();
     let (handle, array) = (conditional.handle, its.shown.words.as_mut_ptr().cast());
-    if let Some(handle) = world.conditional_handles.get_mut(&handle) {
+    if let Some(handle) = world.objects.conditional_handles.get_mut(&handle) {
         handle.node = Some(node);
     }
     Ok(array)

@@ -16,7 +16,7 @@ use cuda_sys::{
 /// Fails unless `len` bytes are in live memory that devices can access, or in the memory of an
 /// allocation node. Unlike a stream-ordered operation, a node is refused by a real driver.
 pub(crate) fn check_device(world: &World, address: u64, len: u64) -> Answer {
-    let memory = &world.memory;
+    let memory = &world.objects.memory;
     let len_on_host = usize::try_from(len).unwrap_or(usize::MAX);
     if memory.is_reserved(address, len) || memory.host_reached(address, len_on_host).is_some() {
         return Ok(());
@@ -54,7 +54,7 @@ fn check(world: &World, copy: &CopyNode) -> Answer {
             _ => return Err(INVALID),
         }
     }
-    let hosts = copy.hosts(&world.memory);
+    let hosts = copy.hosts(&world.objects.memory);
     for (from, to) in copy.rows() {
         for (address, is_host) in [from, to].into_iter().zip(hosts) {
             if !is_host {
@@ -70,7 +70,7 @@ fn check_access(world: &World, copy: &CopyNode, context: Option<usize>) -> Answe
     let Some(context) = context else {
         return Ok(());
     };
-    let hosts = copy.hosts(&world.memory);
+    let hosts = copy.hosts(&world.objects.memory);
     for (from, to) in copy.rows() {
         for (address, is_host, wanted) in [(from, hosts[0], Use::Read), (to, hosts[1], Use::Write)]
         {
@@ -86,7 +86,7 @@ fn check_access(world: &World, copy: &CopyNode, context: Option<usize>) -> Answe
 pub(crate) fn node(world: &World, copy: CopyNode, context: Option<usize>) -> Answer<Kind> {
     check(world, &copy)?;
     check_access(world, &copy, context)?;
-    Ok(copy.added(&world.memory))
+    Ok(copy.added(&world.objects.memory))
 }
 
 /// Returns the node of a copy in a context.
@@ -99,7 +99,7 @@ pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> A
     let extent = [copy.WidthInBytes, copy.Height, copy.Depth];
     let node = CopyNode {
         from: Side::new(
-            &world.memory,
+            &world.objects.memory,
             copy.srcMemoryType,
             [copy.srcHost.expose_provenance() as u64, copy.srcDevice],
             [copy.srcXInBytes, copy.srcY, copy.srcZ],
@@ -107,7 +107,7 @@ pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> A
             extent,
         )?,
         to: Side::new(
-            &world.memory,
+            &world.objects.memory,
             copy.dstMemoryType,
             [copy.dstHost.expose_provenance() as u64, copy.dstDevice],
             [copy.dstXInBytes, copy.dstY, copy.dstZ],

@@ -32,14 +32,15 @@ pub(crate) fn print(
 
 /// Adds a graph, followed by the graphs that its nodes own.
 fn add_graph(world: &World, graph: usize, with_handles: bool, text: &mut String) {
-    let Some(its) = world.graphs.get(graph) else {
+    let Some(its) = world.objects.graphs.get(graph) else {
         return;
     };
     let name = format!("graph_{}", its.id);
     // Writing to a string does not fail.
     let _ = writeln!(text, "subgraph cluster_{} {{", its.id);
     let _ = writeln!(text, "label=\"{name}\" graph[style=\"dashed\"];");
-    let nodes = || its.nodes.iter().filter_map(|node| Some((*node, world.nodes.get(*node)?)));
+    let nodes =
+        || its.nodes.iter().filter_map(|node| Some((*node, world.objects.nodes.get(*node)?)));
     for (handle, node) in nodes() {
         let _ = write!(text, "\"{name}_node_{}\"[shape=\"record\" label=\"", node.local);
         let _ = write!(text, "{}\\n{}\\n", node.local, label(world, node));
@@ -50,7 +51,7 @@ fn add_graph(world: &World, graph: usize, with_handles: bool, text: &mut String)
     }
     for (_, node) in nodes() {
         for after in node.before.keys() {
-            if let Some(after) = world.nodes.get(*after) {
+            if let Some(after) = world.objects.nodes.get(*after) {
                 let (from, to) = (node.local, after.local);
                 let _ = writeln!(text, "\"{name}_node_{from}\" -> \"{name}_node_{to}\";");
             }
@@ -66,15 +67,15 @@ fn add_graph(world: &World, graph: usize, with_handles: bool, text: &mut String)
 
 fn label(world: &World, node: &Node) -> String {
     let embedded = |graph: &usize| {
-        let id = world.graphs.get(*graph).map_or(0, |its| its.id);
+        let id = world.objects.graphs.get(*graph).map_or(0, |its| its.id);
         format!("graph_{id}")
     };
     match &node.kind {
         Kind::Kernel(its) => its.call.kernel.info.name.clone(),
         Kind::Copy(copy) => {
             let letter = |is_host| if is_host { 'H' } else { 'D' };
-            let from = letter(copy.from.is_host(&world.memory));
-            let to = letter(copy.to.is_host(&world.memory));
+            let from = letter(copy.from.is_host(&world.objects.memory));
+            let to = letter(copy.to.is_host(&world.objects.memory));
             let bytes: usize = copy.extent.iter().product();
             format!("MEMCPY\\n({from}to{to},{bytes})")
         }

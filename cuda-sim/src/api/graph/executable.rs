@@ -117,8 +117,8 @@ pub(crate) fn instantiate_with(
 
 /// Fails for a graph that is destroyed, and for a capturing stream, whose capture becomes invalid.
 fn check_launch(world: &mut World, executable: CUgraphExec, stream: usize) -> Answer {
-    if world.executables.get(executable.addr()).is_none() {
-        if world.executables.state(executable.addr()) == State::Dead {
+    if world.objects.executables.get(executable.addr()).is_none() {
+        if world.objects.executables.state(executable.addr()) == State::Dead {
             misuse("an executable graph is launched after it was destroyed");
         }
         return Err(INVALID);
@@ -141,7 +141,7 @@ pub(crate) fn upload(world: &mut World, executable: CUgraphExec, stream: CUstrea
 
 /// Waits for copies to pageable memory, and for nothing else (measured).
 pub(crate) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstream) -> Answer {
-    let limit = fault::memory_limit(world.profile.gpu.memory);
+    let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     world.wait_for(|world| {
         let stream = world.stream(stream.addr())?;
         check_launch(world, executable, stream)?;
@@ -166,7 +166,7 @@ pub(crate) fn flags(
 /// for a running graph that can be launched from the device (measured).
 pub(crate) fn destroy(world: &mut World, executable: CUgraphExec) -> Answer {
     let handle = executable.addr();
-    match world.executables.state(handle) {
+    match world.objects.executables.state(handle) {
         State::Alive => {}
         State::Dead => {
             misuse("an executable graph is destroyed twice");
@@ -178,7 +178,7 @@ pub(crate) fn destroy(world: &mut World, executable: CUgraphExec) -> Answer {
     let its = world.executable(handle)?;
     let mut nodes = its.nodes.values();
     nodes.try_for_each(|node| world.check_contexts(&node.needs, "destroyed"))?;
-    if world.destruction_waits(its) && world.fatal.is_none() {
+    if world.destruction_waits(its) && world.runs.fatal.is_none() {
         world.run_all()?;
     }
     world.remove_executable(handle);

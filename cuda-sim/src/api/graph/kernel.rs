@@ -350,7 +350,7 @@ fn replace_attributes(world: &mut World, node: usize, attributes: &Attributes) -
     for (id, pad) in attributes {
         shape.add(world, &attribute(*id, *pad))?;
     }
-    shape.check(&its.call.kernel, world.profile.gpu, its.call.sms.len())?;
+    shape.check(&its.call.kernel, world.settings.profile.gpu, its.call.sms.len())?;
     let Kind::Kernel(its) = &mut world.node_mut(node)?.kind else {
         return Err(INVALID);
     };

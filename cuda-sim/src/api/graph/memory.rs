@@ -63,8 +63,8 @@ fn make(world: &mut World, request: &Request<'_>) -> Answer<Made> {
     if request.size > MOST {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
-    let context = world.primaries[device].0;
-    let address = world.memory.reserve_for_graph(request.size, context, device);
+    let context = world.objects.primaries[device].0;
+    let address = world.objects.memory.reserve_for_graph(request.size, context, device);
     let node = AllocateNode {
         address,
         size: request.size,
@@ -177,7 +177,7 @@ pub(crate) fn params(
 /// Returns a node that frees the memory of an allocation node, which another graph may have.
 pub(super) fn make_free(world: &World, graph: CUgraph, address: CUdeviceptr) -> Answer<Made> {
     let is_freed = world.graph(graph.addr())?.frees.contains(&address);
-    if is_freed || !world.memory.is_freeable_in(address, graph.addr()) {
+    if is_freed || !world.objects.memory.is_freeable_in(address, graph.addr()) {
         return Err(INVALID);
     }
     Ok(Made::anywhere(world, Kind::Free(address)))
@@ -223,7 +223,7 @@ pub(crate) fn capture_allocation(
         address.set(0);
         return Ok(());
     }
-    let pool = world.pools.get(pool).ok_or(INVALID)?;
+    let pool = world.objects.pools.get(pool).ok_or(INVALID)?;
     let Some(device) = pool.device else {
         let nowhere = CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE.0;
         return Err(match pool.location.0 == nowhere {
@@ -234,8 +234,8 @@ pub(crate) fn capture_allocation(
     if size > MOST {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
-    let context = world.primaries[device].0;
-    let made = world.memory.reserve_for_graph(size, context, device);
+    let context = world.objects.primaries[device].0;
+    let made = world.objects.memory.reserve_for_graph(size, context, device);
     let kind = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
     let node = AllocateNode {
         address: made,
@@ -257,7 +257,7 @@ pub(crate) fn capture_free(world: &mut World, address: CUdeviceptr, stream: usiz
     if address == 0 {
         return Ok(());
     }
-    let its = world.captures.get(capture).ok_or(INVALID)?;
+    let its = world.objects.captures.get(capture).ok_or(INVALID)?;
     let made = make_free(world, pointer(its.graph), address)?;
     world.capture_node(capture, stream, made.kind)
 }
@@ -270,7 +270,7 @@ pub(crate) fn attribute(
     value: *mut c_void,
 ) -> Answer {
     let device = world.device(device)?;
-    let usage = world.memory.graph_usage(device);
+    let usage = world.objects.memory.graph_usage(device);
     let its = usage.get(attribute.0 as usize).ok_or(INVALID)?;
     if value.is_null() {
         return Err(INVALID);
@@ -298,12 +298,12 @@ pub(crate) fn set_attribute(
     if value != Some(&0) {
         return Err(INVALID);
     }
-    world.memory.reset_graph_high(device, is_reserved);
+    world.objects.memory.reset_graph_high(device, is_reserved);
     Ok(())
 }
 
 pub(crate) fn trim(world: &mut World, device: CUdevice) -> Answer {
     let device = world.device(device)?;
-    world.memory.trim_graphs(device);
+    world.objects.memory.trim_graphs(device);
     Ok(())
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// Checks what is common to all types of nodes.
 fn check(world: &World, params: &CUgraphNodeParams) -> Answer {
-    let most = match world.profile.driver >= CudaVersion::new(12, 3) {
+    let most = match world.settings.profile.driver >= CudaVersion::new(12, 3) {
         true => Type::CU_GRAPH_NODE_TYPE_CONDITIONAL,
         false => Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
     };
@@ -54,7 +54,7 @@ fn make(
             // SAFETY: the type selects this field.
             let its = unsafe { &union.host };
             // Older drivers do not read the mode.
-            let has_mode = world.profile.driver >= CudaVersion::new(13, 2);
+            let has_mode = world.settings.profile.driver >= CudaVersion::new(13, 2);
             let mode = if has_mode { its.syncMode } else { 0 };
             simple::make_host(world, HostNode::new(its.fn_, its.userData, mode))
         }
@@ -95,7 +95,7 @@ fn make_new(world: &mut World, graph: CUgraph, params: &CUgraphNodeParams) -> An
         Type::CU_GRAPH_NODE_TYPE_GRAPH => {
             // SAFETY: the type selects this field.
             let mut its = unsafe { union.graph };
-            if world.profile.driver < CudaVersion::new(12, 9) {
+            if world.settings.profile.driver < CudaVersion::new(12, 9) {
                 // Older drivers do not read the ownership.
                 its.ownership = Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE;
             }

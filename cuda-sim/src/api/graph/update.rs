@@ -18,7 +18,7 @@ use cuda_sys::{
 /// alive.
 fn kind(world: &World, executable: CUgraphExec, node: CUgraphNode) -> Answer<&Kind> {
     let its = world.executable(executable.addr())?;
-    if world.nodes.get(node.addr()).is_none() {
+    if world.objects.nodes.get(node.addr()).is_none() {
         return Err(INVALID);
     }
     its.nodes.get(&node.addr()).map(|its| &its.kind).ok_or(INVALID)

@@ -26,13 +26,13 @@ pub(crate) fn create(
     }
     note_given(data);
     let made = UserObject { data: data.expose_provenance(), destroy, count: count.into() };
-    object.set(pointer(world.user_objects.insert(made)));
+    object.set(pointer(world.objects.user_objects.insert(made)));
     Ok(())
 }
 
 /// Returns whether an object is alive. A real driver does not check the handle.
 fn is_alive(world: &World, object: CUuserObject) -> bool {
-    let state = world.user_objects.state(object.addr());
+    let state = world.objects.user_objects.state(object.addr());
     if state == State::Dead {
         misuse("a user object is used after its last reference was released");
     }
@@ -43,7 +43,7 @@ pub(crate) fn retain(world: &mut World, object: CUuserObject, count: c_uint) -> 
     if count == 0 || !is_alive(world, object) {
         return Err(INVALID);
     }
-    if let Some(its) = world.user_objects.get_mut(object.addr()) {
+    if let Some(its) = world.objects.user_objects.get_mut(object.addr()) {
         its.count += u64::from(count);
     }
     Ok(())
@@ -72,7 +72,7 @@ pub(crate) fn retain_in_graph(
     if count == 0 || flags & !moves != 0 || !is_alive(world, object) {
         return Err(INVALID);
     }
-    let its = world.user_objects.get_mut(object.addr()).ok_or(INVALID)?;
+    let its = world.objects.user_objects.get_mut(object.addr()).ok_or(INVALID)?;
     if flags != moves {
         its.count += u64::from(count);
     } else if its.count < u64::from(count) {

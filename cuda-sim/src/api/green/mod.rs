@@ -55,7 +55,7 @@ impl Group {
             split: 0,
             count,
             within: u32::try_from(within).unwrap_or(0),
-            alignment: granularity(&world.profile, false).multiple,
+            alignment: granularity(&world.settings.profile, false).multiple,
             flags: 0,
             domain: 0,
             is_remainder: false,
@@ -66,7 +66,7 @@ impl Group {
     /// Returns the remainder, without the guarantees of groups. Unverified (from documentation): up to
     /// CUDA 13.0 the remainder reports the same values as the groups.
     pub(crate) fn remainder(self, world: &World) -> Self {
-        let alignment = if world.profile.driver < CudaVersion::new(13, 1) {
+        let alignment = if world.settings.profile.driver < CudaVersion::new(13, 1) {
             self.alignment
         } else {
             self.alignment.min(2)
@@ -94,11 +94,11 @@ impl Group {
             place.copy_from_slice(&word.to_ne_bytes());
         }
         let mut sm = CUdevSmResource { smCount: self.count, ..CUdevSmResource::default() };
-        let since = |major, minor| world.profile.driver >= CudaVersion::new(major, minor);
+        let since = |major, minor| world.settings.profile.driver >= CudaVersion::new(major, minor);
         if since(13, 0) {
-            let usual = granularity(&world.profile, false);
+            let usual = granularity(&world.settings.profile, false);
             let is_finer = self.alignment < usual.multiple;
-            sm.minSmPartitionSize = granularity(&world.profile, is_finer).min;
+            sm.minSmPartitionSize = granularity(&world.settings.profile, is_finer).min;
             sm.smCoscheduledAlignment = self.alignment;
         }
         if since(13, 1) {
@@ -128,9 +128,9 @@ pub(crate) fn bits(sms: impl IntoIterator<Item = u32>) -> [u32; WORDS] {
 /// Returns a green context that is not destroyed. The error code for a destroyed one is measured with
 /// driver 580 for `cuGreenCtxDestroy`, and unverified (from documentation) for the other functions.
 fn alive(world: &World, green: CUgreenCtx) -> Answer<&Green> {
-    let known = world.greens.get(green.addr());
+    let known = world.objects.greens.get(green.addr());
     known.ok_or_else(|| {
-        if world.greens.state(green.addr()) != State::Dead {
+        if world.objects.greens.state(green.addr()) != State::Dead {
             return CUresult::CUDA_ERROR_INVALID_CONTEXT;
         }
         misuse("a green context is used, or destroyed, after it was destroyed");
@@ -154,7 +154,7 @@ pub(crate) fn device_resource(
         resource.set(workqueue::resource(world, number, Queues::USUAL, None, kind)?);
         return Ok(());
     }
-    let sms = world.profile.gpu.sms;
+    let sms = world.settings.profile.gpu.sms;
     let all = Group::whole(world, number, sms, 0, bits(0..sms));
     resource.set(all.resource(world));
     Ok(())
@@ -212,7 +212,7 @@ pub(crate) fn stream_resource(
     if !is_sm(kind) {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
     }
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     let (context, green) = its.map_or((0, None), |its| (its.context, its.green));
     match green {
         Some(green) => self::resource(world, pointer(green), resource, kind),
@@ -240,7 +240,7 @@ pub(crate) fn split_by_count(
     }
     // Unverified (from documentation).
     let clusters = Flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
-    if flags & clusters != 0 && world.profile.gpu.capability.0 < 9 {
+    if flags & clusters != 0 && world.settings.profile.gpu.capability.0 < 9 {
         return Err(INVALID);
     }
     if flags & !both != 0 {
@@ -250,17 +250,17 @@ pub(crate) fn split_by_count(
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let ignoring = flags & Flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0 != 0;
-    let (size, possible) = counts(&world.profile, input.count, min, ignoring);
+    let (size, possible) = counts(&world.settings.profile, input.count, min, ignoring);
     if groups.is_null() {
         **count = possible;
         return Ok(());
     }
     let given = possible.min(**count);
-    world.splits += 1;
+    world.objects.splits += 1;
     let part = |first: u32, count: u32| Group {
-        split: world.splits,
+        split: world.objects.splits,
         count,
-        alignment: granularity(&world.profile, ignoring).multiple,
+        alignment: granularity(&world.settings.profile, ignoring).multiple,
         sms: bits(input.sms().skip(first as usize).take(count as usize)),
         ..input
     };
@@ -294,7 +294,7 @@ pub(crate) fn descriptor(
         misuse("cuDevResourceGenerateDesc without resources: driver 580 crashes");
         return Err(INVALID);
     }
-    if count > 1 && world.profile.driver < CudaVersion::new(12, 5) {
+    if count > 1 && world.settings.profile.driver < CudaVersion::new(12, 5) {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let mut groups: Vec<Group> = Vec::new();
@@ -322,7 +322,7 @@ pub(crate) fn descriptor(
             misuse("a descriptor with the same resource twice, which driver 580 accepts");
         }
         // Unverified (from documentation).
-        let since = |major, minor| world.profile.driver >= CudaVersion::new(major, minor);
+        let since = |major, minor| world.settings.profile.driver >= CudaVersion::new(major, minor);
         let differs = groups.first().is_some_and(|first| {
             (since(13, 1) && first.alignment != group.alignment)
                 || (since(13, 4) && first.domain != group.domain)
@@ -336,7 +336,7 @@ pub(crate) fn descriptor(
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let queues = queues.unwrap_or(Queues::USUAL);
-    let made = world.descriptors.insert(Descriptor { groups, queues });
+    let made = world.objects.descriptors.insert(Descriptor { groups, queues });
     descriptor.set(pointer(made));
     Ok(())
 }
@@ -351,12 +351,12 @@ pub(crate) fn create(
     let number = world.device(device)?;
     green.required()?;
     let wanted = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
-    let none_allowed = world.profile.driver >= CudaVersion::new(13, 3);
+    let none_allowed = world.settings.profile.driver >= CudaVersion::new(13, 3);
     if flags != wanted && !(none_allowed && flags == 0) {
         return Err(INVALID);
     }
     let Descriptor { groups, queues } =
-        world.descriptors.get(descriptor.addr()).ok_or(INVALID)?.clone();
+        world.objects.descriptors.get(descriptor.addr()).ok_or(INVALID)?.clone();
     if groups.iter().any(|group| group.device as usize != number) {
         misuse("a green context is created from a descriptor of another device");
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
@@ -366,22 +366,22 @@ pub(crate) fn create(
     // The green contexts that it is a part of, directly or indirectly.
     let mut wholes: Vec<u64> = groups.iter().map(|its| u64::from(its.within)).collect();
     for group in &groups {
-        let whole = world.green_ids.get(&u64::from(group.within));
-        let whole = whole.and_then(|handle| world.greens.get(*handle));
+        let whole = world.objects.green_ids.get(&u64::from(group.within));
+        let whole = whole.and_then(|handle| world.objects.greens.get(*handle));
         wholes.extend(whole.into_iter().flat_map(|its| &its.wholes));
     }
 
     // The green context retains the primary context.
-    let (primary, retains) = world.primaries[number];
+    let (primary, retains) = world.objects.primaries[number];
     if retains == 0 {
-        let flags = world.primary_flags[number];
+        let flags = world.settings.primary_flags[number];
         world.make_context(primary, number, flags, ContextKind::Primary);
     }
-    world.primaries[number].1 += 1;
+    world.objects.primaries[number].1 += 1;
 
     let id = world.new_id();
-    let view = world.contexts.reserve();
-    let handle = world.greens.insert(Green {
+    let view = world.objects.contexts.reserve();
+    let handle = world.objects.greens.insert(Green {
         device: number,
         id,
         sms: sms.into_iter().collect(),
@@ -390,7 +390,7 @@ pub(crate) fn create(
         queues,
         view,
     });
-    world.green_ids.insert(id, handle);
+    world.objects.green_ids.insert(id, handle);
     world.make_context(view, number, 0, ContextKind::View(handle));
     green.set(pointer(handle));
     Ok(())
@@ -401,17 +401,17 @@ pub(crate) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
     let handle = green.addr();
     let its = alive(world, green)?;
     let (device, view, id) = (its.device, its.view, its.id);
-    if world.primaries[device].1 == 1 {
+    if world.objects.primaries[device].1 == 1 {
         // The primary context is destroyed too, and its destruction waits for all work. This comes
         // first, because this function runs again after each callback.
         let _ = world.run_down()?;
     }
-    let streams: Vec<usize> = world.members.green_streams.of(handle).collect();
+    let streams: Vec<usize> = world.objects.members.green_streams.of(handle).collect();
     // Unverified (from documentation): detached streams can still be destroyed.
-    let may_detach = world.profile.driver >= CudaVersion::new(13, 1);
+    let may_detach = world.settings.profile.driver >= CudaVersion::new(13, 1);
     let mut has_streams = false;
     for stream in streams {
-        let its = world.streams.get_mut(stream);
+        let its = world.objects.streams.get_mut(stream);
         let Some(its) = its.filter(|its| !its.is_default) else {
             world.remove_stream(stream);
             continue;
@@ -428,9 +428,9 @@ pub(crate) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
     if has_streams && !may_detach {
         misuse("a green context is destroyed before its streams: on driver 580 they leak");
     }
-    world.contexts.remove(view);
-    world.green_ids.remove(&id);
-    world.greens.remove(handle);
+    world.objects.contexts.remove(view);
+    world.objects.green_ids.remove(&id);
+    world.objects.greens.remove(handle);
     crate::api::context::release(world, c_int::try_from(device).unwrap_or(0))
 }
 
@@ -446,7 +446,7 @@ pub(crate) fn stream(
     if flags != CUstream_flags::CU_STREAM_NON_BLOCKING.0 {
         return Err(INVALID);
     }
-    let primary = world.primaries[its.device].0;
+    let primary = world.objects.primaries[its.device].0;
     let made = world.make_stream(primary, Some(green.addr()), flags, priority)?;
     stream.set(made);
     Ok(())

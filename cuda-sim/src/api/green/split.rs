@@ -25,7 +25,7 @@ struct Found {
 /// memory for the groups), the group may be empty or too small.
 fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Answer<Found> {
     let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-    let profile = &world.profile;
+    let profile = &world.settings.profile;
     let clusters = profile.gpu.capability.0 >= 9;
     let usual = granularity(profile, false).multiple.max(2);
     let together = match request.coscheduledSmCount {
@@ -75,7 +75,7 @@ fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Ans
 }
 
 fn check_flags(world: &World, request: &Params) -> Answer {
-    let since = |major, minor| world.profile.driver >= CudaVersion::new(major, minor);
+    let since = |major, minor| world.settings.profile.driver >= CudaVersion::new(major, minor);
     let mut known = Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
     if since(13, 4) {
         known |= Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
@@ -131,9 +131,9 @@ pub(crate) fn exact(
     if groups.is_null() {
         return Ok(());
     }
-    world.splits += 1;
+    world.objects.splits += 1;
     let part = |sms: &[u32]| Group {
-        split: world.splits,
+        split: world.objects.splits,
         count: u32::try_from(sms.len()).unwrap_or(u32::MAX),
         is_remainder: false,
         sms: bits(sms.iter().copied()),

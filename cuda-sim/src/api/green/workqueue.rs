@@ -17,7 +17,7 @@ impl Queues {
 
 fn known(world: &World, kind: Type) -> bool {
     let kinds = [Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG, Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE];
-    world.profile.driver >= CudaVersion::new(13, 1) && kinds.contains(&kind)
+    world.settings.profile.driver >= CudaVersion::new(13, 1) && kinds.contains(&kind)
 }
 
 /// Returns the work queue resource of a context or a device. `id` is the id of the context's queues, or

@@ -70,10 +70,10 @@ impl Shape {
     /// codes.
     pub(crate) fn add(&mut self, world: &World, attribute: &CUlaunchAttribute) -> Answer {
         let invalid = INVALID;
-        if since(attribute.id).is_none_or(|since| since > world.profile.driver) {
+        if since(attribute.id).is_none_or(|since| since > world.settings.profile.driver) {
             return Err(invalid);
         }
-        let domains = if world.profile.gpu.capability.0 < 9 { 1 } else { 4 };
+        let domains = if world.settings.profile.gpu.capability.0 < 9 { 1 } else { 4 };
         let value = &attribute.value;
         match attribute.id {
             Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
@@ -283,7 +283,7 @@ fn launch(
     extra: *mut *mut c_void,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     let (home, green) = its.map_or((0, None), |its| (its.context, its.green));
     let mut call = prepare(world, function.addr(), &shape, (home, green))?;
     // Measured.
@@ -293,7 +293,7 @@ fn launch(
     };
     // SAFETY: the caller passes the arguments in one of the two forms.
     unsafe { copy_arguments(&mut call, params, extra, too_long) }?;
-    if let Some(function) = world.functions.get_mut(function.addr()) {
+    if let Some(function) = world.objects.functions.get_mut(function.addr()) {
         function.settings.loaded = true;
     }
     world.give_or_capture(stream, Work::Kernel(Box::new(call)))?;
@@ -318,17 +318,17 @@ pub(crate) fn prepare(
 ) -> Answer<Call> {
     let module = world.function(function)?.module;
     // A library's variables are allocated in a context when one of its kernels is first used there.
-    if world.libraries.get(module).is_some() {
+    if world.objects.libraries.get(module).is_some() {
         world.place_variables(module, home)?;
     }
     let (kernel, context) = world.runnable(function, home)?;
     if context.is_some_and(|context| context != home) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let green = green.and_then(|green| world.greens.get(green));
+    let green = green.and_then(|green| world.objects.greens.get(green));
     let partition = green.map(|green| (green.id, green.wholes.clone()));
-    let sms = green.map_or(&world.all_sms, |green| &green.sms).clone();
-    shape.check(&kernel, world.profile.gpu, sms.len())?;
+    let sms = green.map_or(&world.settings.all_sms, |green| &green.sms).clone();
+    shape.check(&kernel, world.settings.profile.gpu, sms.len())?;
     let required = required_cluster(&kernel.info.limits, &kernel.settings);
     Ok(Call {
         kernel,

@@ -59,13 +59,13 @@ impl World {
     ///
     /// Unverified (from documentation): in a green context a cluster has at most one block for each SM.
     fn sms_of_stream(&mut self, stream: CUstream) -> Answer<u32> {
-        let all = self.profile.gpu.sms;
+        let all = self.settings.profile.gpu.sms;
         if stream.is_null() {
             return Ok(all);
         }
         let stream = self.stream(stream.addr())?;
-        let green = self.streams.get(stream).and_then(|its| its.green);
-        let green = green.and_then(|green| self.greens.get(green));
+        let green = self.objects.streams.get(stream).and_then(|its| its.green);
+        let green = green.and_then(|green| self.objects.greens.get(green));
         Ok(green.map_or(all, |green| u32::try_from(green.sms.len()).unwrap_or(all)))
     }
 }
@@ -93,7 +93,7 @@ pub(crate) fn active_blocks(
     if flags > 1 {
         return Err(INVALID);
     }
-    let fit = limits.blocks_per_sm(&settings, world.profile.gpu, threads, shared);
+    let fit = limits.blocks_per_sm(&settings, world.settings.profile.gpu, threads, shared);
     blocks.set(int(fit));
     Ok(())
 }
@@ -137,7 +137,7 @@ pub(crate) fn potential_block(
     if flags > 1 {
         return Err(INVALID);
     }
-    let gpu = world.profile.gpu;
+    let gpu = world.settings.profile.gpu;
     let limit = positive(limit).unwrap_or(u32::MAX).min(limits.threads);
     let (mut best, mut at) = (0, (0, 0));
     let mut aligned = limit.next_multiple_of(WARP);
@@ -171,7 +171,7 @@ pub(crate) fn available_shared(
     bytes.required()?;
     let (limits, settings) = world.limits(function)?;
     let (blocks, threads) = (positive(blocks)?, positive(threads)?);
-    let gpu = world.profile.gpu;
+    let gpu = world.settings.profile.gpu;
     if blocks > limits.blocks_per_sm(&settings, gpu, threads, 0) {
         return Err(INVALID);
     }
@@ -191,7 +191,7 @@ pub(crate) fn potential_cluster(
     let (limits, settings) = world.limits(function)?;
     // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
-    if world.profile.gpu.capability.0 < 9 {
+    if world.settings.profile.gpu.capability.0 < 9 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let required = required_cluster(&limits, &settings).map(|its| its.iter().product());
@@ -215,7 +215,7 @@ pub(crate) fn active_clusters(
     let (limits, settings) = world.limits(function)?;
     // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
-    let gpu = world.profile.gpu;
+    let gpu = world.settings.profile.gpu;
     if gpu.capability.0 < 9 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }

@@ -37,7 +37,7 @@ pub(crate) fn place(world: &World, address: u64, len: usize, wanted: Use) -> Ans
     if address == 0 {
         return Err(INVALID);
     }
-    let memory = &world.memory;
+    let memory = &world.objects.memory;
     if memory.is_virtual(address) {
         crate::api::virtual_memory::check_mapped(world, None, address, len, wanted)?;
         return Ok(Place::Device);
@@ -69,7 +69,7 @@ pub(crate) fn place(world: &World, address: u64, len: usize, wanted: Use) -> Ans
 
 /// Returns whether all bytes of a range are in live memory that devices can access.
 pub(crate) fn is_in_memory(world: &World, address: u64, len: usize) -> bool {
-    let memory = &world.memory;
+    let memory = &world.objects.memory;
     let is_alive = |kind| !matches!(kind, Kind::Ordered { freed: true, .. });
     match memory.containing(address) {
         Some((start, its)) => {
@@ -115,7 +115,7 @@ impl Plan {
             }
             (Place::Pageable(from), Place::Device) => {
                 self.waits |= is_in_order;
-                if len <= STAGED || world.executor.is_idle(stream) {
+                if len <= STAGED || world.runs.executor.is_idle(stream) {
                     let from = core::ptr::with_exposed_provenance(from);
                     let bytes = host_bytes(from, len)?;
                     Work::CopyIn { to, bytes }
@@ -160,7 +160,7 @@ fn stream_of(world: &mut World, stream: CUstream) -> Answer<usize> {
 }
 
 pub(crate) fn not_capturing(world: &World, stream: usize) -> Answer {
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     match its.is_some_and(|its| its.capture.is_some()) {
         true => Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
         false => Ok(()),
@@ -218,9 +218,9 @@ fn orders(
 
 /// A real driver crashes if a batch on a stream of a green context uses stream-ordered memory.
 fn check_green(world: &World, stream: usize, sides: [u64; 2]) -> Answer {
-    let is_green = world.streams.get(stream).is_some_and(|its| its.green.is_some());
+    let is_green = world.objects.streams.get(stream).is_some_and(|its| its.green.is_some());
     let is_ordered = |address: u64| {
-        let holder = world.memory.containing(address);
+        let holder = world.objects.memory.containing(address);
         holder.is_some_and(|(_, its)| matches!(its.kind, Kind::Ordered { .. }))
     };
     if is_green && sides.into_iter().any(is_ordered) {

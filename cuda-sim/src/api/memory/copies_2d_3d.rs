@@ -52,7 +52,14 @@ impl Described {
     fn find(&self, world: &World, extent: [usize; 3]) -> Answer<Side> {
         if self.kind != Type::CU_MEMORYTYPE_ARRAY {
             let addresses = [self.host as u64, self.device];
-            return Side::new(&world.memory, self.kind, addresses, self.at, self.distances, extent);
+            return Side::new(
+                &world.objects.memory,
+                self.kind,
+                addresses,
+                self.at,
+                self.distances,
+                extent,
+            );
         }
         let array = world.array(self.array.addr())?;
         let texels = array.texels();
@@ -68,7 +75,7 @@ impl Described {
         let addresses = [0, texels.address];
         let distances = [texels.pitch, rows];
         let kind = Type::CU_MEMORYTYPE_DEVICE;
-        Side::new(&world.memory, kind, addresses, self.at, distances, extent)
+        Side::new(&world.objects.memory, kind, addresses, self.at, distances, extent)
     }
 }
 
@@ -147,7 +154,7 @@ impl BoxCopy {
     /// Fails if the memory of a row cannot be used.
     fn check(&self, world: &World, stream: usize) -> Answer {
         let len = self.copy.extent[0];
-        let hosts = self.copy.hosts(&world.memory);
+        let hosts = self.copy.hosts(&world.objects.memory);
         for (from, to) in self.copy.rows() {
             let sides = [(from, hosts[0], Use::Read), (to, hosts[1], Use::Write)];
             for (start, is_host, wanted) in sides {
@@ -167,7 +174,7 @@ impl BoxCopy {
     /// Returns the work of the copy. Pageable memory is staged now.
     fn plan(&self, world: &World, stream: usize) -> Answer<Plan> {
         self.check(world, stream)?;
-        let work = self.copy.work(&world.memory, false);
+        let work = self.copy.work(&world.objects.memory, false);
         Ok(Plan { waits: work.is_awaited(), work: vec![work.staged()] })
     }
 
@@ -178,7 +185,7 @@ impl BoxCopy {
             return Ok(());
         }
         if let Some(capture) = capture {
-            let home = world.streams.get(stream).map(|its| its.context);
+            let home = world.objects.streams.get(stream).map(|its| its.context);
             let node = crate::api::graph::copy::node(world, self.copy.clone(), home)?;
             return world.capture_node(capture, stream, node);
         }
@@ -194,7 +201,7 @@ impl BoxCopy {
         world.wait_for(|world| {
             let mut plan = self.plan(world, stream)?;
             let sides = [&self.copy.from, &self.copy.to];
-            plan.waits |= sides.iter().any(|side| side.is_host(&world.memory));
+            plan.waits |= sides.iter().any(|side| side.is_host(&world.objects.memory));
             plan.waits |= call_waits(world, stream, &sides.map(Side::start));
             Ok(plan.give(world, stream))
         })
@@ -259,11 +266,11 @@ fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
     made.is_between_contexts = true;
     let sides = [(&made.copy.from, copy.srcContext), (&made.copy.to, copy.dstContext)];
     for (side, context) in sides {
-        if side.is_host(&world.memory) {
+        if side.is_host(&world.objects.memory) {
             continue;
         }
         let device = world.context(context.addr())?.device;
-        let holder = world.memory.containing(side.start());
+        let holder = world.objects.memory.containing(side.start());
         if holder.is_some_and(|(_, holder)| holder.device != device) {
             return Err(INVALID);
         }

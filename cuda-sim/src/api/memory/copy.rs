@@ -29,7 +29,7 @@ pub(crate) fn copy_in(
         Ok(Some(world.give(stream, Work::CopyIn { to, bytes }, Vec::new())))
     })?;
     world.begin_copy_by_call();
-    let memory = &mut world.memory;
+    let memory = &mut world.objects.memory;
     memory.note_host_access(from.addr(), size, Access::Read);
     world.end_host_access();
     Ok(())
@@ -59,11 +59,11 @@ pub(crate) fn copy_to_host(
     if to.is_null() {
         return Err(INVALID);
     }
-    if world.memory.is_virtual(from) {
+    if world.objects.memory.is_virtual(from) {
         check_given(world, from, size, Use::Read)?;
     }
     world.begin_copy_by_call();
-    let memory = &mut world.memory;
+    let memory = &mut world.objects.memory;
     memory.note_host_access(to.addr(), size, Access::Write);
     let copied = match memory.bytes(from, size) {
         Ok(source) => {
@@ -106,7 +106,7 @@ pub(crate) fn copy_in_async(
         return Ok(());
     }
     check_given_on(world, stream, to, size, Use::Write)?;
-    let work = if world.memory.is_pinned(from.addr(), size) {
+    let work = if world.objects.memory.is_pinned(from.addr(), size) {
         Work::CopyInPinned { to, from: from.addr(), len: size }
     } else if capture.is_some() {
         // Each launch of the graph reads the memory.
@@ -131,7 +131,7 @@ pub(crate) fn copy_out_async(
         return Ok(());
     }
     check_given_on(world, stream, from, size, Use::Read)?;
-    if world.memory.is_pinned(to.addr(), size) {
+    if world.objects.memory.is_pinned(to.addr(), size) {
         let work = Work::CopyOut { from, to: to.addr(), len: size };
         return world.give_or_capture(stream, work);
     }
@@ -187,7 +187,7 @@ pub(crate) fn copy_on_device(
 
 /// Returns a pointer to host memory, which may be named by its host address or its device address.
 fn host_pointer(world: &World, address: CUdeviceptr) -> Answer<*mut c_void> {
-    let Some(host) = world.memory.on_host(address) else {
+    let Some(host) = world.objects.memory.on_host(address) else {
         misuse(format!("{address:#x} is not allocated, or was freed"));
         return Err(INVALID);
     };
@@ -201,7 +201,7 @@ pub(crate) fn copy(world: &mut World, to: CUdeviceptr, from: CUdeviceptr, size: 
     if size == 0 {
         return Ok(());
     }
-    let memory = &world.memory;
+    let memory = &world.objects.memory;
     match (memory.is_on_device(to), memory.is_on_device(from)) {
         (true, true) => copy_on_device(world, to, from, size),
         (true, false) => {
@@ -232,7 +232,7 @@ pub(crate) fn copy_async(
     if let Some(capture) = capture {
         return capture_copy(world, to, from, size, (home, capture));
     }
-    let memory = &world.memory;
+    let memory = &world.objects.memory;
     match (memory.is_on_device(to), memory.is_on_device(from)) {
         (true, true) => copy_on_device_async(world, to, from, size, stream),
         (true, false) => {
@@ -256,13 +256,13 @@ fn capture_copy(
     (stream, capture): (usize, u64),
 ) -> Answer {
     for (address, wanted) in [(from, Use::Read), (to, Use::Write)] {
-        if world.memory.is_on_device(address) {
+        if world.objects.memory.is_on_device(address) {
             check_given_on(world, stream, address, size, wanted)?;
         } else if host_pointer(world, address)?.is_null() {
             return Err(INVALID);
         }
     }
-    let node = CopyNode::unified(to, from, size).added(&world.memory);
+    let node = CopyNode::unified(to, from, size).added(&world.objects.memory);
     world.capture_node(capture, stream, node)
 }
 
@@ -280,7 +280,7 @@ fn copy_on_host(
     }
     world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     world.begin_copy_by_call();
-    let memory = &mut world.memory;
+    let memory = &mut world.objects.memory;
     memory.note_host_access(from.addr(), size, Access::Read);
     memory.note_host_access(to.addr(), size, Access::Write);
     world.end_host_access();

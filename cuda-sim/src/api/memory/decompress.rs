@@ -16,13 +16,14 @@ pub(crate) const MAXIMUM: u32 = 4 << 20;
 
 /// Returns whether a device has a decompression engine.
 pub(crate) fn has_engine(world: &World) -> bool {
-    world.profile.gpu.capability.0 >= 10
+    world.settings.profile.gpu.capability.0 >= 10
 }
 
 /// Returns whether the engine can access the memory at an address.
 pub(crate) fn is_capable(world: &World, address: u64) -> bool {
-    let is_of_engine = |pool: usize| world.pools.get(pool).is_some_and(|pool| pool.usage != 0);
-    let its = world.memory.containing(address);
+    let is_of_engine =
+        |pool: usize| world.objects.pools.get(pool).is_some_and(|pool| pool.usage != 0);
+    let its = world.objects.memory.containing(address);
     has_engine(world)
         && its.is_some_and(|(_, its)| match its.kind {
             Kind::Plain => true,

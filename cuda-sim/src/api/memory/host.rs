@@ -28,7 +28,7 @@ pub(crate) fn allocate(
         start.set(core::ptr::null_mut());
         return Ok(());
     }
-    let address = world.memory.pin(size, flags, home)?;
+    let address = world.objects.memory.pin(size, flags, home)?;
     start.set(core::ptr::with_exposed_provenance_mut(address));
     Ok(())
 }
@@ -45,7 +45,7 @@ pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
     world.forbidden_in_capture()?;
     world.run_all()?;
     let is_pinned = |kind: &HostKind| matches!(kind, HostKind::Pinned(_));
-    if world.memory.forget_host(start.addr(), is_pinned) {
+    if world.objects.memory.forget_host(start.addr(), is_pinned) {
         return Ok(());
     }
     misuse("cuMemFreeHost of an address that is not a live pinned allocation");
@@ -56,7 +56,7 @@ pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
 /// addressing may add flags that are always on there.
 pub(crate) fn flags(world: &mut World, flags: &mut Out<c_uint>, start: *mut c_void) -> Answer {
     flags.required()?;
-    match world.memory.host_at(start.addr()) {
+    match world.objects.memory.host_at(start.addr()) {
         Some((_, host)) if matches!(host.kind, HostKind::Pinned(_)) => {
             flags.set(host.flags);
             Ok(())
@@ -73,7 +73,7 @@ pub(crate) fn device_pointer(
 ) -> Answer {
     address.required()?;
     world.current()?;
-    let known = world.memory.host_at(start.addr());
+    let known = world.objects.memory.host_at(start.addr());
     let known = known.filter(|(_, host)| flags == 0 && !host.is_managed());
     let (_, host) = known.ok_or(INVALID)?;
     address.set(start.addr() as CUdeviceptr + host.distance);
@@ -88,7 +88,7 @@ pub(crate) fn register(
     flags: c_uint,
 ) -> Answer {
     let home = world.home()?;
-    if start.is_null() || size == 0 || world.memory.is_virtual(start.addr() as u64) {
+    if start.is_null() || size == 0 || world.objects.memory.is_virtual(start.addr() as u64) {
         return Err(INVALID);
     }
     if flags & !(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) != 0 {
@@ -96,7 +96,7 @@ pub(crate) fn register(
     }
     world.forbidden_in_capture()?;
     let address = start.expose_provenance();
-    world.memory.register(address, size, flags, home)
+    world.objects.memory.register(address, size, flags, home)
 }
 
 /// Waits for all work (measured).
@@ -104,7 +104,7 @@ pub(crate) fn unregister(world: &mut World, start: *mut c_void) -> Answer {
     world.forbidden_in_capture()?;
     world.run_all()?;
     let is_registered = |kind: &HostKind| matches!(kind, HostKind::Registered);
-    if world.memory.forget_host(start.addr(), is_registered) {
+    if world.objects.memory.forget_host(start.addr(), is_registered) {
         return Ok(());
     }
     misuse("cuMemHostUnregister of memory that is not registered");

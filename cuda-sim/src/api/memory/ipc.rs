@@ -44,9 +44,9 @@ pub(crate) fn read_bytes(bytes: &[u8; 64]) -> (u64, u64) {
 /// Returns a handle of `size` bytes, as if another process had sent it.
 pub fn shared_by_another(size: usize) -> [u8; 64] {
     let number = state::with(|world| {
-        world.shared.last += 1;
-        let number = world.shared.last;
-        world.shared.others.insert(number, size);
+        world.objects.shared.last += 1;
+        let number = world.objects.shared.last;
+        world.objects.shared.others.insert(number, size);
         number
     });
     handle(OTHERS, number.unwrap_or(0))
@@ -59,8 +59,8 @@ pub(crate) fn get(
 ) -> Answer {
     place.required()?;
     world.current()?;
-    let (start, allocation) = world.memory.containing(address).ok_or(INVALID)?;
-    if allocation.kind != Kind::Plain || world.shared.open.contains_key(&start) {
+    let (start, allocation) = world.objects.memory.containing(address).ok_or(INVALID)?;
+    if allocation.kind != Kind::Plain || world.objects.shared.open.contains_key(&start) {
         return Err(INVALID);
     }
     let number = allocation.id;
@@ -85,39 +85,39 @@ pub(crate) fn open(
     if kind == OWN {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    let size = world.shared.others.get(&number).copied();
+    let size = world.objects.shared.others.get(&number).copied();
     let size = size.filter(|_| kind == OTHERS).ok_or(INVALID)?;
-    if world.shared.numbers.contains(&(number, owner)) {
+    if world.objects.shared.numbers.contains(&(number, owner)) {
         return Err(CUresult::CUDA_ERROR_ALREADY_MAPPED);
     }
     let device = world.context(owner)?.device;
     // The memory does not count against this process's limit.
-    let start = world.memory.allocate(size, Kind::Plain, owner, device, u64::MAX)?;
-    world.shared.open.insert(start, (number, owner));
-    world.shared.numbers.insert((number, owner));
+    let start = world.objects.memory.allocate(size, Kind::Plain, owner, device, u64::MAX)?;
+    world.objects.shared.open.insert(start, (number, owner));
+    world.objects.shared.numbers.insert((number, owner));
     address.set(start);
     Ok(())
 }
 
 pub(crate) fn close(world: &mut World, address: CUdeviceptr) -> Answer {
-    if !world.shared.open.contains_key(&address) {
+    if !world.objects.shared.open.contains_key(&address) {
         misuse("cuIpcCloseMemHandle of an address that is not open");
         return Err(INVALID);
     }
     world.run_all()?;
-    if let Some(its) = world.shared.open.remove(&address) {
-        world.shared.numbers.remove(&its);
+    if let Some(its) = world.objects.shared.open.remove(&address) {
+        world.objects.shared.numbers.remove(&its);
     }
-    world.memory.free(address);
+    world.objects.memory.free(address);
     Ok(())
 }
 
 /// Returns the handle of an event, as if another process had sent it. That process never records the event.
 pub fn event_shared_by_another() -> [u8; 64] {
     let number = state::with(|world| {
-        world.shared.last += 1;
-        let number = world.shared.last;
-        world.shared.events.insert(number);
+        world.objects.shared.last += 1;
+        let number = world.objects.shared.last;
+        world.objects.shared.events.insert(number);
         number
     });
     handle(OTHERS_EVENT, number.unwrap_or(0))
@@ -162,7 +162,7 @@ pub(crate) fn open_event(
         // Of another process that runs on the software driver, which cannot tell whether the event's work
         // is complete.
         OWN_EVENT => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-        OTHERS_EVENT if world.shared.events.contains(&number) => {}
+        OTHERS_EVENT if world.objects.shared.events.contains(&number) => {}
         _ => return Err(CUresult::CUDA_ERROR_MAP_FAILED),
     }
     let opened = world.add_event(Event {

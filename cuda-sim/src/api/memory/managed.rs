@@ -43,11 +43,11 @@ pub(crate) fn allocate(
     }
     world.forbidden_in_capture()?;
     // If host and device may access the memory at the same time, attaching has no effect.
-    let attached = match world.profile.concurrent_managed_access {
+    let attached = match world.settings.profile.concurrent_managed_access {
         true => Attached::Global,
         false => attached,
     };
-    let start = world.memory.manage(size, attached, flags, home)?;
+    let start = world.objects.memory.manage(size, attached, flags, home)?;
     address.set(start as CUdeviceptr);
     Ok(())
 }
@@ -56,11 +56,11 @@ pub(crate) fn allocate(
 pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer<bool> {
     let start = usize::try_from(address).map_err(|_| INVALID)?;
     let is_managed = |kind: &HostKind| matches!(kind, HostKind::Managed(..));
-    if !world.memory.host_at(start).is_some_and(|(_, host)| is_managed(&host.kind)) {
+    if !world.objects.memory.host_at(start).is_some_and(|(_, host)| is_managed(&host.kind)) {
         return Ok(false);
     }
     world.run_all()?;
-    if world.memory.forget_host(start, is_managed) {
+    if world.objects.memory.forget_host(start, is_managed) {
         return Ok(true);
     }
     misuse("cuMemFree of an address inside managed memory");
@@ -70,7 +70,7 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer<bool> {
 /// Returns the start of the memory of `cuMemAllocManaged` that contains the whole range.
 fn managed(world: &World, address: CUdeviceptr, size: usize) -> Answer<usize> {
     let address = usize::try_from(address).map_err(|_| INVALID)?;
-    match world.memory.host_at(address) {
+    match world.objects.memory.host_at(address) {
         Some((start, host)) if host.is_managed() && size <= host.len - (address - start) => {
             Ok(start)
         }
@@ -88,7 +88,7 @@ pub(crate) fn attach(
     let is_default = stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr();
     let stream = world.stream(stream.addr())?;
     let start = managed(world, address, size)?;
-    let whole = world.memory.host_at(start).map_or(0, |(_, host)| host.len);
+    let whole = world.objects.memory.host_at(start).map_or(0, |(_, host)| host.len);
     let attached = match CUmemAttach_flags(flags) {
         CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL => Attached::Global,
         CUmemAttach_flags::CU_MEM_ATTACH_HOST => Attached::Host,
@@ -98,7 +98,7 @@ pub(crate) fn attach(
     if start as u64 != address || (size != 0 && size != whole) {
         return Err(INVALID);
     }
-    let attached = match world.profile.concurrent_managed_access {
+    let attached = match world.settings.profile.concurrent_managed_access {
         true => Attached::Global,
         false => attached,
     };
@@ -117,14 +117,14 @@ fn pages(
     let range = |first: usize| first / PAGE..(first + size).div_ceil(PAGE);
     if let Ok(start) = managed(world, address, size) {
         let first = usize::try_from(address).map_err(|_| INVALID)? - start;
-        let host = world.memory.host_at_mut(start).ok_or(INVALID)?.1;
+        let host = world.objects.memory.host_at_mut(start).ok_or(INVALID)?.1;
         return Ok((&mut host.managed().ok_or(INVALID)?.pages, range(first)));
     }
-    let holder = world.memory.containing(address).map(|(_, its)| its.kind);
+    let holder = world.objects.memory.containing(address).map(|(_, its)| its.kind);
     if matches!(holder, Some(Kind::Ordered { freed: true, .. })) {
         misuse(format!("{size} bytes at {address:#x} are used after their free was enqueued"));
     }
-    let found = world.memory.pages_of_pool(address, size);
+    let found = world.objects.memory.pages_of_pool(address, size);
     let (start, pages) = found.ok_or(INVALID)?;
     let first = usize::try_from(address - start).map_err(|_| INVALID)?;
     Ok((pages, range(first)))
@@ -137,7 +137,7 @@ fn place(world: &World, location: CUmemLocation) -> Answer<Place> {
     match location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
             world.device(id)?;
-            if !world.profile.concurrent_managed_access {
+            if !world.settings.profile.concurrent_managed_access {
                 return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
             }
             Ok((location.type_.0, id))
@@ -201,7 +201,7 @@ pub(crate) fn advise(
     if names_a_processor && !is_processor {
         return Err(INVALID);
     }
-    if size != 0 && world.memory.is_managed_of_pool(address, size) {
+    if size != 0 && world.objects.memory.is_managed_of_pool(address, size) {
         // Memory of a pool takes no advice. Advice for a NUMA node is accepted and has no effect, also if it
         // needs no location.
         return match location.type_ {
@@ -431,7 +431,7 @@ pub(crate) fn attributes(
 ) -> Answer {
     world.current()?;
     let (data, sizes) = (list(data, count)?, list(sizes, count)?);
-    let newer = world.profile.driver >= cuda_sys::CudaVersion::new(12, 2);
+    let newer = world.settings.profile.driver >= cuda_sys::CudaVersion::new(12, 2);
     let (pages, range) = pages(world, address, size)?;
     let pages: Vec<&Page> = pages.of(range).collect();
     let first = pages[0];
@@ -508,7 +508,7 @@ pub(crate) fn locations(
     if !is_part || locations.is_null() {
         return Err(INVALID);
     }
-    if !world.profile.concurrent_managed_access {
+    if !world.settings.profile.concurrent_managed_access {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let sample = if sample == 0 { PAGE.min(part) } else { sample };

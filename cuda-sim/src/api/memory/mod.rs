@@ -28,8 +28,8 @@ pub(crate) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usi
     let device = world.context(current)?.device;
     free.required()?;
     total.required()?;
-    let all = world.profile.gpu.memory;
-    let left = fault::memory_limit(all).saturating_sub(world.memory.used(device));
+    let all = world.settings.profile.gpu.memory;
+    let left = fault::memory_limit(all).saturating_sub(world.objects.memory.used(device));
     free.set(usize::try_from(left).unwrap_or(0));
     total.set(usize::try_from(all).unwrap_or(0));
     Ok(())
@@ -41,21 +41,21 @@ pub(crate) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
     let owner = world.owner_of(current)?;
     world.forbidden_in_capture()?;
     let device = world.context(owner)?.device;
-    let limit = fault::memory_limit(world.profile.gpu.memory);
+    let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     if size == 0 {
         because("Requested 0 byte allocation");
         address.set(0);
     }
     make_room(world, size, device, limit);
-    let start = world.memory.allocate(size, Kind::Plain, owner, device, limit)?;
+    let start = world.objects.memory.allocate(size, Kind::Plain, owner, device, limit)?;
     address.set(start);
     Ok(())
 }
 
 /// If there is too little memory, runs the enqueued frees that are ready.
 fn make_room(world: &mut World, size: usize, device: usize, limit: u64) {
-    if world.memory.used(device).saturating_add(size as u64) > limit {
-        world.executor.free_what_is_next(&mut world.memory);
+    if world.objects.memory.used(device).saturating_add(size as u64) > limit {
+        world.runs.executor.free_what_is_next(&mut world.objects.memory);
     }
 }
 
@@ -67,14 +67,14 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
     if crate::api::memory::managed::free(world, address)? {
         return Ok(());
     }
-    if world.memory.is_virtual(address) {
+    if world.objects.memory.is_virtual(address) {
         return Err(INVALID);
     }
-    if world.memory.is_variable(address) {
+    if world.objects.memory.is_variable(address) {
         misuse("cuMemFree of a variable of a module");
         return Err(INVALID);
     }
-    let its = world.memory.starts_at(address);
+    let its = world.objects.memory.starts_at(address);
     let is_of_graph = its.as_ref().is_some_and(|its| its.is_of_graph);
     let kind = its.map(|its| its.kind);
     match kind {
@@ -85,8 +85,10 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         }
         // `cuMemFree` may free imported pool memory. The importing process has waited for the work on
         // it.
-        Some(Kind::Ordered { freed: false, .. }) if world.pool_shared.is_imported(address) => {
-            world.pool_shared.forget(address);
+        Some(Kind::Ordered { freed: false, .. })
+            if world.objects.pool_shared.is_imported(address) =>
+        {
+            world.objects.pool_shared.forget(address);
         }
         Some(Kind::Ordered { freed: false, .. }) => {
             misuse("cuMemFree of stream-ordered memory: it does not wait for work that uses it");
@@ -97,9 +99,9 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         }
     }
     world.begin_host_access();
-    world.memory.note_lifetime(address, Access::Free);
+    world.objects.memory.note_lifetime(address, Access::Free);
     world.end_host_access();
-    world.memory.free(address);
+    world.objects.memory.free(address);
     Ok(())
 }
 
@@ -110,9 +112,9 @@ pub(crate) fn allocate_async(
     stream: CUstream,
 ) -> Answer {
     let raw = world.stream(stream.addr())?;
-    let home = world.streams.get(raw);
+    let home = world.objects.streams.get(raw);
     let device = world.context(home.map_or(0, |its| its.context))?.device;
-    let pool = world.device_pools[device].current;
+    let pool = world.objects.device_pools[device].current;
     allocate_from(world, address, size, pool, stream)
 }
 
@@ -141,19 +143,19 @@ pub(crate) fn allocate_from(
         address.set(0);
         return Ok(());
     }
-    let context = world.streams.get(stream).map_or(0, |its| its.context);
-    let limit = fault::memory_limit(world.profile.gpu.memory);
+    let context = world.objects.streams.get(stream).map_or(0, |its| its.context);
+    let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     let kind = Kind::Ordered { ready: false, freed: false };
     let home = world.context(context)?.device;
     if world.room_in_pool(pool, size).is_err() {
-        world.executor.free_what_is_next(&mut world.memory);
+        world.runs.executor.free_what_is_next(&mut world.objects.memory);
     }
     let device = world.room_in_pool(pool, size)?.unwrap_or(home);
-    let start = match world.pools.get(pool).and_then(Pool::pages) {
-        Some(pages) => world.memory.allocate_managed(size, pages, context, device)?,
+    let start = match world.objects.pools.get(pool).and_then(Pool::pages) {
+        Some(pages) => world.objects.memory.allocate_managed(size, pages, context, device)?,
         None => {
             make_room(world, size, device, limit);
-            world.memory.allocate(size, kind, context, device, limit)?
+            world.objects.memory.allocate(size, kind, context, device, limit)?
         }
     };
     world.now_of_pool(start, pool);
@@ -171,16 +173,16 @@ pub(crate) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
     if address == 0 {
         return Ok(());
     }
-    if world.memory.is_virtual(address) {
+    if world.objects.memory.is_virtual(address) {
         return Err(INVALID);
     }
-    match world.memory.starts_at(address).map(|its| its.kind) {
+    match world.objects.memory.starts_at(address).map(|its| its.kind) {
         Some(Kind::Ordered { freed: false, .. }) => {}
         Some(Kind::Plain) => {
             misuse("cuMemFreeAsync of memory that is not stream-ordered");
             return Err(INVALID);
         }
-        None if world.memory.is_managed(address) => {
+        None if world.objects.memory.is_managed(address) => {
             misuse("cuMemFreeAsync of memory of cuMemAllocManaged");
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -190,7 +192,7 @@ pub(crate) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
         }
     }
     world.give(stream, Work::Free(address), Vec::new());
-    world.memory.note_free(address);
+    world.objects.memory.note_free(address);
     Ok(())
 }
 
@@ -208,14 +210,14 @@ pub(crate) fn check_given_to(
     size: usize,
     wanted: Use,
 ) -> Answer {
-    if world.memory.is_virtual(address) {
+    if world.objects.memory.is_virtual(address) {
         return crate::api::virtual_memory::check_mapped(world, device, address, size, wanted);
     }
     // Host memory, named by its device address.
-    if world.memory.host_reached(address, size).is_some() {
+    if world.objects.memory.host_reached(address, size).is_some() {
         return Ok(());
     }
-    let holder = world.memory.containing(address);
+    let holder = world.objects.memory.containing(address);
     if let Some((_, Kind::Ordered { freed: true, .. })) = holder.map(|(at, its)| (at, its.kind)) {
         misuse(format!("{size} bytes at {address:#x} are used after their free was enqueued"));
         return Err(INVALID);
@@ -239,11 +241,11 @@ pub(crate) fn check_given_on(
     size: usize,
     wanted: Use,
 ) -> Answer {
-    let home = world.streams.get(stream);
+    let home = world.objects.streams.get(stream);
     let is_capturing = home.is_some_and(|its| its.capture.is_some());
     // A capture does not check that reserved addresses are mapped (measured).
-    let is_later = || world.memory.is_virtual(address);
-    if is_capturing && (world.memory.is_reserved(address, size as u64) || is_later()) {
+    let is_later = || world.objects.memory.is_virtual(address);
+    if is_capturing && (world.objects.memory.is_reserved(address, size as u64) || is_later()) {
         return Ok(());
     }
     check_given(world, address, size, wanted)?;
@@ -254,18 +256,18 @@ pub(crate) fn check_given_on(
 /// uses host memory or managed memory, and if the memory or the context has the setting `SYNC_MEMOPS`. That memory
 /// of the host that is mapped counts as memory of a device is unverified.
 pub(crate) fn call_waits(world: &World, stream: usize, addresses: &[CUdeviceptr]) -> bool {
-    let context = world.streams.get(stream).map(|its| its.context);
-    let context = context.and_then(|its| world.contexts.get(its));
+    let context = world.objects.streams.get(stream).map(|its| its.context);
+    let context = context.and_then(|its| world.objects.contexts.get(its));
     let flag = CUctx_flags::CU_CTX_SYNC_MEMOPS.0;
     if context.is_some_and(|its| its.settings.flags & flag != 0) {
         return true;
     }
     addresses.iter().any(|address| {
-        let holder = world.memory.containing(*address);
+        let holder = world.objects.memory.containing(*address);
         let is_synchronous = holder.is_some_and(|(_, its)| its.is_synchronous);
         is_synchronous
-            || world.memory.host_around(*address).is_some()
-            || world.memory.is_managed_of_pool(*address, 1)
+            || world.objects.memory.host_around(*address).is_some()
+            || world.objects.memory.is_managed_of_pool(*address, 1)
     })
 }
 
@@ -278,7 +280,7 @@ pub(crate) fn check_access(
     size: usize,
     wanted: Use,
 ) -> Answer {
-    match world.streams.get(stream) {
+    match world.objects.streams.get(stream) {
         Some(stream) => check_access_of(world, stream.context, address, size, wanted),
         None => Ok(()),
     }
@@ -293,7 +295,7 @@ pub(crate) fn check_access_of(
     wanted: Use,
 ) -> Answer {
     let device = world.context(context)?.device;
-    if world.memory.is_virtual(address) {
+    if world.objects.memory.is_virtual(address) {
         return crate::api::virtual_memory::check_mapped(
             world,
             Some(device),
@@ -302,13 +304,13 @@ pub(crate) fn check_access_of(
             wanted,
         );
     }
-    let allocation = world.memory.containing(address).map(|(_, its)| its);
+    let allocation = world.objects.memory.containing(address).map(|(_, its)| its);
     // All devices can use managed memory.
     let allocation = allocation.filter(|its| its.managed.is_none());
     let Some((pool, owner)) = allocation.and_then(|its| Some((its.pool?, its.device))) else {
         return Ok(());
     };
-    if owner == device || world.memory.pool_access.contains(&(pool, device)) {
+    if owner == device || world.objects.memory.pool_access.contains(&(pool, device)) {
         return Ok(());
     }
     Err(INVALID)

@@ -43,7 +43,7 @@ struct Mapped {
 
 /// Measured on an H200: the range is that of the whole reservation, and no context owns the memory.
 fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
-    let virtual_memory = &world.memory.virtual_memory;
+    let virtual_memory = &world.objects.memory.virtual_memory;
     let (start, reservation) = virtual_memory.reservation(address)?;
     let (first, mapping) = virtual_memory.mapping(address)?;
     let its = virtual_memory.properties_of(mapping.physical)?;
@@ -70,7 +70,7 @@ fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
             physical: mapping.physical,
             // A device with one domain has no parts.
             locality_domain: domain_of(&its.location)
-                .filter(|_| world.profile.gpu.locality_domains > 1),
+                .filter(|_| world.settings.profile.gpu.locality_domains > 1),
             handle_types: its.handle_types,
             access: mapping.access.values().copied().max().unwrap_or(0),
         }),
@@ -78,7 +78,7 @@ fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
 }
 
 fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
-    if let Some((start, its)) = world.memory.containing(address) {
+    if let Some((start, its)) = world.objects.memory.containing(address) {
         return Some(Known {
             context: match its.kind {
                 Kind::Plain => its.context,
@@ -98,10 +98,10 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
             mapped: None,
         });
     }
-    if world.memory.is_virtual(address) {
+    if world.objects.memory.is_virtual(address) {
         return known_mapping(world, address);
     }
-    let (start, host, its) = world.memory.host_around(address)?;
+    let (start, host, its) = world.objects.memory.host_around(address)?;
     Some(Known {
         context: its.context,
         device: its.device,
@@ -210,7 +210,7 @@ pub(crate) fn attributes(
         return Err(INVALID);
     }
     let known = known(world, address);
-    let driver = world.profile.driver;
+    let driver = world.settings.profile.driver;
     for index in 0..count as usize {
         // SAFETY: the caller passes `count` attributes.
         let attribute = unsafe { attributes.add(index) };
@@ -269,7 +269,7 @@ pub(crate) fn set_attribute(
         Some(its) if its.pool.is_some() == its.managed => {
             // SAFETY: the caller passes a number of one byte or more, of which the first one is the lowest.
             let value = unsafe { value.cast::<u8>().read() };
-            if let Some(allocation) = world.memory.starts_at(its.start) {
+            if let Some(allocation) = world.objects.memory.starts_at(its.start) {
                 allocation.is_synchronous = value != 0;
             }
             Ok(())
@@ -286,7 +286,7 @@ pub(crate) fn range(
 ) -> Answer {
     world.current()?;
     let ready = |kind| !matches!(kind, Kind::Ordered { freed: true, .. });
-    let is_there = world.memory.containing(address).is_none_or(|(_, its)| ready(its.kind));
+    let is_there = world.objects.memory.containing(address).is_none_or(|(_, its)| ready(its.kind));
     match known(world, address) {
         Some(its) if is_there => {
             let whole = (its.start, its.size);

@@ -25,10 +25,10 @@ fn place(world: &World, location: &CUmemLocation) -> Option<(u32, i32)> {
     let is_possible = match location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => world.device(id).is_ok(),
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
-            return (world.profile.driver >= CudaVersion::new(12, 2)).then_some((2, 0));
+            return (world.settings.profile.driver >= CudaVersion::new(12, 2)).then_some((2, 0));
         }
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
-            world.profile.driver >= CudaVersion::new(12, 2) && id == 0
+            world.settings.profile.driver >= CudaVersion::new(12, 2) && id == 0
         }
         _ => false,
     };
@@ -52,7 +52,7 @@ fn no_pool_at(world: &World, location: &CUmemLocation) -> CUresult {
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => INVALID,
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN
-            if world.profile.driver >= CudaVersion::new(13, 4) =>
+            if world.settings.profile.driver >= CudaVersion::new(13, 4) =>
         {
             INVALID
         }
@@ -62,7 +62,7 @@ fn no_pool_at(world: &World, location: &CUmemLocation) -> CUresult {
 
 /// Checks the properties of a pool, or of an allocation node. Returns the location as numbers.
 pub(crate) fn check_props(world: &World, props: &CUmemPoolProps) -> Answer<(u32, i32)> {
-    let driver = world.profile.driver;
+    let driver = world.settings.profile.driver;
     let is_managed = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED
         && driver >= CudaVersion::new(13, 0);
     let is_pinned = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -85,7 +85,7 @@ pub(crate) fn check_props(world: &World, props: &CUmemPoolProps) -> Answer<(u32,
     if is_managed && (props.maxSize != 0 || props.usage != 0) {
         return Err(INVALID);
     }
-    if is_managed && !world.profile.concurrent_managed_access {
+    if is_managed && !world.settings.profile.concurrent_managed_access {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     Ok(place)
@@ -105,14 +105,14 @@ pub(crate) fn create(
     new.max_size = props.maxSize as u64;
     new.handles = props.handleTypes.0;
     new.usage = props.usage;
-    pool.set(pointer(world.pools.insert(new)));
+    pool.set(pointer(world.objects.pools.insert(new)));
     Ok(())
 }
 
 pub(crate) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
     world.pool(pool)?;
     let handle = pool.addr();
-    if world.pool_shared.has_of(handle) {
+    if world.objects.pool_shared.has_of(handle) {
         misuse("an imported memory pool is destroyed before its memory is freed");
     }
     if world.location_pools().any(|its| its.default == handle) {
@@ -124,7 +124,7 @@ pub(crate) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
         }
     }
     // The pool's memory stays allocated until it is freed.
-    world.pools.remove(handle);
+    world.objects.pools.remove(handle);
     Ok(())
 }
 
@@ -140,8 +140,8 @@ pub(crate) fn attribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Answer {
-    let newer = world.profile.driver >= CudaVersion::new(13, 2);
-    let used = world.memory.used_of_pool(pool.addr());
+    let newer = world.settings.profile.driver >= CudaVersion::new(13, 2);
+    let used = world.objects.memory.used_of_pool(pool.addr());
     let its = world.pool(pool)?;
     let number = |number: u32| Value::Int(c_int::try_from(number).unwrap_or(0));
     let answer = match attribute.0 {
@@ -186,7 +186,7 @@ pub(crate) fn set_attribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Answer {
-    let used = world.memory.used_of_pool(pool.addr());
+    let used = world.objects.memory.used_of_pool(pool.addr());
     let its = world.own_pool(pool)?;
     if value.is_null() {
         return Err(INVALID);
@@ -214,7 +214,7 @@ pub(crate) fn set_attribute(
 }
 
 pub(crate) fn trim(world: &mut World, pool: CUmemoryPool, keep: usize) -> Answer {
-    let used = world.memory.used_of_pool(pool.addr());
+    let used = world.objects.memory.used_of_pool(pool.addr());
     let its = world.pool(pool)?;
     let least = used.next_multiple_of(PORTION).max(keep as u64);
     its.reserved = its.reserved.min(least);
@@ -267,8 +267,8 @@ pub(crate) fn set_access(
         if let (1, Ok(device)) = (place.0, usize::try_from(place.1)) {
             let reach = (pool.addr(), device);
             match description.flags == none {
-                true => world.memory.pool_access.remove(&reach),
-                false => world.memory.pool_access.insert(reach),
+                true => world.objects.memory.pool_access.remove(&reach),
+                false => world.objects.memory.pool_access.insert(reach),
             };
         }
     }
@@ -293,7 +293,7 @@ pub(crate) fn default_of_device(
 ) -> Answer {
     pool.required()?;
     let number = world.device(device)?;
-    pool.set(pointer(world.device_pools[number].default));
+    pool.set(pointer(world.objects.device_pools[number].default));
     Ok(())
 }
 
@@ -304,7 +304,7 @@ pub(crate) fn of_device(
 ) -> Answer {
     pool.required()?;
     let number = world.device(device)?;
-    pool.set(pointer(world.device_pools[number].current));
+    pool.set(pointer(world.objects.device_pools[number].current));
     Ok(())
 }
 
@@ -324,7 +324,7 @@ pub(crate) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryP
         let managed = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
         return set_at(world, &raw mut place, managed, pool);
     }
-    world.device_pools[number].current = pool.addr();
+    world.objects.device_pools[number].current = pool.addr();
     Ok(())
 }
 
@@ -355,17 +355,17 @@ fn at_location(
         None if is_managed && nowhere => (0, 0),
         None => return Err(no_pool_at(world, location)),
     };
-    if is_managed && !world.profile.concurrent_managed_access {
+    if is_managed && !world.settings.profile.concurrent_managed_access {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     if let (false, Some(device)) = (is_managed, device) {
-        return Ok(&mut world.device_pools[device]);
+        return Ok(&mut world.objects.device_pools[device]);
     }
     let new = || {
-        let pool = world.pools.insert(Pool::new(device, place, kind.0));
+        let pool = world.objects.pools.insert(Pool::new(device, place, kind.0));
         LocationPools::new(pool)
     };
-    Ok(world.other_pools.entry((kind.0, place)).or_insert_with(new))
+    Ok(world.objects.other_pools.entry((kind.0, place)).or_insert_with(new))
 }
 
 pub(crate) fn default_at(
@@ -397,7 +397,7 @@ pub(crate) fn set_at(
     pool: CUmemoryPool,
 ) -> Answer {
     let default = at_location(world, location, kind)?.default;
-    let required = world.pools.get(default).map(Pool::memory);
+    let required = world.objects.pools.get(default).map(Pool::memory);
     // The pool must have memory of this location and kind.
     if Some(world.own_pool(pool)?.memory()) != required {
         return Err(INVALID);

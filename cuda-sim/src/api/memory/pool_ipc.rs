@@ -23,7 +23,7 @@ const DESCRIPTOR: u32 = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE
 /// cannot be created.
 #[cfg(unix)]
 pub fn pool_shared_by_another() -> Option<std::os::fd::OwnedFd> {
-    let number = state::with(|world| world.pool_shared.next())?;
+    let number = state::with(|world| world.objects.pool_shared.next())?;
     descriptor::make(OTHERS, number)
 }
 
@@ -32,8 +32,8 @@ pub fn pool_shared_by_another() -> Option<std::os::fd::OwnedFd> {
 #[cfg(unix)]
 pub fn pool_of_device_shared_by_another(device: usize) -> Option<std::os::fd::OwnedFd> {
     let number = state::with(|world| {
-        let number = world.pool_shared.next();
-        world.pool_shared.devices.insert(number, device);
+        let number = world.objects.pool_shared.next();
+        world.objects.pool_shared.devices.insert(number, device);
         number
     })?;
     descriptor::make(OTHERS, number)
@@ -46,8 +46,8 @@ pub fn pool_memory_shared_by_another(pool: &impl std::os::fd::AsFd, size: usize)
     use std::os::fd::AsRawFd;
     let pool = descriptor::read(pool.as_fd().as_raw_fd()).map_or(0, |(_, number)| number);
     let number = state::with(|world| {
-        let number = world.pool_shared.next();
-        world.pool_shared.others.insert(number, (pool, size));
+        let number = world.objects.pool_shared.next();
+        world.objects.pool_shared.others.insert(number, (pool, size));
         number
     });
     handle(OTHERS, number.unwrap_or(0))
@@ -90,13 +90,13 @@ pub(crate) fn import_pool(
     let descriptor = c_int::try_from(descriptor.addr()).map_err(|_| INVALID)?;
     match descriptor::read(descriptor) {
         Some((OTHERS, number)) => {
-            let device = world.pool_shared.devices.get(&number).unwrap_or(&device);
+            let device = world.objects.pool_shared.devices.get(&number).unwrap_or(&device);
             pool.set(world.import_pool(*device, number));
         }
         // Measured: a process can import its own pool.
         Some((OWN, number)) => {
             let own = usize::try_from(number).ok();
-            let own = own.and_then(|own| world.pools.get(own)).ok_or(INVALID)?;
+            let own = own.and_then(|own| world.objects.pools.get(own)).ok_or(INVALID)?;
             let device = own.device.unwrap_or(device);
             pool.set(world.import_pool(device, number));
         }
@@ -112,12 +112,12 @@ pub(crate) fn export_memory(
     address: CUdeviceptr,
 ) -> Answer {
     data.required()?;
-    let allocation = world.memory.starts_at(address).ok_or(INVALID)?;
+    let allocation = world.objects.memory.starts_at(address).ok_or(INVALID)?;
     let is_alive = matches!(allocation.kind, Kind::Ordered { freed: false, .. });
     let (id, pool) = (allocation.id, allocation.pool);
-    let pool = pool.and_then(|pool| world.pools.get(pool));
+    let pool = pool.and_then(|pool| world.objects.pools.get(pool));
     let is_shared = pool.is_some_and(|pool| pool.exported);
-    if !is_alive || !is_shared || world.pool_shared.is_imported(address) {
+    if !is_alive || !is_shared || world.objects.pool_shared.is_imported(address) {
         return Err(INVALID);
     }
     data.set(CUmemPoolPtrExportData { reserved: handle(OWN, id) });
@@ -136,12 +136,12 @@ pub(crate) fn import_memory(
     let its = world.pool(pool)?;
     let (of, device) = (its.imported.ok_or(INVALID)?, its.device.unwrap_or(0));
     let (kind, number) = read_bytes(&data.reserved);
-    let other = world.pool_shared.others.get(&number).copied();
+    let other = world.objects.pool_shared.others.get(&number).copied();
     let (its_pool, size) = other.filter(|_| kind == OTHERS).ok_or(INVALID)?;
     if its_pool != of {
         return Err(INVALID);
     }
-    if let Some(there) = world.pool_shared.imported_as.get(&number) {
+    if let Some(there) = world.objects.pool_shared.imported_as.get(&number) {
         misuse("memory of a pool is imported twice: the first free would free both");
         address.set(*there);
         return Ok(());
@@ -150,9 +150,9 @@ pub(crate) fn import_memory(
     let owner = world.owner_of(current)?;
     let kind = Kind::Ordered { ready: true, freed: false };
     // The memory does not count against this process's limit.
-    let start = world.memory.allocate(size, kind, owner, device, u64::MAX)?;
-    world.memory.set_pool(start, pool.addr());
-    world.pool_shared.import(start, pool.addr(), number);
+    let start = world.objects.memory.allocate(size, kind, owner, device, u64::MAX)?;
+    world.objects.memory.set_pool(start, pool.addr());
+    world.objects.pool_shared.import(start, pool.addr(), number);
     address.set(start);
     Ok(())
 }

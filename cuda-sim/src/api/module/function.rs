@@ -42,7 +42,7 @@ fn since(attribute: Attribute) -> Option<CudaVersion> {
 
 fn check_known(world: &World, attribute: Attribute) -> Answer {
     match since(attribute) {
-        Some(since) if since <= world.profile.driver => Ok(()),
+        Some(since) if since <= world.settings.profile.driver => Ok(()),
         _ => Err(INVALID),
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn attribute(
     check_known(world, attribute)?;
     let limits = world.kernel_info(function.addr())?.limits;
     let settings = world.function(function.addr())?.settings;
-    let gpu = world.profile.gpu;
+    let gpu = world.settings.profile.gpu;
     let cluster = required_cluster(&limits, &settings).unwrap_or([0; 3]);
     let answer = match attribute {
         Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => limits.threads,
@@ -97,7 +97,7 @@ pub(crate) fn set_attribute(
 ) -> Answer {
     check_known(world, attribute)?;
     let limits = world.kernel_info(function.addr())?.limits;
-    let opt_in = world.profile.gpu.shared_opt_in();
+    let opt_in = world.settings.profile.gpu.shared_opt_in();
     let settings = &mut function_mut(world, function)?.settings;
     let number = u32::try_from(value);
     let invalid = INVALID;
@@ -139,7 +139,7 @@ pub(crate) fn set_attribute(
 
 fn function_mut(world: &mut World, function: CUfunction) -> Answer<&mut Function> {
     world.function(function.addr())?;
-    let function = world.functions.get_mut(function.addr());
+    let function = world.objects.functions.get_mut(function.addr());
     function.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn set_bank_size(
 /// Lazy by default since CUDA 12.2 (from documentation).
 pub(crate) fn loading_mode(world: &mut World, mode: &mut Out<CUmoduleLoadingMode>) -> Answer {
     mode.required()?;
-    mode.set(if world.profile.driver < CudaVersion::new(12, 2) {
+    mode.set(if world.settings.profile.driver < CudaVersion::new(12, 2) {
         CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING
     } else {
         CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING

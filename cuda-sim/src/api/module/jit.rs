@@ -28,7 +28,7 @@ impl Logs {
             let value = unsafe { values.add(index) };
             // SAFETY: the caller guarantees `count` values.
             let value = unsafe { value.read() };
-            if since(key).is_none_or(|since| since > world.profile.driver) {
+            if since(key).is_none_or(|since| since > world.settings.profile.driver) {
                 return Err(INVALID);
             }
             match key {

@@ -17,10 +17,10 @@ use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState, CUresult};
 
 impl World {
     fn linker(&mut self, state: CUlinkState) -> Answer<&mut Linker> {
-        if self.linkers.state(state.addr()) == State::Dead {
+        if self.objects.linkers.state(state.addr()) == State::Dead {
             misuse("a linker is used after it was destroyed");
         }
-        self.linkers.get_mut(state.addr()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.objects.linkers.get_mut(state.addr()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Adds the contents of PTX text or of an image.
@@ -63,7 +63,8 @@ pub(crate) fn create(
     // SAFETY: the caller passes `count` keys and values, and buffers that live until the linker is
     // destroyed.
     let log = unsafe { Logs::of_options(world, keys, values, count) }?;
-    let handle = world.linkers.insert(Linker { contents: Contents::default(), log, image: None });
+    let handle =
+        world.objects.linkers.insert(Linker { contents: Contents::default(), log, image: None });
     state.set(pointer(handle));
     Ok(())
 }
@@ -107,7 +108,7 @@ pub(crate) fn complete(
     size: &mut Out<usize>,
 ) -> Answer {
     image.required()?;
-    let serial = world.linked + 1;
+    let serial = world.objects.linked + 1;
     let linker = world.linker(state)?;
     let Contents { wanted, offered, .. } = &linker.contents;
     let is_there = |name: &String| offered.contains(name) || is_built_in(name);
@@ -125,12 +126,12 @@ pub(crate) fn complete(
     let bytes = linker.image.insert(bytes);
     image.set(bytes.as_mut_ptr().cast());
     size.set(bytes.len());
-    world.linked = serial;
+    world.objects.linked = serial;
     Ok(())
 }
 
 pub(crate) fn destroy(world: &mut World, state: CUlinkState) -> Answer {
     world.linker(state)?;
-    world.linkers.remove(state.addr());
+    world.objects.linkers.remove(state.addr());
     Ok(())
 }

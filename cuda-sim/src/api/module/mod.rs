@@ -25,7 +25,7 @@ impl World {
     /// Returns the newest PTX version that the driver's compiler supports, according to the release
     /// notes of PTX. The version for CUDA 13.5 is a guess.
     fn newest_ptx(&self) -> (u32, u32) {
-        let driver = self.profile.driver;
+        let driver = self.settings.profile.driver;
         let (major, minor) = (driver.major().unsigned_abs(), driver.minor().unsigned_abs());
         match (major, minor) {
             (12, 6) => (8, 5),
@@ -87,7 +87,7 @@ impl World {
         let length = binary::length(byte).ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
         // SAFETY: a complete image has this length, and the program does not change it during the call.
         let image = unsafe { std::slice::from_raw_parts(image, length) };
-        let (gpu, driver) = (&self.profile.gpu, self.profile.driver.major());
+        let (gpu, driver) = (&self.settings.profile.gpu, self.settings.profile.driver.major());
         match binary::parse(image, gpu.capability, driver, self.newest_ptx()) {
             Ok(contents) => Ok(Ok(contents)),
             Err(Unloadable::Text(refusal)) => Ok(Err(refusal)),
@@ -137,9 +137,9 @@ impl World {
     fn add_library(&mut self, read: Answer<Module>) -> usize {
         let read = read.unwrap_or_else(|code| Module { refused: Some(code), ..Module::default() });
         let count = read.kernels.len();
-        let handle = self.libraries.insert(read);
+        let handle = self.objects.libraries.insert(read);
         let functions = self.add_functions(handle, None, count);
-        if let Some(library) = self.libraries.get_mut(handle) {
+        if let Some(library) = self.objects.libraries.get_mut(handle) {
             library.functions = functions;
         }
         handle
@@ -239,7 +239,7 @@ fn load_with(
     let count = read.kernels.len();
     let handle = world.add_module(read);
     let functions = world.add_functions(handle, Some(owner), count);
-    if let Some(module) = world.modules.get_mut(handle) {
+    if let Some(module) = world.objects.modules.get_mut(handle) {
         module.functions = functions;
     }
     world.place_variables(handle, owner)?;
@@ -307,7 +307,7 @@ pub(crate) fn of_function(
         return Err(INVALID);
     }
     let its = world.function(function.addr())?.module;
-    let its = world.modules.get(its).map(|_| its);
+    let its = world.objects.modules.get(its).map(|_| its);
     module.set(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?));
     Ok(())
 }
@@ -320,7 +320,7 @@ pub(crate) fn library_of_kernel(
 ) -> Answer {
     library.required()?;
     let its = world.function(kernel.addr())?.module;
-    let its = world.libraries.get(its).map(|_| its);
+    let its = world.objects.libraries.get(its).map(|_| its);
     library.set(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?));
     Ok(())
 }
@@ -416,7 +416,7 @@ pub(crate) fn unload_library(world: &mut World, library: CUlibrary) -> Answer {
     world.module(library.addr())?;
     world.forbidden_in_capture()?;
     let waited = world.run_down()?;
-    if let Some(library) = world.libraries.remove(library.addr()) {
+    if let Some(library) = world.objects.libraries.remove(library.addr()) {
         world.forget_functions(&library);
     }
     waited

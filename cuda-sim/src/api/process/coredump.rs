@@ -20,7 +20,9 @@ const STRING: usize = 1024;
 fn size_of(world: &World, attribute: Attribute) -> Answer<usize> {
     let since = CudaVersion::new(12, 5);
     match attribute {
-        Attribute::CU_COREDUMP_GENERATION_FLAGS if world.profile.driver < since => Err(INVALID),
+        Attribute::CU_COREDUMP_GENERATION_FLAGS if world.settings.profile.driver < since => {
+            Err(INVALID)
+        }
         Attribute::CU_COREDUMP_ENABLE_ON_EXCEPTION
         | Attribute::CU_COREDUMP_TRIGGER_HOST
         | Attribute::CU_COREDUMP_LIGHTWEIGHT
@@ -118,7 +120,7 @@ pub(crate) fn get(
     size: &mut Option<&mut usize>,
 ) -> Answer {
     let context = world.current()?;
-    let dumps = &world.coredumps;
+    let dumps = &world.settings.coredumps;
     let settings = dumps.of_contexts.get(&context).unwrap_or(&dumps.global);
     read(world, settings, attribute, value, size)
 }
@@ -140,7 +142,7 @@ pub(crate) fn set(
     }
     // SAFETY: the caller guarantees `size` bytes.
     let bytes = unsafe { bytes_of(value, size) };
-    let dumps = &mut world.coredumps;
+    let dumps = &mut world.settings.coredumps;
     let settings = dumps.of_contexts.entry(context);
     write(settings.or_insert_with(|| dumps.global.clone()), attribute, &bytes)
 }
@@ -151,7 +153,7 @@ pub(crate) fn get_global(
     value: *mut c_void,
     size: &mut Option<&mut usize>,
 ) -> Answer {
-    read(world, &world.coredumps.global, attribute, value, size)
+    read(world, &world.settings.coredumps.global, attribute, value, size)
 }
 
 pub(crate) fn set_global(
@@ -167,13 +169,13 @@ pub(crate) fn set_global(
         attribute,
         Attribute::CU_COREDUMP_ENABLE_ON_EXCEPTION | Attribute::CU_COREDUMP_ENABLE_USER_TRIGGER
     );
-    if enables && !world.initialised {
+    if enables && !world.settings.initialised {
         misuse("core dumps are enabled before cuInit; a real driver crashes");
         return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
     }
     // SAFETY: the caller guarantees `size` bytes.
     let bytes = unsafe { bytes_of(value, size) };
-    write(&mut world.coredumps.global, attribute, &bytes)
+    write(&mut world.settings.coredumps.global, attribute, &bytes)
 }
 
 pub(crate) fn register_start(
@@ -182,7 +184,7 @@ pub(crate) fn register_start(
     data: *mut c_void,
     handle: &mut Out<CUcoredumpCallbackHandle>,
 ) -> Answer {
-    register(&mut world.coredumps.start_callbacks, function, data, handle)
+    register(&mut world.settings.coredumps.start_callbacks, function, data, handle)
 }
 
 pub(crate) fn register_complete(
@@ -191,15 +193,15 @@ pub(crate) fn register_complete(
     data: *mut c_void,
     handle: &mut Out<CUcoredumpCallbackHandle>,
 ) -> Answer {
-    register(&mut world.coredumps.complete_callbacks, function, data, handle)
+    register(&mut world.settings.coredumps.complete_callbacks, function, data, handle)
 }
 
 pub(crate) fn deregister_start(world: &mut World, handle: CUcoredumpCallbackHandle) -> Answer {
-    deregister(&mut world.coredumps.start_callbacks, handle)
+    deregister(&mut world.settings.coredumps.start_callbacks, handle)
 }
 
 pub(crate) fn deregister_complete(world: &mut World, handle: CUcoredumpCallbackHandle) -> Answer {
-    deregister(&mut world.coredumps.complete_callbacks, handle)
+    deregister(&mut world.settings.coredumps.complete_callbacks, handle)
 }
 
 /// Unverified (from documentation), as are the functions below: callbacks exist since CUDA 13.2.

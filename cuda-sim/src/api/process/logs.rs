@@ -17,12 +17,12 @@ pub(crate) fn register(
 ) -> Answer {
     function.ok_or(INVALID)?;
     let callback = Callback { function, data };
-    handle.set(pointer(world.error_log.callbacks.insert(callback)));
+    handle.set(pointer(world.settings.error_log.callbacks.insert(callback)));
     Ok(())
 }
 
 pub(crate) fn unregister(world: &mut World, handle: CUlogsCallbackHandle) -> Answer {
-    let callbacks = &mut world.error_log.callbacks;
+    let callbacks = &mut world.settings.error_log.callbacks;
     match callbacks.state(handle.addr()) {
         State::Alive => {
             callbacks.remove(handle.addr());
@@ -46,7 +46,7 @@ pub(crate) fn current(
     _flags: c_uint,
 ) -> Answer {
     iterator.required()?;
-    iterator.set(world.error_log.written);
+    iterator.set(world.settings.error_log.written);
     Ok(())
 }
 
@@ -107,16 +107,16 @@ pub(crate) fn dump_to_file(
 /// Returns the entries from an iterator on, or all of them.
 fn entries(world: &World, iterator: Option<&CUlogIterator>) -> Answer<String> {
     match iterator {
-        Some(from) if *from > world.error_log.written => {
+        Some(from) if *from > world.settings.error_log.written => {
             because("the iterator is beyond the end of the log");
             Err(INVALID)
         }
-        from => Ok(world.error_log.dump(from.copied().unwrap_or(0))),
+        from => Ok(world.settings.error_log.dump(from.copied().unwrap_or(0))),
     }
 }
 
 fn advance(world: &World, iterator: &mut Option<&mut CUlogIterator>) {
     if let Some(iterator) = iterator {
-        **iterator = world.error_log.written;
+        **iterator = world.settings.error_log.written;
     }
 }

@@ -17,14 +17,14 @@ const CHECKPOINTED: State = State::CU_PROCESS_STATE_CHECKPOINTED;
 
 pub(crate) fn state(world: &mut World, pid: c_int, state: &mut Out<State>) -> Answer {
     state.required()?;
-    state.set(world.processes.state(pid, world.initialised)?);
+    state.set(world.settings.processes.state(pid, world.settings.initialised)?);
     Ok(())
 }
 
 /// The restore thread is one that the driver starts. This driver returns the number of the process.
 pub(crate) fn restore_thread(world: &mut World, pid: c_int, thread: &mut Out<c_int>) -> Answer {
     thread.required()?;
-    world.processes.state(pid, world.initialised)?;
+    world.settings.processes.state(pid, world.settings.initialised)?;
     thread.set(pid);
     Ok(())
 }
@@ -35,8 +35,8 @@ pub(crate) fn lock(
     options: &mut Option<&mut CUcheckpointLockArgs>,
 ) -> Answer {
     let has_timeout = options.as_deref().is_some_and(|its| its.timeoutMs != 0);
-    let initialised = world.initialised;
-    world.processes.change(pid, initialised, (RUNNING, LOCKED), |its| {
+    let initialised = world.settings.initialised;
+    world.settings.processes.change(pid, initialised, (RUNNING, LOCKED), |its| {
         if its.is_busy && has_timeout {
             return Err(CUresult::CUDA_ERROR_NOT_READY);
         }
@@ -49,9 +49,9 @@ pub(crate) fn checkpoint(
     pid: c_int,
     _options: &mut Option<&mut CUcheckpointCheckpointArgs>,
 ) -> Answer {
-    let initialised = world.initialised;
+    let initialised = world.settings.initialised;
     let change = (LOCKED, CHECKPOINTED);
-    world.processes.change(pid, initialised, change, |its| {
+    world.settings.processes.change(pid, initialised, change, |its| {
         if its.has_managed_memory {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -69,9 +69,9 @@ pub(crate) fn restore(
     if options.as_deref().is_some_and(is_torn) {
         return Err(INVALID);
     }
-    let initialised = world.initialised;
+    let initialised = world.settings.initialised;
     let change = (CHECKPOINTED, LOCKED);
-    world.processes.change(pid, initialised, change, |its| {
+    world.settings.processes.change(pid, initialised, change, |its| {
         if its.has_imports {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -84,8 +84,8 @@ pub(crate) fn unlock(
     pid: c_int,
     _options: &mut Option<&mut CUcheckpointUnlockArgs>,
 ) -> Answer {
-    let initialised = world.initialised;
-    world.processes.change(pid, initialised, (LOCKED, RUNNING), |_| Ok(()))
+    let initialised = world.settings.initialised;
+    world.settings.processes.change(pid, initialised, (LOCKED, RUNNING), |_| Ok(()))
 }
 
 /// Unverified (from documentation): the profiler needs a current context.

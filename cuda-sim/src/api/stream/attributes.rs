@@ -42,7 +42,7 @@ fn is_known(world: &World, id: Id) -> bool {
         }
         _ => CudaVersion::new(11, 0),
     };
-    world.profile.driver >= needed
+    world.settings.profile.driver >= needed
 }
 
 pub(crate) fn get(
@@ -53,7 +53,7 @@ pub(crate) fn get(
 ) -> Answer {
     value.required()?;
     let stream = world.stream(stream.addr())?;
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let set = its.attributes.get(&id.0).map(|pad| CUstreamAttrValue { pad: *pad });
     let known = default_value(id, its.priority).filter(|_| is_known(world, id));
@@ -75,7 +75,7 @@ pub(crate) fn set(
     if default_value(id, 0).is_none() || !is_known(world, id) || !is_allowed(id, value) {
         return Err(INVALID);
     }
-    let its = world.streams.get_mut(stream);
+    let its = world.objects.streams.get_mut(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     if id == Id::CU_LAUNCH_ATTRIBUTE_PRIORITY {
         // SAFETY: this is the field of the attribute, an integer.
@@ -119,10 +119,10 @@ fn is_allowed(id: Id, value: &CUstreamAttrValue) -> bool {
 
 pub(crate) fn copy(world: &mut World, to: CUstream, from: CUstream) -> Answer {
     let (to, from) = (world.stream(to.addr())?, world.stream(from.addr())?);
-    let its = world.streams.get(from);
+    let its = world.objects.streams.get(from);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let (attributes, priority, context) = (its.attributes.clone(), its.priority, its.context);
-    match world.streams.get_mut(to) {
+    match world.objects.streams.get_mut(to) {
         Some(its) if its.context == context => {
             its.attributes = attributes;
             its.priority = priority;
@@ -135,7 +135,7 @@ pub(crate) fn copy(world: &mut World, to: CUstream, from: CUstream) -> Answer {
 pub(crate) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>) -> Answer {
     flags.required()?;
     let stream = world.stream(stream.addr())?;
-    let blocking = world.streams.get(stream).is_some_and(|its| its.blocking);
+    let blocking = world.objects.streams.get(stream).is_some_and(|its| its.blocking);
     flags.set(if blocking {
         CUstream_flags::CU_STREAM_DEFAULT.0
     } else {
@@ -147,7 +147,7 @@ pub(crate) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>
 pub(crate) fn device(world: &mut World, stream: CUstream, device: &mut Out<CUdevice>) -> Answer {
     device.required()?;
     let stream = world.stream(stream.addr())?;
-    let its = world.streams.get(stream).map_or(0, |its| its.context);
+    let its = world.objects.streams.get(stream).map_or(0, |its| its.context);
     let number = world.context(its)?.device;
     device.set(CUdevice::try_from(number).unwrap_or(0));
     Ok(())
@@ -172,13 +172,13 @@ pub(crate) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUc
     context.required()?;
     refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let without = CudaVersion::new(12, 5)..CudaVersion::new(13, 0);
-    if its.green.is_some() && without.contains(&world.profile.driver) {
+    if its.green.is_some() && without.contains(&world.settings.profile.driver) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let view = its.green.and_then(|green| world.greens.get(green));
+    let view = its.green.and_then(|green| world.objects.greens.get(green));
     context.set(pointer(view.map_or(its.context, |green| green.view)));
     Ok(())
 }
@@ -187,7 +187,7 @@ pub(crate) fn green(world: &mut World, stream: CUstream, green: &mut Out<CUgreen
     green.required()?;
     refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
-    let its = world.streams.get(stream).and_then(|its| its.green);
+    let its = world.objects.streams.get(stream).and_then(|its| its.green);
     green.set(its.map_or(core::ptr::null_mut(), pointer));
     Ok(())
 }
@@ -203,7 +203,7 @@ pub(crate) fn contexts(
     context.required()?;
     self::green(world, stream, green)?;
     let stream = world.stream(stream.addr())?;
-    let its = world.streams.get(stream);
+    let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     context.set(pointer(its.context));
     Ok(())

@@ -23,9 +23,9 @@ fn check(world: &World, address: u64, size: usize, wanted: Use) -> Answer {
     if address % size as u64 != 0 {
         return Err(INVALID);
     }
-    let around = world.memory.host_around(address);
+    let around = world.objects.memory.host_around(address);
     let managed = around.is_some_and(|(.., its)| its.is_managed());
-    let holder = world.memory.containing(address).map(|(_, its)| its.kind);
+    let holder = world.objects.memory.containing(address).map(|(_, its)| its.kind);
     if managed || matches!(holder, Some(Kind::Ordered { .. })) {
         return Err(INVALID);
     }
@@ -186,7 +186,8 @@ pub(crate) fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answe
 
 /// Returns whether the devices have atomic operations.
 pub(crate) fn has_reductions(world: &World) -> bool {
-    world.profile.driver >= CudaVersion::new(13, 1) && world.profile.gpu.capability.0 >= 9
+    world.settings.profile.driver >= CudaVersion::new(13, 1)
+        && world.settings.profile.gpu.capability.0 >= 9
 }
 
 fn reduce(world: &World, its: &Reduction) -> Answer<Work> {

@@ -63,7 +63,7 @@ pub(crate) fn create_with_priority(
 
 pub(crate) fn destroy(world: &mut World, stream: CUstream) -> Answer {
     let handle = stream.addr();
-    match world.streams.state(handle) {
+    match world.objects.streams.state(handle) {
         State::Alive => {}
         State::Dead => {
             misuse("a stream is destroyed twice, or after its context");
@@ -88,7 +88,7 @@ pub(crate) fn synchronize(world: &mut World, stream: CUstream) -> Answer {
 pub(crate) fn query(world: &mut World, stream: CUstream) -> Answer {
     let stream = world.stream(stream.addr())?;
     world.forbidden_on_capturing(stream)?;
-    if world.executor.is_idle(stream) {
+    if world.runs.executor.is_idle(stream) {
         world.host_learns_idle(stream);
         return Ok(());
     }
@@ -138,13 +138,13 @@ pub(crate) fn wait_event(
 pub(crate) fn priority(world: &mut World, stream: CUstream, priority: &mut Out<c_int>) -> Answer {
     priority.required()?;
     let stream = world.stream(stream.addr())?;
-    priority.set(world.streams.get(stream).map_or(0, |its| its.priority));
+    priority.set(world.objects.streams.get(stream).map_or(0, |its| its.priority));
     Ok(())
 }
 
 pub(crate) fn id(world: &mut World, stream: CUstream, id: &mut Out<c_ulonglong>) -> Answer {
     id.required()?;
     let stream = world.stream(stream.addr())?;
-    id.set(world.streams.get(stream).map_or(0, |its| its.id));
+    id.set(world.objects.streams.get(stream).map_or(0, |its| its.id));
     Ok(())
 }

@@ -17,7 +17,7 @@ use cuda_sys::{
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 
 pub(crate) fn is_unicast_supported(world: &World) -> bool {
-    world.profile.gpu.capability.0 >= 9
+    world.settings.profile.gpu.capability.0 >= 9
 }
 
 fn supported(world: &World, is_multicast: bool) -> Answer {
@@ -42,7 +42,7 @@ pub(crate) fn reserve_ids(
     if count == 0 {
         return Err(INVALID);
     }
-    let reserved = world.memory.endpoints.reserve(count);
+    let reserved = world.objects.memory.endpoints.reserve(count);
     first.set(reserved.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?);
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(crate) fn reserve_ids(
 /// Fails unless all of the ids are reserved and have no endpoint.
 pub(crate) fn release_ids(world: &mut World, first: CUlogicalEndpointId, count: u32) -> Answer {
     let end = first.checked_add(count).ok_or(INVALID)?;
-    let all = &mut world.memory.endpoints.all;
+    let all = &mut world.objects.memory.endpoints.all;
     let is_free = |id: u32| matches!(all.get(&id), Some(None));
     if count == 0 || !(first..end).all(is_free) {
         return Err(INVALID);
@@ -73,7 +73,7 @@ fn devices(world: &World, wanted: &CUlogicalEndpointProp) -> Answer<(Option<i32>
             supported(world, true)?;
             // SAFETY: the type says that the endpoint has several devices.
             let count = unsafe { wanted.__bindgen_anon_1.multicast }.numDevices;
-            let is_team = (1..=world.profile.devices).contains(&count);
+            let is_team = (1..=world.settings.profile.devices).contains(&count);
             if is_team { Ok((None, count)) } else { Err(INVALID) }
         }
         _ => Err(INVALID),
@@ -81,7 +81,7 @@ fn devices(world: &World, wanted: &CUlogicalEndpointProp) -> Answer<(Option<i32>
 }
 
 fn largest(world: &World) -> u64 {
-    world.profile.gpu.memory / GRANULARITY * GRANULARITY
+    world.settings.profile.gpu.memory / GRANULARITY * GRANULARITY
 }
 
 pub(crate) fn limits(
@@ -112,7 +112,7 @@ pub(crate) fn create(
     if !is_size || wanted.flags > 1 || wanted.ipcHandleTypes > 1 {
         return Err(INVALID);
     }
-    let place = world.memory.endpoints.all.get_mut(&id);
+    let place = world.objects.memory.endpoints.all.get_mut(&id);
     let place = place.filter(|its| its.is_none()).ok_or(INVALID)?;
     *place = Some(Endpoint {
         owner,
@@ -125,7 +125,7 @@ pub(crate) fn create(
 
 pub(crate) fn add_device(world: &mut World, id: CUlogicalEndpointId, device: CUdevice) -> Answer {
     world.device(device)?;
-    let its = world.memory.endpoints.get(id).ok_or(INVALID)?;
+    let its = world.objects.memory.endpoints.get(id).ok_or(INVALID)?;
     let team = &mut its.team;
     if its.owner.is_some() || team.is_complete() || team.devices.contains(&device) {
         return Err(INVALID);
@@ -145,7 +145,7 @@ pub(crate) fn query(
     let end = first.checked_add(count).ok_or(INVALID)?;
     let mut are_constructed = true;
     for id in first..end {
-        let its = world.memory.endpoints.get(id).ok_or(INVALID)?;
+        let its = world.objects.memory.endpoints.get(id).ok_or(INVALID)?;
         if its.team.is_complete() {
             its.queries = its.queries.saturating_add(1);
         }
@@ -157,10 +157,10 @@ pub(crate) fn query(
 
 /// Destroys an endpoint. The id stays reserved.
 pub(crate) fn destroy(world: &mut World, id: CUlogicalEndpointId) -> Answer {
-    let place = world.memory.endpoints.all.get_mut(&id);
+    let place = world.objects.memory.endpoints.all.get_mut(&id);
     let its = place.and_then(Option::take).ok_or(INVALID)?;
     for binding in its.team.bindings {
-        world.memory.release_binding(binding);
+        world.objects.memory.release_binding(binding);
     }
     Ok(())
 }
@@ -172,10 +172,10 @@ fn bind(
     home: i32,
     flags: c_ulonglong,
 ) -> Answer {
-    let physical = &world.memory.virtual_memory.physical;
+    let physical = &world.objects.memory.virtual_memory.physical;
     let memory = physical.kept(binding.physical);
     let memory = memory.filter(|its| its.team.is_none()).ok_or(INVALID)?.size;
-    let its = world.memory.endpoints.get(id).ok_or(INVALID)?;
+    let its = world.objects.memory.endpoints.get(id).ok_or(INVALID)?;
     if !its.is_constructed() {
         misuse(
             "memory is bound to a logical endpoint before cuLogicalEndpointQuery says that it exists",
@@ -195,7 +195,7 @@ fn bind(
     if others.any(|its| its.overlaps(binding.device, binding.offset, binding.size)) {
         return Err(INVALID);
     }
-    world.memory.bind_endpoint(id, binding);
+    world.objects.memory.bind_endpoint(id, binding);
     Ok(())
 }
 
@@ -238,11 +238,11 @@ pub(crate) fn unbind(
     offset: u64,
     size: u64,
 ) -> Answer {
-    let its = world.memory.endpoints.get(id).ok_or(INVALID)?;
+    let its = world.objects.memory.endpoints.get(id).ok_or(INVALID)?;
     let bindings = &mut its.team.bindings;
     let is_it = |its: &Binding| (its.device, its.offset, its.size) == (device, offset, size);
     let index = bindings.iter().position(is_it).ok_or(INVALID)?;
     let binding = bindings.swap_remove(index);
-    world.memory.release_binding(binding);
+    world.objects.memory.release_binding(binding);
     Ok(())
 }

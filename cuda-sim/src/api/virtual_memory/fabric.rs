@@ -31,7 +31,7 @@ fn side(
         Type::CU_FABRIC_COPY_OPERAND_TYPE_LOGICAL_ENDPOINT => {
             // SAFETY: the type says that the operand is an endpoint.
             let its = unsafe { operand.op.le };
-            let endpoint = world.memory.endpoints.get(its.id).ok_or(INVALID)?;
+            let endpoint = world.objects.memory.endpoints.get(its.id).ok_or(INVALID)?;
             let end = its.offset.checked_add(len as u64);
             let fits = end.is_some_and(|end| end <= endpoint.size);
             // Only a target can be an endpoint of several devices.

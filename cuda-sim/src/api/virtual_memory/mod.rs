@@ -80,14 +80,14 @@ pub(crate) fn reserve(
     if size >= TOO_LARGE || alignment >= TOO_ALIGNED || hint >= WISHES_END {
         return Err(OUT_OF_MEMORY);
     }
-    let virtual_memory = &mut world.memory.virtual_memory;
+    let virtual_memory = &mut world.objects.memory.virtual_memory;
     let start = virtual_memory.reserve(hint, size, alignment);
     address.set(start.ok_or(OUT_OF_MEMORY)?);
     Ok(())
 }
 
 pub(crate) fn free(world: &mut World, address: CUdeviceptr, size: usize) -> Answer {
-    match world.memory.virtual_memory.free(address, size as u64) {
+    match world.objects.memory.virtual_memory.free(address, size as u64) {
         true => Ok(()),
         false => Err(INVALID),
     }
@@ -108,11 +108,11 @@ fn properties(world: &World, wanted: &CUmemAllocationProp) -> Answer<Properties>
         }
         // Unverified (from documentation): memory of a part of a device.
         LocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN
-            if world.profile.driver >= CudaVersion::new(13, 4) =>
+            if world.settings.profile.driver >= CudaVersion::new(13, 4) =>
         {
             let [device, domain, ..] = id.to_ne_bytes();
             world.device(device.into())?;
-            if u32::from(domain) >= world.profile.gpu.locality_domains {
+            if u32::from(domain) >= world.settings.profile.gpu.locality_domains {
                 return Err(INVALID);
             }
         }
@@ -154,13 +154,13 @@ pub(crate) fn create(
     }
     let properties = properties(world, wanted)?;
     // The host is taken to have as much memory as the device.
-    let limit = fault::memory_limit(world.profile.gpu.memory);
+    let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     let device = device_of(&properties.location);
-    let used = device.map_or(0, |device| world.memory.used(device));
+    let used = device.map_or(0, |device| world.objects.memory.used(device));
     if used.saturating_add(size) > limit {
         return Err(OUT_OF_MEMORY);
     }
-    let made = world.memory.create_physical(properties, size);
+    let made = world.objects.memory.create_physical(properties, size);
     handle.set(made.ok_or(OUT_OF_MEMORY)? as c_ulonglong);
     Ok(())
 }
@@ -169,7 +169,7 @@ pub(crate) fn create(
 /// object: it crashes, or reads freed memory.
 pub(crate) fn known(world: &World, handle: CUmemGenericAllocationHandle) -> Answer<usize> {
     let handle = usize::try_from(handle).map_err(|_| INVALID)?;
-    let physical = &world.memory.virtual_memory.physical;
+    let physical = &world.objects.memory.virtual_memory.physical;
     if handle == 0 {
         return Err(INVALID);
     }
@@ -186,7 +186,7 @@ pub(crate) fn known(world: &World, handle: CUmemGenericAllocationHandle) -> Answ
 
 pub(crate) fn release(world: &mut World, handle: CUmemGenericAllocationHandle) -> Answer {
     let handle = known(world, handle)?;
-    world.memory.release_physical(handle);
+    world.objects.memory.release_physical(handle);
     Ok(())
 }
 
@@ -198,15 +198,19 @@ pub(crate) fn map(
     handle: CUmemGenericAllocationHandle,
     flags: c_ulonglong,
 ) -> Answer {
-    if size == 0 || flags != 0 || address % GRANULARITY != 0 || !world.memory.is_virtual(address) {
+    if size == 0
+        || flags != 0
+        || address % GRANULARITY != 0
+        || !world.objects.memory.is_virtual(address)
+    {
         return Err(INVALID);
     }
     let handle = known(world, handle)?;
-    let physical = world.memory.virtual_memory.physical.get(handle);
+    let physical = world.objects.memory.virtual_memory.physical.get(handle);
     if offset != 0 || physical.is_none_or(|its| its.size != size as u64) {
         return Err(NOT_SUPPORTED);
     }
-    world.memory.map(address, handle).map_err(|error| match error {
+    world.objects.memory.map(address, handle).map_err(|error| match error {
         MapError::Refused => INVALID,
         MapError::OutOfMemory => OUT_OF_MEMORY,
         MapError::PastEnd => {
@@ -220,9 +224,9 @@ pub(crate) fn map(
 }
 
 pub(crate) fn unmap(world: &mut World, address: CUdeviceptr, size: usize) -> Answer {
-    let mappings = world.memory.virtual_memory.whole_mappings(address, size as u64);
-    let next = world.executor.next_operation();
-    world.memory.unmap(&mappings.ok_or(INVALID)?, next);
+    let mappings = world.objects.memory.virtual_memory.whole_mappings(address, size as u64);
+    let next = world.runs.executor.next_operation();
+    world.objects.memory.unmap(&mappings.ok_or(INVALID)?, next);
     Ok(())
 }
 
@@ -236,17 +240,17 @@ pub(crate) fn set_access(
     if access.is_null() || count == 0 {
         return Err(INVALID);
     }
-    let mappings = world.memory.virtual_memory.whole_mappings(address, size as u64);
+    let mappings = world.objects.memory.virtual_memory.whole_mappings(address, size as u64);
     let mappings = mappings.ok_or(INVALID)?;
     let mut end = address;
     let mut is_host_memory = true;
     for start in &mappings {
-        let its = world.memory.virtual_memory.mapping(*start).ok_or(INVALID)?.1;
+        let its = world.objects.memory.virtual_memory.mapping(*start).ok_or(INVALID)?.1;
         if *start != end {
             return Err(INVALID);
         }
         end = start + its.size;
-        let its = world.memory.virtual_memory.properties_of(its.physical);
+        let its = world.objects.memory.virtual_memory.properties_of(its.physical);
         is_host_memory &= its.is_some_and(|its| is_of_host(&its.location));
     }
     if end != address + size as u64 {
@@ -276,7 +280,7 @@ pub(crate) fn set_access(
         }
         rights.push((place, its.flags.0));
     }
-    let virtual_memory = &mut world.memory.virtual_memory;
+    let virtual_memory = &mut world.objects.memory.virtual_memory;
     let mut sets = rights.into_iter();
     match sets.all(|(place, flags)| virtual_memory.set_access(&mappings, place, flags)) {
         true => Ok(()),
@@ -293,11 +297,11 @@ pub(crate) fn access(
     flags.required()?;
     // SAFETY: the caller passes null or a pointer to a location.
     let place = location(unsafe { place.as_ref() }.ok_or(INVALID)?);
-    let found = match world.memory.virtual_memory.mapping(address) {
+    let found = match world.objects.memory.virtual_memory.mapping(address) {
         Some((_, its)) => its.access.get(&place).copied().unwrap_or(0),
         None => {
             // Memory of `cuMemAlloc`.
-            let (_, its) = world.memory.containing(address).ok_or(INVALID)?;
+            let (_, its) = world.objects.memory.containing(address).ok_or(INVALID)?;
             let is_its = usize::try_from(place.1) == Ok(its.device) && !is_of_host(&place);
             if is_its { READ_WRITE } else { 0 }
         }
@@ -312,7 +316,7 @@ pub(crate) fn retain(
     address: *mut c_void,
 ) -> Answer {
     handle.required()?;
-    let virtual_memory = &mut world.memory.virtual_memory;
+    let virtual_memory = &mut world.objects.memory.virtual_memory;
     let (_, mapping) = virtual_memory.mapping(address.addr() as u64).ok_or(INVALID)?;
     let physical = mapping.physical;
     virtual_memory.physical.retain(physical);
@@ -328,7 +332,7 @@ pub(crate) fn properties_of(
 ) -> Answer {
     properties.required()?;
     let handle = known(world, handle)?;
-    let physical = world.memory.virtual_memory.physical.get(handle);
+    let physical = world.objects.memory.virtual_memory.physical.get(handle);
     let its = physical.ok_or(INVALID)?.properties;
     properties.set(CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -358,7 +362,7 @@ pub(crate) fn export(
     flags: c_ulonglong,
 ) -> Answer {
     let handle = known(world, handle)?;
-    let physical = &world.memory.virtual_memory.physical;
+    let physical = &world.objects.memory.virtual_memory.physical;
     let its = physical.get(handle).ok_or(INVALID)?.properties;
     let is_asked_for = kind.0 == DESCRIPTOR && its.handle_types & DESCRIPTOR != 0;
     if place.is_null() || flags != 0 || !is_asked_for {
@@ -387,7 +391,7 @@ pub(crate) fn import(
     // A pointer with the descriptor's bits, of which C uses those of an int.
     #[allow(clippy::cast_possible_truncation, reason = "the bits of an int")]
     let descriptor = descriptor.addr() as c_int;
-    let made = world.memory.virtual_memory.physical.import(descriptor);
+    let made = world.objects.memory.virtual_memory.physical.import(descriptor);
     handle.set(made.ok_or(CUresult::CUDA_ERROR_UNKNOWN)? as c_ulonglong);
     Ok(())
 }
@@ -405,9 +409,10 @@ pub(crate) fn range_handle(
     let is_buffer = kind == CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
     let pcie = CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE.0;
     let is_whole = size != 0 && size % PAGE == 0 && address % PAGE as u64 == 0;
-    let is_managed = world.memory.is_managed_of_pool(address, 0);
+    let is_managed = world.objects.memory.is_managed_of_pool(address, 0);
     let is_device = !is_managed
-        && (world.memory.is_virtual(address) || world.memory.containing(address).is_some());
+        && (world.objects.memory.is_virtual(address)
+            || world.objects.memory.containing(address).is_some());
     if place.is_null() || !is_buffer || flags > pcie.into() || !is_whole || !is_device {
         return Err(INVALID);
     }
@@ -432,6 +437,6 @@ pub(crate) fn check_mapped(
 ) -> Answer {
     let kind = LocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
     let location = device.map(|device| (kind, c_int::try_from(device).unwrap_or(-1)));
-    let checked = world.memory.check_virtual(address, size, location, wanted);
+    let checked = world.objects.memory.check_virtual(address, size, location, wanted);
     checked.map_err(|_| INVALID)
 }

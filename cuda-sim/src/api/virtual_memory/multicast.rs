@@ -14,7 +14,7 @@ use cuda_sys::{
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 
 pub(crate) fn is_supported(world: &World) -> bool {
-    world.profile.devices > 1 && world.profile.gpu.capability.0 >= 9
+    world.settings.profile.devices > 1 && world.settings.profile.gpu.capability.0 >= 9
 }
 
 fn supported(world: &World) -> Answer {
@@ -53,7 +53,7 @@ pub(crate) fn create(
     let its = unsafe { properties.as_ref() }.ok_or(INVALID)?;
     supported(world)?;
     let size = its.size as u64;
-    let is_team = (1..=world.profile.devices).contains(&its.numDevices);
+    let is_team = (1..=world.settings.profile.devices).contains(&its.numDevices);
     if !is_team || size == 0 || !is_granular(size) || its.flags != 0 || its.handleTypes > 1 {
         return Err(INVALID);
     }
@@ -64,7 +64,7 @@ pub(crate) fn create(
         is_rdma_capable: false,
         usage: 0,
     };
-    let physical = &mut world.memory.virtual_memory.physical;
+    let physical = &mut world.objects.memory.virtual_memory.physical;
     let made = physical.create_team(properties, size, its.numDevices);
     object.set(made.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as c_ulonglong);
     Ok(())
@@ -78,7 +78,7 @@ pub(crate) fn add_device(
 ) -> Answer {
     let object = known(world, object)?;
     world.device(device)?;
-    let team = world.memory.virtual_memory.physical.team(object);
+    let team = world.objects.memory.virtual_memory.physical.team(object);
     let team = team.ok_or(INVALID)?;
     if team.is_complete() || team.devices.contains(&device) {
         return Err(INVALID);
@@ -88,7 +88,7 @@ pub(crate) fn add_device(
 }
 
 fn bind(world: &mut World, object: usize, binding: Binding, flags: c_ulonglong) -> Answer {
-    let physical = &mut world.memory.virtual_memory.physical;
+    let physical = &mut world.objects.memory.virtual_memory.physical;
     let whole = physical.get(object).map_or(0, |its| its.size);
     let memory = physical.get(binding.physical).or_else(|| physical.kept(binding.physical));
     let memory = memory.filter(|its| its.team.is_none()).ok_or(INVALID)?.size;
@@ -153,13 +153,13 @@ fn device_number(properties: &Properties) -> CUdevice {
 
 /// Returns the device of the memory of a handle, or -1.
 pub(crate) fn device_of_handle(world: &World, handle: usize) -> CUdevice {
-    let properties = world.memory.virtual_memory.properties_of(handle);
+    let properties = world.objects.memory.virtual_memory.properties_of(handle);
     properties.map_or(-1, |its| device_number(&its))
 }
 
 /// Returns the memory that is mapped at an address: its handle, the offset in it, and its device.
 pub(crate) fn mapped(world: &World, address: CUdeviceptr) -> Answer<(usize, u64, i32)> {
-    let virtual_memory = &world.memory.virtual_memory;
+    let virtual_memory = &world.objects.memory.virtual_memory;
     let (start, mapping) = virtual_memory.mapping(address).ok_or(INVALID)?;
     let its = virtual_memory.properties_of(mapping.physical).ok_or(INVALID)?;
     Ok((mapping.physical, address - start, device_number(&its)))
@@ -201,7 +201,7 @@ pub(crate) fn unbind(
     size: usize,
 ) -> Answer {
     let object = known(world, object)?;
-    match world.memory.unbind(object, device, offset as u64, size as u64) {
+    match world.objects.memory.unbind(object, device, offset as u64, size as u64) {
         true => Ok(()),
         false => Err(INVALID),
     }

@@ -30,11 +30,12 @@ impl World {
         callback: CUgraphRecaptureCallback,
         data: *mut c_void,
     ) {
-        let branch = self.streams.get(stream).and_then(|its| its.capture.as_ref());
-        let Some(capture) = branch.and_then(|branch| self.captures.get_mut(branch.capture)) else {
+        let branch = self.objects.streams.get(stream).and_then(|its| its.capture.as_ref());
+        let Some(capture) = branch.and_then(|branch| self.objects.captures.get_mut(branch.capture))
+        else {
             return;
         };
-        let nodes = self.graphs.get(capture.graph).map(|its| &its.nodes);
+        let nodes = self.objects.graphs.get(capture.graph).map(|its| &its.nodes);
         capture.recapture = Some(Recapture {
             left: nodes.into_iter().flatten().copied().collect(),
             callback,
@@ -69,10 +70,10 @@ impl World {
         (kind, needs): (Kind, Needs),
         after: Dependencies,
     ) -> Option<usize> {
-        let recapture = self.captures.get_mut(id)?.recapture.as_mut()?;
+        let recapture = self.objects.captures.get_mut(id)?.recapture.as_mut()?;
         let (callback, data) = (recapture.callback, recapture.data);
         let handle = recapture.left.pop_front()?;
-        let node = self.nodes.get(handle)?;
+        let node = self.objects.nodes.get(handle)?;
         let after: BTreeMap<usize, Edge> = after.into_iter().collect();
         if node.kind.number() != kind.number() || node.after != after {
             return None;
@@ -100,7 +101,7 @@ impl World {
                 return None;
             }
         }
-        let node = self.nodes.get_mut(handle)?;
+        let node = self.objects.nodes.get_mut(handle)?;
         node.kind = kind;
         node.needs = needs;
         Some(handle)

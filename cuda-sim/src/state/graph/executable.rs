@@ -68,8 +68,8 @@ impl Executable {
 
 impl World {
     pub(crate) fn executable(&self, handle: usize) -> Answer<&Executable> {
-        self.executables.get(handle).ok_or_else(|| {
-            if self.executables.state(handle) == State::Dead {
+        self.objects.executables.get(handle).ok_or_else(|| {
+            if self.objects.executables.state(handle) == State::Dead {
                 misuse("an executable graph is used after it was destroyed");
             }
             INVALID
@@ -78,7 +78,7 @@ impl World {
 
     pub(crate) fn executable_mut(&mut self, handle: usize) -> Answer<&mut Executable> {
         self.executable(handle)?;
-        self.executables.get_mut(handle).ok_or(INVALID)
+        self.objects.executables.get_mut(handle).ok_or(INVALID)
     }
 
     /// Creates an executable graph. The flags were checked.
@@ -116,7 +116,7 @@ impl World {
             return Err(fail(unsupported));
         }
         for handle in handles {
-            let Some(its) = self.conditional_handles.get(&handle) else {
+            let Some(its) = self.objects.conditional_handles.get(&handle) else {
                 continue;
             };
             if its.node.is_none() {
@@ -129,22 +129,22 @@ impl World {
     }
 
     fn add_executable(&mut self, graph: usize, mut made: Executable, is_single: bool) -> usize {
-        self.graph_ids += 1;
-        made.id = self.graph_ids;
+        self.objects.graph_ids += 1;
+        made.id = self.objects.graph_ids;
         self.retain_objects(&made.objects);
         for kind in made.kinds() {
             if let Kind::Allocate(its) = kind {
-                self.memory.hold_reservation(its.address);
-                self.memory.refuse_free_node(its.address);
+                self.objects.memory.hold_reservation(its.address);
+                self.objects.memory.refuse_free_node(its.address);
             }
         }
         let conditionals = made.conditionals.clone();
-        let handle = self.executables.insert(made);
+        let handle = self.objects.executables.insert(made);
         for (conditional, _) in conditionals {
-            self.memory.assign_conditional(conditional, handle);
+            self.objects.memory.assign_conditional(conditional, handle);
         }
         if is_single {
-            if let Some(its) = self.graphs.get_mut(graph) {
+            if let Some(its) = self.objects.graphs.get_mut(graph) {
                 its.executable = Some(handle);
             }
         }
@@ -163,7 +163,7 @@ impl World {
         let invalid = Outcome::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
         let order = self.ordered_nodes(graph);
         let order = order.map_err(|node| (INVALID, invalid, node))?;
-        if let Some(its) = self.graphs.get(graph) {
+        if let Some(its) = self.objects.graphs.get(graph) {
             handles.extend(&its.conditionals);
             for (object, count) in &its.objects {
                 let held = made.objects.entry(*object).or_default();
@@ -171,7 +171,7 @@ impl World {
             }
         }
         for handle in &order {
-            let Some(node) = self.nodes.get(*handle) else {
+            let Some(node) = self.objects.nodes.get(*handle) else {
                 continue;
             };
             let stale = |code| (code, Outcome::CUDA_GRAPH_INSTANTIATE_ERROR, *handle);
@@ -197,7 +197,7 @@ impl World {
         let unsupported = Outcome::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
         let several = Outcome::CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED;
         match &node.kind {
-            Kind::Copy(copy) if copy.is_pageable(&self.memory) => Err(several),
+            Kind::Copy(copy) if copy.is_pageable(&self.objects.memory) => Err(several),
             Kind::Kernel(its) => match self.context_of_bodies(node.graph) {
                 Some(context) if context != self.view_of(its) => Err(several),
                 _ => Ok(()),
@@ -211,16 +211,17 @@ impl World {
 
     /// Returns the context or the view of a green context that a kernel node runs in.
     pub(crate) fn view_of(&self, kernel: &super::node::KernelNode) -> usize {
-        let green = kernel.call.partition.as_ref().and_then(|(id, _)| self.green_ids.get(id));
-        let green = green.and_then(|green| self.greens.get(*green));
+        let green =
+            kernel.call.partition.as_ref().and_then(|(id, _)| self.objects.green_ids.get(id));
+        let green = green.and_then(|green| self.objects.greens.get(*green));
         green.map_or(kernel.call.context, |green| green.view)
     }
 
     /// Returns the context of the conditional node that a graph is in.
     fn context_of_bodies(&self, graph: usize) -> Option<usize> {
         let mut graph = graph;
-        while let super::Owner::Node(owner) = self.graphs.get(graph)?.owner {
-            let owner = self.nodes.get(owner)?;
+        while let super::Owner::Node(owner) = self.objects.graphs.get(graph)?.owner {
+            let owner = self.objects.nodes.get(owner)?;
             if let Kind::Conditional(its) = &owner.kind {
                 return Some(its.context);
             }
@@ -232,19 +233,19 @@ impl World {
     /// Removes an executable graph. Destructors of its user objects run in this call if it was never
     /// launched, and otherwise on the driver's thread after its last launch (measured).
     pub(crate) fn remove_executable(&mut self, handle: usize) {
-        let Some(executable) = self.executables.remove(handle) else {
+        let Some(executable) = self.objects.executables.remove(handle) else {
             return;
         };
         for kind in executable.kinds() {
             if let Kind::Allocate(its) = kind {
-                self.memory.release_reservation(its.address);
+                self.objects.memory.release_reservation(its.address);
             }
         }
         for (conditional, _) in &executable.conditionals {
-            self.memory.forget_conditional(*conditional);
+            self.objects.memory.forget_conditional(*conditional);
         }
-        self.memory.forget_graph_launch(handle, &executable.footprint);
-        if let Some(graph) = self.graphs.get_mut(executable.root) {
+        self.objects.memory.forget_graph_launch(handle, &executable.footprint);
+        if let Some(graph) = self.objects.graphs.get_mut(executable.root) {
             if graph.executable == Some(handle) {
                 graph.executable = None;
             }
@@ -257,7 +258,7 @@ impl World {
     /// Returns whether destroying an executable graph waits for all work (measured for conditional
     /// nodes, and for a graph that can be launched from the device while it runs itself).
     pub(crate) fn destruction_waits(&self, executable: &Executable) -> bool {
-        let is_running = executable.last.is_some_and(|last| !self.executor.is_done(last));
+        let is_running = executable.last.is_some_and(|last| !self.runs.executor.is_done(last));
         let is_device_launch = executable.has(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
         !executable.conditionals.is_empty() || (is_device_launch && is_running)
     }

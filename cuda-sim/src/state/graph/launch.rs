@@ -39,9 +39,9 @@ impl World {
         let program = self.program(handle, executable, &plan, false);
         let (last, footprint) = (executable.last, executable.footprint.clone());
         self.allocate_for_launch(&plan, limit)?;
-        self.memory.forget_graph_launch(handle, &footprint);
+        self.objects.memory.forget_graph_launch(handle, &footprint);
         let start = self.give(stream, Work::Nothing, last.into_iter().collect());
-        if let Some(order) = &mut self.executor.order {
+        if let Some(order) = &mut self.runs.executor.order {
             order.begin_launch(stream);
         }
         let (mut given, mut awaited) = (Vec::new(), Vec::new());
@@ -51,14 +51,14 @@ impl World {
             let records = match step.work {
                 Work::Record { event } => Some(event),
                 Work::WaitFor { event } => {
-                    after.extend(self.events.get(event).and_then(|its| its.recorded));
+                    after.extend(self.objects.events.get(event).and_then(|its| its.recorded));
                     None
                 }
                 _ => None,
             };
             let is_awaited = step.work.is_awaited();
-            let operation = self.executor.give_aside(step.work.staged(), after);
-            if let Some(event) = records.and_then(|event| self.events.get_mut(event)) {
+            let operation = self.runs.executor.give_aside(step.work.staged(), after);
+            if let Some(event) = records.and_then(|event| self.objects.events.get_mut(event)) {
                 event.recorded = Some(operation);
                 event.captured = None;
                 event.time = None;
@@ -66,14 +66,14 @@ impl World {
             awaited.extend(is_awaited.then_some(operation));
             given.push(operation);
         }
-        if let Some(order) = &mut self.executor.order {
+        if let Some(order) = &mut self.runs.executor.order {
             order.end_launch();
         }
         let end = self.give(stream, Work::Nothing, given);
-        let footprint = self.memory.note_graph_launch(handle, &plan.allocations);
-        if let Some(its) = self.executables.get_mut(handle) {
+        let footprint = self.objects.memory.note_graph_launch(handle, &plan.allocations);
+        if let Some(its) = self.objects.executables.get_mut(handle) {
             its.last = Some(end);
-            let executor = &self.executor;
+            let executor = &self.runs.executor;
             its.ends.retain(|end| !executor.is_done(*end));
             its.ends.push(end);
             its.was_launched = true;
@@ -81,31 +81,31 @@ impl World {
         }
         self.note_upload(handle);
         let waits = !awaited.is_empty();
-        Ok(waits.then(|| self.executor.give_aside(Work::Nothing, awaited)))
+        Ok(waits.then(|| self.runs.executor.give_aside(Work::Nothing, awaited)))
     }
 
     /// Enqueues the launches that a kernel has made. The launch of the kernel's graph waits for them.
     pub(crate) fn start_from_device(&mut self) {
-        for (own, launched) in std::mem::take(&mut self.memory.device_launches) {
-            let Some(executable) = self.executables.get(launched) else {
+        for (own, launched) in std::mem::take(&mut self.objects.memory.device_launches) {
+            let Some(executable) = self.objects.executables.get(launched) else {
                 continue;
             };
             let program = self.program(launched, executable, &MemoryPlan::default(), true);
-            let steps = self.executor.start_after_kernel(&program);
+            let steps = self.runs.executor.start_after_kernel(&program);
             // The launches of a graph run one after another, so the first one that is not complete runs.
-            let ends = self.executables.get(own).map(|its| &its.ends);
+            let ends = self.objects.executables.get(own).map(|its| &its.ends);
             let mut ends = ends.into_iter().flatten().copied();
-            if let Some(end) = ends.find(|end| !self.executor.is_done(*end)) {
-                self.executor.delay(end, &steps);
+            if let Some(end) = ends.find(|end| !self.runs.executor.is_done(*end)) {
+                self.runs.executor.delay(end, &steps);
             }
         }
     }
 
     /// Allows kernels to launch an executable graph that was uploaded, if it was created for that.
     pub(crate) fn note_upload(&mut self, handle: usize) {
-        let its = self.executables.get(handle);
+        let its = self.objects.executables.get(handle);
         if its.is_some_and(|its| its.has(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)) {
-            self.memory.device_launchable.insert(handle);
+            self.objects.memory.device_launchable.insert(handle);
         }
     }
 
@@ -121,7 +121,7 @@ impl World {
             match &its.kind {
                 Kind::Allocate(its) => {
                     let address = its.address;
-                    if self.memory.will_be_live(address) {
+                    if self.objects.memory.will_be_live(address) {
                         if !frees_first {
                             return Err(INVALID);
                         }
@@ -136,7 +136,7 @@ impl World {
         }
         for address in &plan.frees {
             let is_live = live.insert(*address, false);
-            if !is_live.unwrap_or_else(|| self.memory.will_be_live(*address)) {
+            if !is_live.unwrap_or_else(|| self.objects.memory.will_be_live(*address)) {
                 return Err(INVALID);
             }
         }
@@ -146,25 +146,25 @@ impl World {
     /// Enters the allocations and frees of a launch, or none of them if there is too little memory.
     fn allocate_for_launch(&mut self, plan: &MemoryPlan, limit: u64) -> Answer {
         for address in &plan.stale {
-            self.memory.note_free(*address);
+            self.objects.memory.note_free(*address);
         }
         let mut made = Vec::new();
         for address in &plan.allocations {
-            match self.memory.allocate_for_graph(*address, limit) {
+            match self.objects.memory.allocate_for_graph(*address, limit) {
                 Ok(is_new) => made.push((*address, is_new)),
                 Err(code) => {
                     for (address, is_new) in made {
-                        self.memory.cancel_for_graph(address, is_new);
+                        self.objects.memory.cancel_for_graph(address, is_new);
                     }
                     for address in &plan.stale {
-                        self.memory.cancel_free(*address);
+                        self.objects.memory.cancel_free(*address);
                     }
                     return Err(code);
                 }
             }
         }
         for address in &plan.frees {
-            self.memory.note_free(*address);
+            self.objects.memory.note_free(*address);
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ impl World {
                     call.executable = Some(handle);
                     Work::Kernel(Box::new(call))
                 }
-                Kind::Copy(its) => its.work(&self.memory, on_device),
+                Kind::Copy(its) => its.work(&self.objects.memory, on_device),
                 Kind::Fill(its) => its.work(),
                 Kind::Host(its) => its.work(),
                 Kind::Empty | Kind::Signal | Kind::Await => Work::Nothing,

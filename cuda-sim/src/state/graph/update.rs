@@ -141,7 +141,7 @@ impl World {
                 }
             }
             (Kind::Copy(old), Kind::Copy(new)) => {
-                let class = |its: &super::copy::Side| its.class(&self.memory);
+                let class = |its: &super::copy::Side| its.class(&self.objects.memory);
                 let is_line = old.dimensions() == 1 && new.dimensions() == 1;
                 let same_classes =
                     class(&old.from) == class(&new.from) && class(&old.to) == class(&new.to);
@@ -191,7 +191,7 @@ impl World {
             node,
             from: 0,
         })?;
-        let known = nodes.iter().filter_map(|node| Some((*node, self.nodes.get(*node)?)));
+        let known = nodes.iter().filter_map(|node| Some((*node, self.objects.nodes.get(*node)?)));
         let known: Vec<_> = known.collect();
         let after = known.iter().map(|(node, its)| (*node, its.after.keys().copied().collect()));
         let kinds = known.iter().map(|(node, its)| (*node, its.kind.number().0));
@@ -214,7 +214,8 @@ impl World {
         let kinds = known.iter().map(|(node, its)| (*node, its.kind.number().0));
         let old = Topology { after: after.collect(), kinds: kinds.collect(), nodes };
         for (old, new) in pair(&old, &self.topology(graph)?)? {
-            let (Some(its), Some(node)) = (executable.nodes.get(&old), self.nodes.get(new)) else {
+            let (Some(its), Some(node)) = (executable.nodes.get(&old), self.objects.nodes.get(new))
+            else {
                 continue;
             };
             let fail = |outcome| Mismatch { outcome, node: new, from: 0 };
@@ -243,7 +244,7 @@ impl World {
         kind: Kind,
         needs: Needs,
     ) -> Answer {
-        let its = self.executables.get_mut(executable).ok_or(INVALID)?;
+        let its = self.objects.executables.get_mut(executable).ok_or(INVALID)?;
         let its = its.nodes.get_mut(&node).ok_or(INVALID)?;
         let kind = match (&its.kind, kind) {
             (Kind::Child(graph), Kind::Child(_)) => Kind::Child(*graph),
@@ -254,12 +255,12 @@ impl World {
             (_, kind) => kind,
         };
         if let Kind::Allocate(new) = &kind {
-            self.memory.hold_reservation(new.address);
+            self.objects.memory.hold_reservation(new.address);
         }
         let old = std::mem::replace(&mut its.kind, kind);
         its.needs = needs;
         if let Kind::Allocate(old) = old {
-            self.memory.release_reservation(old.address);
+            self.objects.memory.release_reservation(old.address);
         }
         Ok(())
     }
@@ -284,12 +285,12 @@ impl World {
             (code, mismatch)
         })?;
         for (_, new) in &pairs {
-            if let Some(node) = self.nodes.get(*new) {
+            if let Some(node) = self.objects.nodes.get(*new) {
                 self.check_node(&node.kind, &node.needs, "used for an update").map_err(fail)?;
             }
         }
         for (old, new) in pairs {
-            if let Some(node) = self.nodes.get(new) {
+            if let Some(node) = self.objects.nodes.get(new) {
                 let (kind, needs) = (node.kind.clone(), node.needs.clone());
                 self.change_node(handle, old, kind, needs).map_err(fail)?;
             }
@@ -309,12 +310,12 @@ impl World {
     pub(crate) fn objects_of(&self, graph: usize) -> BTreeMap<usize, u32> {
         let mut objects = BTreeMap::new();
         let mut open = vec![graph];
-        while let Some(graph) = open.pop().and_then(|graph| self.graphs.get(graph)) {
+        while let Some(graph) = open.pop().and_then(|graph| self.objects.graphs.get(graph)) {
             for (object, count) in &graph.objects {
                 let held: &mut u32 = objects.entry(*object).or_default();
                 *held = held.saturating_add(*count);
             }
-            let nodes = graph.nodes.iter().filter_map(|node| self.nodes.get(*node));
+            let nodes = graph.nodes.iter().filter_map(|node| self.objects.nodes.get(*node));
             open.extend(nodes.flat_map(|node| node.kind.embedded()).copied());
         }
         objects
@@ -324,24 +325,24 @@ impl World {
     fn take_handles(&mut self, handle: usize, graph: usize) {
         let mut handles = Vec::new();
         let mut open = vec![graph];
-        while let Some(graph) = open.pop().and_then(|graph| self.graphs.get(graph)) {
+        while let Some(graph) = open.pop().and_then(|graph| self.objects.graphs.get(graph)) {
             let its = graph.conditionals.iter();
-            handles.extend(
-                its.filter_map(|its| Some((*its, self.conditional_handles.get(its)?.default))),
-            );
-            let nodes = graph.nodes.iter().filter_map(|node| self.nodes.get(*node));
+            handles.extend(its.filter_map(|its| {
+                Some((*its, self.objects.conditional_handles.get(its)?.default))
+            }));
+            let nodes = graph.nodes.iter().filter_map(|node| self.objects.nodes.get(*node));
             open.extend(nodes.flat_map(|node| node.kind.embedded()).copied());
         }
-        let Some(its) = self.executables.get_mut(handle) else {
+        let Some(its) = self.objects.executables.get_mut(handle) else {
             return;
         };
         let old = std::mem::replace(&mut its.conditionals, handles.clone());
         for (conditional, _) in &handles {
-            self.memory.assign_conditional(*conditional, handle);
+            self.objects.memory.assign_conditional(*conditional, handle);
         }
         for (conditional, _) in old {
             if !handles.iter().any(|(its, _)| *its == conditional) {
-                self.memory.forget_conditional(conditional);
+                self.objects.memory.forget_conditional(conditional);
             }
         }
     }

@@ -21,7 +21,7 @@ const NONE: u64 = u64::MAX;
 impl World {
     pub(crate) fn retain_objects(&mut self, objects: &BTreeMap<usize, u32>) {
         for (object, count) in objects {
-            if let Some(its) = self.user_objects.get_mut(*object) {
+            if let Some(its) = self.objects.user_objects.get_mut(*object) {
                 its.count += u64::from(*count);
             }
         }
@@ -37,7 +37,7 @@ impl World {
 
     /// Releases references. A real driver does not check their number (measured).
     pub(crate) fn release_object(&mut self, object: usize, count: u32, after: Option<&[u64]>) {
-        let Some(its) = self.user_objects.get_mut(object) else {
+        let Some(its) = self.objects.user_objects.get_mut(object) else {
             return;
         };
         if u64::from(count) > its.count {
@@ -47,13 +47,13 @@ impl World {
         if its.count != 0 {
             return;
         }
-        let Some(its) = self.user_objects.remove(object) else {
+        let Some(its) = self.objects.user_objects.remove(object) else {
             return;
         };
         let function = HostFunction::Plain(its.destroy);
         match after {
-            Some(after) => self.executor.give_late(function, its.data, after.to_vec()),
-            None => self.destructors.push(Callback {
+            Some(after) => self.runs.executor.give_late(function, its.data, after.to_vec()),
+            None => self.runs.destructors.push(Callback {
                 operation: NONE,
                 function,
                 result: CUresult::CUDA_SUCCESS,

@@ -73,7 +73,7 @@ pub(crate) fn fatal_answer(function: &str, code: CUresult) -> CUresult {
     let Some(world) = locked.as_mut().filter(|world| has_dump(world, code)) else {
         return code;
     };
-    let dumps = &mut world.coredumps;
+    let dumps = &mut world.settings.coredumps;
     let settings = dumps.global.clone();
     let has = |flag: CUCoredumpGenerationFlags| settings.flags & flag.0 as u32 != 0;
     if std::mem::replace(&mut dumps.is_written, true) {
@@ -101,7 +101,7 @@ pub(crate) fn fatal_answer(function: &str, code: CUresult) -> CUresult {
 
 /// Returns whether the fatal error of the process causes a dump.
 fn has_dump(world: &World, code: CUresult) -> bool {
-    world.coredumps.global.on_exception && world.fatal == Some(code)
+    world.settings.coredumps.global.on_exception && world.runs.fatal == Some(code)
 }
 
 /// Runs callbacks, without the lock.

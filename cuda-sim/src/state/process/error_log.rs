@@ -101,12 +101,13 @@ pub(crate) fn note(function: &str, code: CUresult) {
     entries.push(format!("Returning {} ({name}) from {function}", code.0));
     let callbacks: Vec<Callback> = {
         let mut locked = lock();
-        let has_log =
-            |world: &&mut crate::state::World| world.initialised && world.profile.driver >= SINCE;
+        let has_log = |world: &&mut crate::state::World| {
+            world.settings.initialised && world.settings.profile.driver >= SINCE
+        };
         let Some(world) = locked.as_mut().filter(has_log) else {
             return;
         };
-        let log = &mut world.error_log;
+        let log = &mut world.settings.error_log;
         entries.iter().for_each(|text| log.write(text));
         log.callbacks.iter().map(|(_, callback)| *callback).collect()
     };

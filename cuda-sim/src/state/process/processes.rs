@@ -38,7 +38,7 @@ pub(crate) struct Processes {
 pub fn add_process(pid: u32, properties: CudaProcess) {
     with(|world| {
         let known = Known::new(properties);
-        world.processes.known.insert(pid as i32, known);
+        world.settings.processes.known.insert(pid as i32, known);
     });
 }
 

@@ -8,7 +8,7 @@ use crate::state::objects::{ContextKind, Stream};
 /// Returns a driver and its primary context.
 fn driver(profile: Profile) -> (World, usize) {
     let mut world = World::new(profile);
-    let (context, _) = world.primaries[0];
+    let (context, _) = world.objects.primaries[0];
     world.make_context(context, 0, 0, ContextKind::Primary);
     (world, context)
 }
@@ -57,5 +57,5 @@ fn operations_of_destroyed_streams_that_are_not_complete_stay() {
     let last = world.give(legacy.expect("a context"), Work::Nothing, Vec::new());
     assert_eq!(given(&world, context), 0);
     let done = world.run_until(|executor| executor.is_done(last));
-    assert_eq!((done, world.executor.is_all_idle()), (Ok(()), true));
+    assert_eq!((done, world.runs.executor.is_all_idle()), (Ok(()), true));
 }
