@@ -1,5 +1,7 @@
 //! Child processes for tests, because an opened driver stays open for the whole process.
 
+use crate::or_skip;
+use cuda_safe::{Context, Device, Stream};
 use std::io::Write;
 use std::process::{Command, Output};
 
@@ -18,6 +20,28 @@ pub(crate) fn in_child(environment: &[(&str, &str)], body: impl FnOnce()) {
         return;
     }
     run(test, environment);
+}
+
+/// Runs `body` in a child process, as [`in_child`] does, with the first device. The child reports a
+/// skip if there is none.
+#[track_caller]
+pub(crate) fn with_gpu(body: impl FnOnce(Device)) {
+    in_child(&[], || body(or_skip!(super::gpu())));
+}
+
+/// Runs `body` in a child process, with the primary context of the first device.
+#[track_caller]
+pub(crate) fn with_context(body: impl FnOnce(Context)) {
+    in_child(&[], || body(or_skip!(super::context())));
+}
+
+/// Runs `body` in a child process, with the primary context of the first device and a new stream.
+#[track_caller]
+pub(crate) fn with_stream(body: impl FnOnce(Context, Stream)) {
+    in_child(&[], || {
+        let (context, stream) = or_skip!(super::context_and_stream());
+        body(context, stream);
+    });
 }
 
 /// In a child process, starts another child for the same test and checks that it succeeded.

@@ -10,7 +10,7 @@ mod sim;
 
 pub(crate) use sim::register_kernels;
 
-use cuda_safe::{Context, CudaVersion, Device};
+use cuda_safe::{Context, CudaVersion, Device, Error, Invalid, Stream};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -127,6 +127,36 @@ pub(crate) fn offers(major: u16, minor: u16) -> bool {
 pub(crate) fn context() -> Option<Context> {
     let context = Context::primary(&gpu()?);
     Some(context.expect("the primary context of a device"))
+}
+
+/// Returns the primary context of the first device and a new stream, or reports a skip.
+#[track_caller]
+pub(crate) fn context_and_stream() -> Option<(Context, Stream)> {
+    let (context, [stream]) = context_and_streams()?;
+    Some((context, stream))
+}
+
+/// Returns the primary context of the first device and new streams, or reports a skip.
+#[track_caller]
+pub(crate) fn context_and_streams<const N: usize>() -> Option<(Context, [Stream; N])> {
+    let context = context()?;
+    let streams = streams(&context);
+    Some((context, streams))
+}
+
+/// Returns new streams of a context.
+#[track_caller]
+pub(crate) fn streams<const N: usize>(context: &Context) -> [Stream; N] {
+    std::array::from_fn(|_| context.stream().expect("a stream"))
+}
+
+/// Returns why this crate refused a call. Panics if the call succeeded, or if the driver refused it.
+#[track_caller]
+pub(crate) fn invalid<T>(done: Result<T, impl Into<Error>>) -> Invalid {
+    match done.map(drop).map_err(Into::into) {
+        Err(Error::Invalid(invalid)) => *invalid,
+        done => panic!("{done:?}"),
+    }
 }
 
 /// Unwraps an option, as in `let context = or_skip!(common::context());`, or returns from the test if

@@ -1,17 +1,13 @@
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::event::EventIpcHandle;
-use cuda_safe::{CUresult, Error, EventOptions, Invalid};
+use cuda_safe::{CUresult, Context, ContextFlags, EventOptions, Invalid};
 use std::time::{Duration, Instant};
 
 #[test]
 fn an_event_is_complete_when_the_work_before_it_has_completed() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let event = context.event().expect("an event");
         assert!(event.is_complete().expect("an event that was never recorded is complete"));
         let work = Busy::new(&context, &stream);
@@ -25,8 +21,7 @@ fn an_event_is_complete_when_the_work_before_it_has_completed() {
 
 #[test]
 fn events_with_timing_measure_the_work_between_them() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let timing = EventOptions { timing: true, blocking_sync: true, ..Default::default() };
     let (start, end) = (
         context.event_with(timing).expect("an event"),
@@ -61,9 +56,7 @@ fn an_event_is_shared_with_another_process() {
         common::skip("this device has no events for other processes");
         return;
     }
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         if let Ok(handle) = std::env::var(HANDLE) {
             let mut bytes = [0; 64];
             for (byte, text) in bytes.iter_mut().zip(handle.split(' ')) {
@@ -102,23 +95,17 @@ fn an_event_is_shared_with_another_process() {
 fn an_interprocess_event_has_no_timing() {
     let context = or_skip!(common::context());
     let options = EventOptions { interprocess: true, timing: true, ..Default::default() };
-    match context.event_with(options) {
-        Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::InterprocessTiming),
-        done => panic!("{done:?}"),
-    }
+    assert_eq!(common::invalid(context.event_with(options)), Invalid::InterprocessTiming);
 }
 
 mod provoked {
     //! Calls that the driver refuses are reported as errors.
 
-    use crate::common;
-    use crate::or_skip;
-    use cuda_safe::{CUresult, Context, ContextFlags, Error, Invalid};
+    use super::*;
 
     #[test]
     fn elapsed_time_is_refused_for_events_without_timing() {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = or_skip!(common::context_and_stream());
         let (start, end) = (context.event().expect("an event"), context.event().expect("an event"));
         start.record(&stream).expect("a record");
         end.record(&stream).expect("a record");
@@ -135,12 +122,8 @@ mod provoked {
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let (event, stream) =
             (primary.event().expect("an event"), other.stream().expect("a stream"));
-        match event.record(&stream) {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
-            }
-            done => panic!("{done:?}"),
-        }
+        let invalid = common::invalid(event.record(&stream));
+        assert!(matches!(invalid, Invalid::OtherContext { .. }), "{invalid}");
         // Events may be waited for across contexts.
         stream.wait_event(&event).expect("a wait");
     }

@@ -13,6 +13,7 @@
 //! Tests in a module `provoked` make the driver report errors on purpose. Runs under a memory
 //! checker exclude them, because it would report those errors.
 
+#[macro_use]
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -26,7 +26,6 @@ mod worker;
 
 use crate::common::{self, child};
 use crate::module::kernels::{Scale, nothing};
-use crate::or_skip;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, SmResource, SplitByCount};
 use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
 use cuda_safe::{Context, ContextFlags, Device, Stream, TypedKernel};
@@ -135,9 +134,7 @@ fn partitions(device: &Device) -> Vec<GreenContext> {
 
 #[test]
 fn sixteen_threads_run_random_actions() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        or_skip!(common::gpu());
+    child::with_gpu(|_| {
         let seed = number("CUDA_STRESS_SEED").unwrap_or(1);
         let until =
             number("CUDA_STRESS_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));

@@ -2,7 +2,6 @@
 
 use crate::common;
 use crate::module::kernels::{Busy, Scale};
-use crate::or_skip;
 use cuda_safe::memory::MemoryLocation;
 use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{

@@ -6,7 +6,6 @@ pub(crate) mod textures;
 
 use crate::common;
 use crate::module::kernels::Busy;
-use crate::or_skip;
 use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, Half, MipmappedArray, Normalized, Sampler, Texel, TexelFormat,
     Texture,

@@ -1,7 +1,6 @@
 //! Sparse arrays: tiles that are mapped and unmapped in the order of a stream.
 
 use crate::common;
-use crate::or_skip;
 use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;

@@ -1,7 +1,6 @@
 //! The encoding of tensor maps, and tensor maps as arguments of launches.
 
 use crate::common;
-use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
@@ -268,12 +267,8 @@ fn a_launch_refuses_a_map_of_another_stream() {
     // SAFETY: the launch is refused.
     let built = unsafe { builder.launch(config) };
     for refused in [refused, built] {
-        match refused {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::OtherStream { .. }), "{invalid}");
-            }
-            done => panic!("{done:?}"),
-        }
+        let invalid = common::invalid(refused);
+        assert!(matches!(invalid, Invalid::OtherStream { .. }), "{invalid}");
     }
 }
 

@@ -1,14 +1,12 @@
 //! Textures and surfaces: kernels read what the host computes.
 
 use crate::common;
-use crate::green::{alone, resource, smallest};
+use crate::green::{partition, resource_alone};
 use crate::module::kernels::{Busy, TEXTURE, kernel};
-use crate::or_skip;
 use cuda_safe::array::{
     AddressMode, Array, ArrayOptions, ArrayShape, FilterMode, Half, MipmappedArray, Normalized,
     ReadMode, Sampler, Surface, SurfaceObject, Texel, Texture, TextureObject,
 };
-use cuda_safe::green::GreenContext;
 use cuda_safe::memory::{Extent, PitchedBuffer};
 use cuda_safe::{
     Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Stream, attempt_deferred_releases,
@@ -376,10 +374,8 @@ fn kernels_write_surfaces_that_textures_then_read() {
 /// A green context has a context of its own in the driver, and handles of other contexts mean other objects.
 #[test]
 fn textures_and_surfaces_are_used_on_a_stream_of_a_green_context() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let group = smallest(resource).groups.remove(0);
-    let green = GreenContext::new([group]).expect("a partition");
+    let (_alone, resource) = or_skip!(resource_alone());
+    let green = partition(resource);
     let stream = green.stream().expect("a stream");
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");

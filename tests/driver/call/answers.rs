@@ -2,15 +2,15 @@
 
 use crate::call::raw::succeeds;
 use crate::common::{self, child};
-use crate::or_skip;
+use crate::module::kernels::vector;
 use core::ffi::c_void;
 use cuda_safe::sys::{
-    CUresult, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventRecord,
+    self, CUresult, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventRecord,
     cuEventSynchronize, cuFuncGetModule, cuFuncGetName, cuKernelGetName, cuLaunchHostFunc,
     cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFreeAsync,
     cuMemHostAlloc, cuModuleGetFunction, cuStreamCreate, cuStreamDestroy_v2,
 };
-use cuda_safe::{Context, ContextFlags, EventOptions};
+use cuda_safe::{Context, ContextFlags, EventOptions, LaunchConfig};
 use std::ptr::{null, null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,7 @@ const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
 
 #[test]
 fn allocations_of_no_bytes_write_the_address_0() {
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         or_skip!(common::since(13, 0));
         let _current = context.make_current().expect("current");
         let stream = context.stream().expect("a stream");
@@ -75,8 +74,7 @@ fn a_null_function_kernel_or_module_is_refused() {
 
 #[test]
 fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         or_skip!(common::since(13, 0));
         let other = Context::new(&context.device(), ContextFlags::default()).expect("a context");
         let timed = EventOptions { timing: true, ..EventOptions::default() };
@@ -98,8 +96,7 @@ fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
 
 #[test]
 fn the_legacy_stream_waits_for_the_work_of_a_destroyed_stream() {
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let _current = context.make_current().expect("current");
         let ran = Arc::new(AtomicBool::new(false));
         let mut stream = null_mut();
@@ -132,10 +129,7 @@ unsafe extern "C" fn set_later(flag: *mut c_void) {
 }
 
 mod provoked {
-    use super::{CUresult, child, common, null_mut, or_skip};
-    use crate::module::kernels::vector;
-    use cuda_safe::LaunchConfig;
-    use cuda_safe::sys;
+    use super::*;
 
     macro_rules! answer {
         ($function:ident($($argument:expr),*)) => {
@@ -214,9 +208,7 @@ mod provoked {
 
     #[test]
     fn after_a_fatal_error_calls_about_devices_and_contexts_succeed() {
-        or_skip!(common::gpu());
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             or_skip!(common::since(13, 0));
             let _current = context.make_current().expect("current");
             let stream = context.stream().expect("a stream");
@@ -282,7 +274,6 @@ mod provoked {
 
     #[test]
     fn the_last_release_of_a_primary_context_succeeds_after_a_fatal_error() {
-        or_skip!(common::gpu());
         child::in_child(&[], || {
             let device = or_skip!(common::context()).device().as_raw();
             or_skip!(common::since(13, 0));
@@ -307,7 +298,6 @@ mod provoked {
 
     #[test]
     fn a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count() {
-        or_skip!(common::gpu());
         child::in_child(&[], || {
             let device = or_skip!(common::context()).device().as_raw();
             or_skip!(common::since(13, 0));

@@ -4,7 +4,6 @@
 use crate::call::raw::{current, succeeds};
 use crate::common::{self, child};
 use crate::module::kernels::nothing;
-use crate::or_skip;
 use cuda_safe::sys::abi::cuCtxCreate_v2;
 use cuda_safe::sys::{
     CUcontext, CUresult, CUsharedconfig, cuCtxAttach, cuCtxDestroy_v2, cuCtxDetach,
@@ -37,7 +36,6 @@ fn attach(flags: u32) -> (CUresult, CUcontext) {
 
 #[test]
 fn a_created_context_is_destroyed_with_its_last_use() {
-    or_skip!(common::gpu());
     child::in_child(&[], || {
         let context = or_skip!(create());
         let (code, attached) = attach(0);
@@ -54,10 +52,7 @@ fn a_created_context_is_destroyed_with_its_last_use() {
 
 #[test]
 fn detaching_a_primary_context_beyond_its_uses_has_no_effect() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let primary = context.as_raw();
         let detached = context.with_current(|_| {
             let (code, attached) = attach(0);
@@ -79,7 +74,6 @@ fn detaching_a_primary_context_beyond_its_uses_has_no_effect() {
 
 #[test]
 fn a_destroy_ignores_the_use_count() {
-    or_skip!(common::gpu());
     child::in_child(&[], || {
         let context = or_skip!(create());
         succeeds(attach(0).0);
@@ -129,7 +123,6 @@ mod provoked {
 
     #[test]
     fn attach_takes_no_context_and_no_flags_and_detach_only_the_current_context() {
-        or_skip!(common::gpu());
         child::in_child(&[], || {
             let context = or_skip!(create());
             assert_eq!(attach(1).0, INVALID_VALUE);

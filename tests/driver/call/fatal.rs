@@ -3,17 +3,13 @@
 mod provoked {
     use crate::common::{self, child};
     use crate::module::kernels::{Scale, vector};
-    use crate::or_skip;
     use cuda_safe::{DeviceBuffer, Error, LaunchConfig};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn an_illegal_address_is_fatal_and_later_drops_do_not_panic() {
-        or_skip!(common::gpu());
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
-            let stream = context.stream().expect("a stream");
+        child::with_stream(|context, stream| {
             let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
             let scale = vector(&context).kernel("scale").expect("a kernel");
             let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
@@ -88,10 +84,7 @@ mod provoked {
     #[cfg(unix)]
     #[test]
     fn a_forked_child_releases_nothing_and_waits_for_nothing() {
-        or_skip!(common::gpu());
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
-            let stream = context.stream().expect("a stream");
+        child::with_stream(|context, stream| {
             let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
             let scale = Scale::new(&context);
             // Only the child drops the objects. The parent keeps using them.

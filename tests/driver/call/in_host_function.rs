@@ -1,8 +1,9 @@
 //! The answers of the driver to calls inside a host function, as on an H200 (driver 580).
 
+use crate::common::{self, child};
 use crate::module::kernels::VECTOR;
-use cuda_safe::sys::{self, CUresult};
-use cuda_safe::sys::{CUcontext, CUevent, CUfunction, CUmodule, CUstream};
+use cuda_safe::sys::{self, CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
+use cuda_safe::{DeviceBuffer, Module, PinnedBuffer};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -73,17 +74,11 @@ unsafe extern "C" fn make(job: *mut c_void) {
 
 mod provoked {
     use super::*;
-    use crate::common::{self, child};
-    use crate::or_skip;
-    use cuda_safe::{DeviceBuffer, Module, PinnedBuffer};
 
     #[test]
     fn most_driver_calls_are_refused_in_a_host_function() {
-        or_skip!(common::gpu());
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
-            let (stream, other) =
-                (context.stream().expect("a stream"), context.stream().expect("a stream"));
+        child::with_context(|context| {
+            let [stream, other] = common::streams(&context);
             let event = context.event().expect("an event");
             // The host function destroys these.
             let mut gone = (null_mut(), null_mut());

@@ -1,9 +1,8 @@
 //! Errors in a library whose error type implements only `From<cuda_safe::Error>`.
 
 use crate::common;
-use crate::green::{alone, resource};
+use crate::green::resource_alone;
 use crate::module::kernels::pinned;
-use crate::or_skip;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::green::{GreenContext, PartitionRequest, PartitionSize, SmResource, SplitByCount};
 use cuda_safe::memory::{MappedBuffer, PinnedRange};
@@ -74,8 +73,7 @@ fn one_question_mark_converts_each_error() {
 
 #[test]
 fn one_question_mark_converts_each_error_of_partitions() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let streams = partitioned(&resource).expect("a partition");
     assert!(matches!(
         partitioned(&resource).expect_err("the stream is alive"),
@@ -86,8 +84,7 @@ fn one_question_mark_converts_each_error_of_partitions() {
 
 #[test]
 fn closures_of_captures_and_scopes_return_the_error_of_a_library() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::from_slice(&stream, &[7; 4]).expect("a copy");
     let graph = stream.capture(CaptureMode::default(), |_| {
         buffer.fill(8)?;

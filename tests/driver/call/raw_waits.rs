@@ -3,7 +3,6 @@
 use crate::call::raw::succeeds;
 use crate::common::{self, child};
 use crate::memory::raw_copies::{DEVICE, HOST, call, host, plane, row};
-use crate::or_skip;
 use core::ffi::c_void;
 use cuda_safe::sys::{
     CUresult, cuLaunchHostFunc, cuMemcpy, cuMemcpy2D_v2, cuMemcpy3D_v2, cuMemcpyDtoD_v2,

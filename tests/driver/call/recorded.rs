@@ -7,7 +7,6 @@
 
 use crate::call::probes;
 use crate::common;
-use crate::or_skip;
 use cuda_safe::Device;
 use cuda_safe::device::attribute;
 use std::fs;
@@ -111,10 +110,8 @@ fn misuses_of_streams() -> &'static [&'static str] {
 
 #[test]
 fn single_calls_give_the_recorded_codes() {
-    or_skip!(common::gpu());
-    or_skip!(common::since(13, 0));
-    common::child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    common::child::with_gpu(|device| {
+        or_skip!(common::since(13, 0));
         let answers = probes::answers(&device);
         settle(&device, "answers.txt", &answers);
         if common::is_software() {

@@ -3,7 +3,6 @@
 
 use crate::common::{self, child};
 use crate::graph::build::invalid;
-use crate::or_skip;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::error::Rejected;
 use cuda_safe::graph::{Node, NodeId, kind};
@@ -16,10 +15,8 @@ const MODE: CaptureMode = CaptureMode::ThreadLocal;
 /// Runs `body` with a stream, in a child process, if the driver has conditional nodes.
 #[track_caller]
 fn with_stream(body: impl FnOnce(&Context, &Stream)) {
-    or_skip!(common::gpu());
-    or_skip!(common::since(12, 3));
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
+        or_skip!(common::since(12, 3));
         let stream = context.stream().expect("a stream");
         body(&context, &stream);
     });

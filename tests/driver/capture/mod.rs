@@ -7,20 +7,16 @@ pub(crate) mod modes;
 
 use crate::common::{self, child};
 use crate::module::kernels::{Scale, pinned};
-use crate::or_skip;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::error::Rejected;
 use cuda_safe::memory::{Extent, PitchedBuffer, Region};
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Result, Stream};
+use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, Error, Invalid, Result, Stream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `body` with a stream, in a child process.
 #[track_caller]
 pub(crate) fn with_stream(body: impl FnOnce(&Context, &Stream)) {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         body(&context, &stream);
     });
 }
@@ -353,11 +349,7 @@ fn graphs_survive_into_raw_and_from_raw() {
 mod provoked {
     //! Calls that the driver refuses are reported as errors.
 
-    use super::{status, with_stream};
-    use crate::common;
-    use crate::or_skip;
-    use cuda_safe::capture::{CaptureMode, CaptureStatus};
-    use cuda_safe::{CUresult, Context, ContextFlags, Error, Invalid};
+    use super::*;
 
     #[track_caller]
     fn is<T: std::fmt::Debug>(result: Result<T, Error>, code: CUresult) {

@@ -1,10 +1,13 @@
 //! Which calls invalidate a capture, by the mode of the capture and by the calling thread, as
 //! measured on an H200 (driver 580).
 
+use crate::common::{self, child};
 use crate::module::kernels::VECTOR;
 use cuda_safe::capture::CaptureMode;
-use cuda_safe::sys::CUstreamCaptureStatus as Status;
-use cuda_safe::sys::{self, CUevent, CUmodule, CUresult, CUstream, CUstreamCaptureMode as Mode};
+use cuda_safe::sys::{
+    self, CUevent, CUmodule, CUresult, CUstream, CUstreamCaptureMode as Mode,
+    CUstreamCaptureStatus as Status,
+};
 use cuda_safe::{Context, ContextFlags, Event, Stream};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -209,14 +212,10 @@ fn end(stream: CUstream) -> (Status, CUresult) {
 
 mod provoked {
     use super::*;
-    use crate::common::{self, child};
-    use crate::or_skip;
 
     #[test]
     fn calls_invalidate_captures_by_their_mode_and_thread() {
-        or_skip!(common::gpu());
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             let modes = [
                 Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
                 Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -285,9 +284,8 @@ mod provoked {
     #[test]
     fn context_records_and_waits_invalidate_captures_of_the_contexts_streams() {
         let device = or_skip!(common::gpu());
-        or_skip!(common::since(12, 5));
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
+            or_skip!(common::since(12, 5));
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let (event, others) = (context.event(), other.event());
             let (event, others) = (event.expect("an event"), others.expect("an event"));
@@ -312,9 +310,8 @@ mod provoked {
     #[test]
     fn a_context_wait_for_a_captured_event_joins_no_stream_to_the_capture() {
         let device = or_skip!(common::gpu());
-        or_skip!(common::since(12, 5));
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
+            or_skip!(common::since(12, 5));
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let (stream, beside) = (context.stream(), other.stream());
             let (stream, beside) = (stream.expect("a stream"), beside.expect("a stream"));
@@ -339,8 +336,7 @@ mod provoked {
     #[test]
     fn a_copy_between_contexts_cannot_be_captured() {
         let device = or_skip!(common::gpu());
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let stream = context.stream().expect("a stream");
             let allocate = |context: &Context| {
@@ -362,9 +358,7 @@ mod provoked {
 
     #[test]
     fn an_event_belongs_to_the_capture_that_recorded_it_last() {
-        or_skip!(common::gpu());
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             let streams = [context.stream(), context.stream(), context.stream()];
             let [first, second, waiting] = streams.map(|its| its.expect("a stream"));
             let event = context.event().expect("an event");

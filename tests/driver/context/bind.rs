@@ -3,7 +3,6 @@
 use crate::call::raw::{current, succeeds};
 use crate::common::{self, child};
 use crate::green::{alone, refusal, resource, smallest};
-use crate::or_skip;
 use cuda_safe::green::GreenContext;
 use cuda_safe::sys::{cuCtxSynchronize, cuStreamCreate, cuStreamDestroy_v2};
 use cuda_safe::{Context, ContextFlags, Invalid, Stream};
@@ -157,8 +156,7 @@ thread_local! {
 #[test]
 fn thread_local_variables_may_use_a_bound_context_when_the_thread_ends() {
     // Without its own process, a leak of another test could be counted.
-    child::in_child(&[], || {
-        let primary = or_skip!(common::context());
+    child::with_context(|primary| {
         let (sender, results) = channel();
         let joined = std::thread::spawn(move || {
             let context = own(&primary);

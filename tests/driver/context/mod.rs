@@ -4,7 +4,6 @@ pub(crate) mod settings;
 pub(crate) mod stack;
 
 use crate::common;
-use crate::or_skip;
 use cuda_safe::sys::{CUcontext, cuCtxGetCurrent, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2};
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid};
 use std::thread;

@@ -2,9 +2,13 @@
 //! another context of the device, and with a green context. The answers are those of an H200
 //! (driver 580).
 
+use crate::common::{self, child};
+use crate::green::{partition, resource};
 use crate::module::kernels::VECTOR;
-use cuda_safe::sys::{self, CUresult};
-use cuda_safe::sys::{CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUmodule, CUstream};
+use cuda_safe::context::CurrentContext;
+use cuda_safe::sys::{
+    self, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUmodule, CUresult, CUstream,
+};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
@@ -398,11 +402,6 @@ impl Spare {
 
 mod provoked {
     use super::*;
-    use crate::common::{self, child};
-    use crate::green::{resource, smallest};
-    use crate::or_skip;
-    use cuda_safe::context::CurrentContext;
-    use cuda_safe::green::GreenContext;
     use cuda_safe::memory::MemoryPool;
     use cuda_safe::module::Library;
     use cuda_safe::{Context, ContextFlags, DeviceBuffer};
@@ -430,12 +429,9 @@ mod provoked {
 
     #[test]
     fn calls_need_a_current_context_unless_an_argument_determines_it() {
-        or_skip!(common::gpu());
-        or_skip!(common::since(12, 4));
-        child::in_child(&[], || {
+        child::with_stream(|context, stream| {
+            or_skip!(common::since(12, 4));
             let resource = or_skip!(resource());
-            let context = Context::primary(&resource.device()).expect("a context");
-            let stream = context.stream().expect("a stream");
             let event = context.event().expect("an event");
             event.record(&stream).expect("a record");
             let module = Module::from_ptx(&context, VECTOR).expect("a module");
@@ -445,8 +441,7 @@ mod provoked {
             let pool = MemoryPool::default_of(&context).expect("a pool");
             let library = Library::from_ptx(VECTOR).expect("a library");
             let text = CString::new(VECTOR).expect("no NUL");
-            let group = smallest(resource).groups.remove(0);
-            let green = GreenContext::new([group]).expect("a partition");
+            let green = partition(resource);
             let (function, raw) = (kernel.as_raw(), stream.as_raw());
             let prepare = |_: &CurrentContext| {
                 // SAFETY: the context of the stream and the kernel is current.

@@ -1,6 +1,5 @@
 use crate::common;
 use crate::module::kernels::{Busy, Scale};
-use crate::or_skip;
 use cuda_safe::context::{CachePreference, Limit};
 use cuda_safe::sys::{
     CUctx_flags, CUfunc_cache, CUlimit, cuCtxGetApiVersion, cuCtxGetCacheConfig, cuCtxGetFlags,
@@ -282,11 +281,9 @@ fn a_retained_primary_context_can_be_reset() {
 
 #[test]
 fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
-    or_skip!(common::gpu());
-    or_skip!(common::since(12, 5));
-    common::child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    common::child::with_context(|context| {
+        or_skip!(common::since(12, 5));
+        let [a, b] = common::streams(&context);
         let (all, later) = (context.event().expect("an event"), context.event().expect("an event"));
         let scale = Scale::new(&context);
         let busy = Busy::new(&context, &a);
@@ -309,12 +306,8 @@ fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
 fn an_event_of_another_context_is_not_recorded() {
     let context = or_skip!(own());
     let other = or_skip!(common::context()).event().expect("an event");
-    match context.record_event(&other) {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
-        }
-        done => panic!("{done:?}"),
-    }
+    let invalid = common::invalid(context.record_event(&other));
+    assert!(matches!(invalid, Invalid::OtherContext { .. }), "{invalid}");
 }
 
 mod provoked {

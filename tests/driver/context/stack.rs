@@ -2,7 +2,6 @@
 
 use crate::call::raw::{current, succeeds};
 use crate::common;
-use crate::or_skip;
 use cuda_safe::sys::{
     CUcontext, abi::cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
     cuCtxSynchronize, cuStreamCreate, cuStreamDestroy_v2,

@@ -1,9 +1,8 @@
 pub(crate) mod peer;
 
 use crate::common;
-use crate::or_skip;
-use cuda_safe::Device;
 use cuda_safe::device::attribute;
+use cuda_safe::{Device, Error, Invalid};
 
 #[test]
 fn every_device_reports_its_name_uuid_memory_and_capability() {
@@ -40,10 +39,7 @@ fn typed_attributes_agree_with_the_raw_numbers() {
 mod provoked {
     //! Unknown attributes and ordinals are errors of the driver.
 
-    use crate::common;
-    use crate::or_skip;
-    use cuda_safe::device::attribute;
-    use cuda_safe::{Device, Error, Invalid};
+    use super::*;
 
     #[test]
     fn all_attributes_that_the_driver_knows_are_listed() {
@@ -82,12 +78,10 @@ mod provoked {
         or_skip!(common::gpu());
         let count = Device::count().expect("the count");
         for ordinal in [count, count + 1, u32::MAX] {
-            match Device::get(ordinal) {
-                Err(Error::Invalid(invalid)) => {
-                    assert_eq!(*invalid, Invalid::DeviceOrdinal { ordinal, count });
-                }
-                other => panic!("{other:?}"),
-            }
+            assert_eq!(
+                common::invalid(Device::get(ordinal)),
+                Invalid::DeviceOrdinal { ordinal, count }
+            );
         }
     }
 }

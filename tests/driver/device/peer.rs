@@ -1,8 +1,8 @@
 use crate::common;
-use crate::or_skip;
-use cuda_safe::device::AtomicOperation;
-use cuda_safe::device::attribute;
-use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer};
+use cuda_safe::context::GraphicsClient;
+use cuda_safe::device::{AtomicOperation, attribute};
+use cuda_safe::sys::{CUexecAffinityType, cuDeviceGetExecAffinitySupport};
+use cuda_safe::{CUresult, Context, ContextFlags, Device, DeviceBuffer};
 
 #[test]
 fn a_device_is_found_by_its_pci_bus_id() {
@@ -62,12 +62,7 @@ fn shared_memory_is_copied_into_another_context() {
 mod provoked {
     //! Calls that the driver refuses.
 
-    use crate::common;
-    use crate::or_skip;
-    use cuda_safe::context::GraphicsClient;
-    use cuda_safe::device::attribute;
-    use cuda_safe::sys::{CUexecAffinityType, cuDeviceGetExecAffinitySupport};
-    use cuda_safe::{CUresult, Context, ContextFlags, Device};
+    use super::*;
 
     #[test]
     fn a_bus_id_without_a_device_is_an_error() {

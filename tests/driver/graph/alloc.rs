@@ -3,7 +3,6 @@
 use crate::common;
 use crate::graph::build::invalid;
 use crate::module::kernels::{VECTOR, kernel};
-use crate::or_skip;
 use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions, Node, NodeId, kind};

@@ -1,7 +1,6 @@
 //! Graphs built by hand: nodes, edges, removal, clones, child graphs and queries.
 
 use crate::common;
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{EdgeKind, InstantiateOptions, NodeType, kind, kind::Kind};
 use cuda_safe::sys::CUgraphDebugDot_flags;
@@ -284,7 +283,6 @@ impl Log {
 
 #[test]
 fn captured_graphs_list_their_nodes_and_are_not_launched_by_safe_code() {
-    or_skip!(common::gpu());
     common::child::in_child(&[], || {
         let (context, stream) = or_skip!(stage());
         let (first, second) = (context.event(), context.event());
@@ -350,7 +348,6 @@ fn flags_of_an_executable_graph_can_be_read_back() {
 
 #[test]
 fn a_launch_on_a_captured_stream_is_refused_and_the_capture_continues() {
-    or_skip!(common::gpu());
     common::child::in_child(&[], || {
         let (context, stream) = or_skip!(stage());
         let executable = Graph::new(&context).and_then(|graph| graph.instantiate());

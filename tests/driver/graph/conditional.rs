@@ -4,7 +4,6 @@ use crate::common;
 use crate::graph::build::invalid;
 use crate::green::{alone, resource, smallest};
 use crate::module::kernels::{CONDITIONAL, VECTOR, kernel};
-use crate::or_skip;
 use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{ConditionalHandle, Node, kind};
 use cuda_safe::{Context, DeviceBuffer, Graph, Invalid, LaunchConfig, Result, Stream, TypedKernel};

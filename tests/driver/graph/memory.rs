@@ -3,7 +3,6 @@
 use crate::common;
 use crate::graph::build::{invalid, stage_with_graph as stage};
 use crate::module::kernels::{VECTOR, kernel};
-use crate::or_skip;
 use cuda_safe::graph::{EdgeKind, GraphBuffer};
 use cuda_safe::memory::{Extent, Region};
 use cuda_safe::{

@@ -4,7 +4,6 @@
 use crate::common;
 use crate::graph::build::{invalid, stage_with_graph as stage};
 use crate::module::kernels::{VECTOR, kernel, nothing};
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{kind, kind::Kind, node_attribute};
 use cuda_safe::stream::{BarrierScope, MemoryOperation, WaitCondition};
@@ -131,7 +130,6 @@ fn nodes_that_do_not_exist_are_not_changed() {
 
 #[test]
 fn events_of_captured_nodes_are_found() {
-    or_skip!(common::gpu());
     common::child::in_child(&[], || {
         let (context, stream, _graph) = or_skip!(stage());
         let event = context.event().expect("an event");
@@ -343,7 +341,6 @@ fn batches_of_no_and_of_too_many_memory_operations_are_refused() {
 
 #[test]
 fn captured_memory_operations_are_read() {
-    or_skip!(common::gpu());
     common::child::in_child(&[], || {
         let (_context, stream, _graph) = or_skip!(stage());
         let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");

@@ -4,7 +4,6 @@
 use crate::common::{self, child};
 use crate::graph::build::{Log, invalid};
 use crate::module::kernels::{VECTOR, kernel};
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{GraphBuffer, GraphRecorder};
 use cuda_safe::sys::{CUstream, cuMemcpyDtoDAsync_v2, cuMemsetD32Async};
@@ -19,10 +18,8 @@ const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 /// Runs `body` with a recorder, in a child process.
 #[track_caller]
 fn with_recorder(body: impl FnOnce(&Context, &Stream, GraphRecorder)) {
-    or_skip!(common::gpu());
-    or_skip!(common::since(12, 3));
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
+        or_skip!(common::since(12, 3));
         let stream = context.stream().expect("a stream");
         let recorder = Graph::new(&context).expect("a graph").into_recorder(&stream);
         body(&context, &stream, recorder.expect("a recorder"));

@@ -2,7 +2,6 @@
 
 use crate::graph::build::{invalid, stage_with_graph as stage};
 use crate::module::kernels::{VECTOR, kernel};
-use crate::or_skip;
 use cuda_safe::graph::UpdateProblem;
 use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Stream, TypedKernel};
 use std::sync::{Arc, Mutex};

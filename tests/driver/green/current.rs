@@ -1,34 +1,26 @@
 use crate::call::raw::succeeds;
 use crate::common::{self, child};
-use crate::green::{alone, refusal, resource, smallest};
+use crate::green::{alone, refusal, resource, resource_alone, smallest, two};
 use crate::module::kernels::{RecordSmid, SMID, kernel};
-use crate::or_skip;
 use core::ffi::c_void;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
 use cuda_safe::stream::{MemoryOperation, WaitCondition};
 use cuda_safe::sys::{
-    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUgreenCtx, CUresult, CUstream, CUstream_flags,
-    cuLaunchKernel, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2,
-    cuStreamGetGreenCtx,
+    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUdevResource, CUdevResourceType, CUevent, CUgreenCtx,
+    CUresult, CUstream, CUstream_flags, cuCtxFromGreenCtx, cuGreenCtxDestroy,
+    cuGreenCtxGetDevResource, cuGreenCtxGetId, cuGreenCtxRecordEvent, cuGreenCtxStreamCreate,
+    cuGreenCtxWaitEvent, cuLaunchKernel, cuStreamCreate, cuStreamCreateWithPriority,
+    cuStreamDestroy_v2, cuStreamGetGreenCtx,
 };
 use cuda_safe::{Context, CudaVersion, DeviceBuffer, Invalid, Stream};
 use std::collections::BTreeSet;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
-/// Returns two partitions of one group each, from one split.
-fn two() -> Option<[GreenContext; 2]> {
-    let mut groups = smallest(resource()?).groups.into_iter();
-    Some(std::array::from_fn(|_| {
-        let group = groups.next().expect("a group");
-        GreenContext::new([group]).expect("a partition")
-    }))
-}
-
 #[test]
 fn an_event_of_a_whole_partition_completes_after_all_of_its_streams() {
-    let _alone = alone();
-    let [one, other] = or_skip!(two());
+    let (_alone, [one, other]) = or_skip!(two());
     let event = one.context().event().expect("an event");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let tell = |stream: &Stream, what| {
@@ -50,8 +42,7 @@ fn an_event_of_a_whole_partition_completes_after_all_of_its_streams() {
 
 #[test]
 fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
-    let _alone = alone();
-    let [one, other] = or_skip!(two());
+    let (_alone, [one, other]) = or_skip!(two());
     let made = one.with_current(|current| {
         assert_eq!(current.green_context(), &one);
         // A C library would create a stream like this, in the current context.
@@ -86,8 +77,7 @@ fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
 
 #[test]
 fn a_stream_reports_its_partition_or_none() {
-    let _alone = alone();
-    let [one, _] = or_skip!(two());
+    let (_alone, [one, _]) = or_skip!(two());
     let plain = one.context().stream().expect("a stream");
     assert_eq!(GreenContext::of_stream(&plain).expect("an answer"), None);
     let its = one.stream().expect("a stream");
@@ -98,8 +88,7 @@ fn a_stream_reports_its_partition_or_none() {
 /// A C library would create its streams with these functions, in the current context.
 #[test]
 fn a_stream_of_foreign_code_reports_the_partition_that_was_current() {
-    let _alone = alone();
-    let [one, _] = or_skip!(two());
+    let (_alone, [one, _]) = or_skip!(two());
     let created = |expected: CUgreenCtx| {
         for flags in [CUstream_flags::CU_STREAM_NON_BLOCKING.0, CUstream_flags::CU_STREAM_DEFAULT.0]
         {
@@ -124,9 +113,8 @@ fn a_stream_of_foreign_code_reports_the_partition_that_was_current() {
 #[test]
 fn the_default_stream_of_a_partition_runs_on_its_sms() {
     const BLOCKS: u32 = 64 * 132;
-    or_skip!(resource());
     child::in_child(&[], || {
-        let [one, _] = or_skip!(two());
+        let (_alone, [one, _]) = or_skip!(two());
         let context = one.context();
         let its = RecordSmid::new(context).sms(&one.stream().expect("a stream"));
         let record = kernel::<(&'static mut [u32], u32)>(context, SMID, "record_smid");
@@ -165,8 +153,7 @@ fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
 
 #[test]
 fn the_default_streams_of_a_partition_report_it() {
-    let _alone = alone();
-    let [one, other] = or_skip!(two());
+    let (_alone, [one, other]) = or_skip!(two());
     let context = one.context();
     let (ours, theirs) = (context.event(), context.event());
     let (ours, theirs) = (ours.expect("an event"), theirs.expect("an event"));
@@ -224,9 +211,8 @@ fn the_default_streams_of_a_partition_report_it() {
 /// completed. If the later work delayed the earlier event, the test would never end.
 #[test]
 fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
-    or_skip!(resource());
     child::in_child(&[], || {
-        let [one, _] = or_skip!(two());
+        let (_alone, [one, _]) = or_skip!(two());
         let context = one.context();
         let events = [context.event(), context.event()];
         let [earlier, later] = events.map(|event| event.expect("an event"));
@@ -258,8 +244,7 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
 
 #[test]
 fn a_partition_is_current_on_one_thread_even_through_several_objects() {
-    let _alone = alone();
-    let [one, _] = or_skip!(two());
+    let (_alone, [one, _]) = or_skip!(two());
     let again = || {
         // SAFETY: `one` outlives the borrowed partitions.
         unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) }.expect("a green context")
@@ -286,8 +271,7 @@ fn a_partition_is_current_on_one_thread_even_through_several_objects() {
 
 #[test]
 fn a_borrowed_partition_is_not_destroyed() {
-    let _alone = alone();
-    let [one, other] = or_skip!(two());
+    let (_alone, [one, other]) = or_skip!(two());
     let view = one.as_raw_context().expect("a view");
     assert_eq!(one.as_raw_context().expect("a view"), view, "the same");
     // SAFETY: the partition outlives the borrowed one and the stream created from it.
@@ -312,8 +296,7 @@ fn a_borrowed_partition_is_not_destroyed() {
 
 #[test]
 fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     let driver = cuda_safe::version().expect("a driver");
     if driver < CudaVersion::new(13, 1) {
@@ -378,18 +361,7 @@ mod provoked {
     //! Recording an event of a whole partition, or waiting for one, invalidates the captures of the
     //! partition. The driver rejects invalid handles of green contexts.
 
-    use super::two;
-    use crate::common::{self, child};
-    use crate::green::{alone, refusal, resource};
-    use crate::or_skip;
-    use cuda_safe::capture::CaptureMode;
-    use cuda_safe::sys::{
-        CUdevResource, CUdevResourceType, CUevent, CUgreenCtx, CUresult, CUstream_flags,
-        cuCtxFromGreenCtx, cuGreenCtxDestroy, cuGreenCtxGetDevResource, cuGreenCtxGetId,
-        cuGreenCtxRecordEvent, cuGreenCtxStreamCreate, cuGreenCtxWaitEvent,
-    };
-    use cuda_safe::{Invalid, Stream};
-    use std::ptr::null_mut;
+    use super::*;
 
     /// Calls six functions that take a green context with this handle, and returns their codes.
     fn codes(green: CUgreenCtx, event: CUevent) -> [(&'static str, CUresult); 6] {
@@ -422,10 +394,9 @@ mod provoked {
     /// If a driver crashes on one of these calls, only the child process ends, and the test fails.
     #[test]
     fn a_null_green_context_is_refused_by_every_function() {
-        or_skip!(resource());
-        or_skip!(common::since(12, 9));
-        child::in_child(&[], || {
-            let event = or_skip!(common::context()).event().expect("an event");
+        child::with_context(|context| {
+            or_skip!(common::since(12, 9));
+            let event = context.event().expect("an event");
             // SAFETY: the driver rejects null.
             let destroyed = unsafe { cuGreenCtxDestroy(null_mut()) };
             let others = codes(null_mut(), event.as_raw());
@@ -445,9 +416,8 @@ mod provoked {
     /// them could crash here, in the child process.
     #[test]
     fn a_second_destroy_is_refused() {
-        or_skip!(resource());
         child::in_child(&[], || {
-            let [one, other] = or_skip!(two());
+            let (_alone, [one, other]) = or_skip!(two());
             let raw = one.as_raw();
             std::mem::forget(one);
             // SAFETY: nothing else destroys the green context, and it has no stream.
@@ -463,8 +433,7 @@ mod provoked {
 
     #[test]
     fn recording_an_event_of_a_captured_partition_has_its_own_error() {
-        let _alone = alone();
-        let [one, _] = or_skip!(two());
+        let (_alone, [one, _]) = or_skip!(two());
         let event = one.context().event().expect("an event");
         let stream = one.stream().expect("a stream");
         for wait in [false, true] {
@@ -481,8 +450,7 @@ mod provoked {
 
     #[test]
     fn recording_an_event_of_a_partition_or_waiting_invalidates_all_of_its_captures() {
-        let _alone = alone();
-        let [one, other] = or_skip!(two());
+        let (_alone, [one, other]) = or_skip!(two());
         let event = one.context().event().expect("an event");
         let streams = [one.stream(), one.stream()].map(|stream| stream.expect("a stream"));
         let unrelated = other.stream().expect("a stream");

@@ -1,9 +1,8 @@
 //! The SMs that the nodes of a graph run on: those of the streams that the nodes were captured on.
 
 use crate::common;
-use crate::green::{alone, resource, smallest};
+use crate::green::{alone, partition, resource, resource_alone};
 use crate::module::kernels::{SMID, VECTOR, kernel};
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{NodeContext, NodeId};
 use cuda_safe::green::{GreenContext, SmProbe};
@@ -48,14 +47,11 @@ fn sms_of_graph(context: &Context, recorded: &Stream, launched: &Stream) -> (BTr
 #[test]
 fn a_graph_runs_on_the_sms_of_the_streams_it_was_captured_on() {
     // In a child process, because a wait for the context invalidates the captures of all threads.
-    or_skip!(common::gpu());
     common::child::in_child(&[], || {
-        let _alone = alone();
-        let resource = or_skip!(resource());
+        let (_alone, resource) = or_skip!(resource_alone());
         let all = resource.sm_count();
         let context = Context::primary(&resource.device()).expect("a primary context");
-        let group = smallest(resource).groups.remove(0);
-        let green = GreenContext::new([group]).expect("a green context");
+        let green = partition(resource);
         let (plain, own) = (context.stream(), green.stream());
         let (plain, own) = (plain.expect("a stream"), own.expect("a stream"));
         let probe = SmProbe::new(&context).expect("a probe");
@@ -81,8 +77,7 @@ fn a_graph_runs_on_the_sms_of_the_streams_it_was_captured_on() {
 fn stage() -> Option<(Context, GreenContext, TypedKernel<()>)> {
     let resource = resource()?;
     let context = Context::primary(&resource.device()).expect("a primary context");
-    let group = smallest(resource).groups.remove(0);
-    let green = GreenContext::new([group]).expect("a green context");
+    let green = partition(resource);
     let nothing = kernel(&context, VECTOR, "nothing");
     Some((context, green, nothing))
 }

@@ -1,3 +1,5 @@
+//! Green contexts: splits of the SMs of a device, partitions, and the SMs that their work runs on.
+
 pub(crate) mod current;
 pub(crate) mod graph;
 pub(crate) mod partition;
@@ -6,7 +8,6 @@ pub(crate) mod sms_of_work;
 
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, RecordSmid, Scale};
-use crate::or_skip;
 use cuda_safe::green::{
     GreenContext, Overlap, SmGroup, SmResource, Split, SplitByCount, SplitFlags,
 };
@@ -30,6 +31,36 @@ pub(crate) fn resource() -> Option<SmResource> {
             None
         }
     }
+}
+
+/// Returns the SM resource of a device with green contexts and a lock as that of [`alone`], or reports
+/// a skip.
+pub(crate) fn resource_alone() -> Option<(MutexGuard<'static, ()>, SmResource)> {
+    let lock = alone();
+    Some((lock, resource()?))
+}
+
+/// Like [`resource_alone`], also with the primary context of the device.
+pub(crate) fn context_alone() -> Option<(MutexGuard<'static, ()>, SmResource, Context)> {
+    let (lock, resource) = resource_alone()?;
+    let context = Context::primary(&resource.device()).expect("a primary context");
+    Some((lock, resource, context))
+}
+
+/// Returns a partition of the first of the smallest groups.
+pub(crate) fn partition(resource: SmResource) -> GreenContext {
+    GreenContext::new([smallest(resource).groups.remove(0)]).expect("a partition")
+}
+
+/// Returns two partitions of one group each, from one split, and a lock as that of [`alone`].
+pub(crate) fn two() -> Option<(MutexGuard<'static, ()>, [GreenContext; 2])> {
+    let (lock, resource) = resource_alone()?;
+    let mut groups = smallest(resource).groups.into_iter();
+    let two = std::array::from_fn(|_| {
+        let group = groups.next().expect("a group");
+        GreenContext::new([group]).expect("a partition")
+    });
+    Some((lock, two))
 }
 
 pub(crate) fn again(device: &Device) -> SmResource {
@@ -62,8 +93,7 @@ fn the_resource_holds_all_sms_of_the_device() {
 
 #[test]
 fn a_split_gives_equal_groups_and_a_remainder() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let sms = resource.sm_count();
     for min in [0, 1, 7, 8, 9, sms / 3, sms / 2, sms - 1, sms] {
         let resource = again(&resource.device());
@@ -81,8 +111,7 @@ fn a_split_gives_equal_groups_and_a_remainder() {
 
 #[test]
 fn a_split_gives_no_more_groups_than_requested() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let sms = resource.sm_count();
     let split = resource.split_by_count(SplitByCount { max_groups: Some(2), ..Default::default() });
     let Split { groups, remainder } = split.expect("a split");
@@ -93,8 +122,7 @@ fn a_split_gives_no_more_groups_than_requested() {
 
 #[test]
 fn invalid_splits_are_refused() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let sm_count = resource.sm_count();
     let both = SplitFlags::IGNORE_SM_COSCHEDULING | SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE;
     let unknown = SplitFlags::from_bits_retain(4);
@@ -116,10 +144,8 @@ fn invalid_splits_are_refused() {
 
 #[test]
 fn partitions_run_on_disjoint_sms() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource, context) = or_skip!(context_alone());
     let device = resource.device();
-    let context = Context::primary(&device).expect("a primary context");
     let record = RecordSmid::new(&context);
     let Split { groups, remainder } = smallest(resource);
     let mut seen = BTreeSet::new();
@@ -142,10 +168,8 @@ fn partitions_run_on_disjoint_sms() {
 
 #[test]
 fn several_groups_of_one_split_form_one_partition() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource, context) = or_skip!(context_alone());
     or_skip!(common::since(12, 5));
-    let context = Context::primary(&resource.device()).expect("a primary context");
     let record = RecordSmid::new(&context);
     let mut groups = smallest(resource).groups.into_iter();
     let (three, two): (Vec<_>, Vec<_>) =
@@ -164,8 +188,7 @@ fn several_groups_of_one_split_form_one_partition() {
 
 #[test]
 fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     let none = GreenContext::new([]).expect_err("no groups");
     assert_eq!(refusal(none), Invalid::NoGroups);
@@ -183,8 +206,7 @@ fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
 
 #[test]
 fn a_second_split_is_refused_while_parts_of_the_first_are_alive() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     let split = resource
         .split_by_count(SplitByCount { label: "the first".to_owned(), ..Default::default() });
@@ -206,12 +228,9 @@ fn a_second_split_is_refused_while_parts_of_the_first_are_alive() {
 
 #[test]
 fn memory_and_kernels_of_the_primary_context_work_on_green_streams() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let context = Context::primary(&resource.device()).expect("a primary context");
+    let (_alone, resource, context) = or_skip!(context_alone());
     let scale = Scale::new(&context);
-    let group = smallest(resource).groups.pop().expect("a group");
-    let partition = GreenContext::new([group]).expect("a green context");
+    let partition = partition(resource);
     let stream = partition.stream().expect("a stream");
     drop(partition);
     let mut x = DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("a copy");
@@ -224,10 +243,8 @@ fn memory_and_kernels_of_the_primary_context_work_on_green_streams() {
 
 #[test]
 fn green_streams_have_priorities_and_are_nonblocking() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let group = smallest(resource).groups.pop().expect("a group");
-    let partition = GreenContext::new([group]).expect("a green context");
+    let (_alone, resource) = or_skip!(resource_alone());
+    let partition = partition(resource);
     let blocking = partition.stream_with(StreamOptions { blocking: true, ..Default::default() });
     assert_eq!(refusal(blocking.expect_err("blocking")), Invalid::BlockingGreenStream);
     let high = partition.stream_with(StreamOptions { priority: -1, ..Default::default() });
@@ -236,8 +253,7 @@ fn green_streams_have_priorities_and_are_nonblocking() {
 
 #[test]
 fn green_contexts_have_ids() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let mut groups = smallest(resource).groups.into_iter();
     let mut partition = || {
         let group = groups.next().expect("a group");
@@ -255,9 +271,7 @@ fn green_contexts_have_ids() {
 
 #[test]
 fn green_contexts_can_be_used_and_dropped_on_many_threads() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let context = Context::primary(&resource.device()).expect("a primary context");
+    let (_alone, resource, context) = or_skip!(context_alone());
     let scale = &Scale::new(&context);
     let groups = smallest(resource).groups;
     std::thread::scope(|scope| {
@@ -279,7 +293,6 @@ fn green_contexts_can_be_used_and_dropped_on_many_threads() {
 /// it on a stream of a green context.
 #[test]
 fn synchronous_memory_and_code_in_use_on_a_green_stream_are_released_after_the_work() {
-    or_skip!(resource());
     child::in_child(&[], || {
         let resource = or_skip!(resource());
         let context = Context::primary(&resource.device()).expect("a primary context");

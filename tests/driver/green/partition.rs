@@ -1,7 +1,6 @@
 use crate::common;
-use crate::green::{again, alone, refusal, resource, smallest};
+use crate::green::{again, context_alone, refusal, resource_alone, smallest};
 use crate::module::kernels::RecordSmid;
-use crate::or_skip;
 use cuda_safe::green::{
     ExactSplit, GreenContext, GroupFlags, GroupRequest, Method, PartitionRequest, PartitionSize,
     Partitions, SmGroup, SmResource, SplitByCount, SplitFlags,
@@ -15,8 +14,7 @@ fn request_of(sizes: &[PartitionSize]) -> PartitionRequest {
 
 #[test]
 fn the_table_of_equal_splits_agrees_with_the_splits() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     let splits = resource.equal_splits(SplitFlags::empty()).expect("a table");
     assert_eq!(splits.last().expect("the whole").sm_count, resource.sm_count());
@@ -34,10 +32,8 @@ fn the_table_of_equal_splits_agrees_with_the_splits() {
 
 #[test]
 fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource, context) = or_skip!(context_alone());
     let device = resource.device();
-    let context = Context::primary(&device).expect("a primary context");
     let record = RecordSmid::new(&context);
     let unit = resource.granularity().expect("known").min;
     let several = cuda_safe::version().expect("a driver") >= CudaVersion::new(12, 5);
@@ -78,8 +74,7 @@ fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
 
 #[test]
 fn the_rest_gets_all_sms_that_the_others_leave() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let (all, unit) = (resource.sm_count(), resource.granularity().expect("known").min);
     // If a partition is one resource, `Rest` is the remainder of the split.
     let asked = request_of(&[PartitionSize::Sms(unit), PartitionSize::Rest]);
@@ -92,8 +87,7 @@ fn the_rest_gets_all_sms_that_the_others_leave() {
 
 #[test]
 fn equal_parts_are_as_large_as_possible() {
-    let _alone = alone();
-    let mut resource = or_skip!(resource());
+    let (_alone, mut resource) = or_skip!(resource_alone());
     let device = resource.device();
     let all = resource.sm_count();
     let splits = resource.equal_splits(SplitFlags::empty()).expect("a table");
@@ -114,8 +108,7 @@ fn equal_parts_are_as_large_as_possible() {
 
 #[test]
 fn equal_parts_share_the_sms_that_the_others_leave() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     or_skip!(common::since(12, 5));
     let unit = resource.granularity().expect("known").min;
     let asked =
@@ -132,8 +125,7 @@ fn equal_parts_share_the_sms_that_the_others_leave() {
 
 #[test]
 fn weights_divide_the_sms_that_the_others_leave() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let all = resource.sm_count();
     let plan = |sizes: &[PartitionSize]| resource.plan(&request_of(sizes)).expect("a plan");
     for many in 1..=3 {
@@ -156,8 +148,7 @@ fn weights_divide_the_sms_that_the_others_leave() {
 
 #[test]
 fn shares_are_rounded_down_if_they_exceed_the_device() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let (all, units) = (resource.sm_count(), resource.granularity().expect("known"));
     let step = units.min.max(units.multiple);
     let mut cases = vec![vec![50, 50], vec![33, 33, 33], vec![25, 25, 25, 25], vec![10; 10]];
@@ -180,8 +171,7 @@ fn shares_are_rounded_down_if_they_exceed_the_device() {
 
 #[test]
 fn impossible_partitions_are_refused() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let all = resource.sm_count();
     let cases = [
         (vec![], true),
@@ -212,10 +202,8 @@ fn impossible_partitions_are_refused() {
 
 #[test]
 fn a_group_is_split_again_into_subgroups() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource, context) = or_skip!(context_alone());
     let device = resource.device();
-    let context = Context::primary(&device).expect("a primary context");
     let record = RecordSmid::new(&context);
     let units = resource.granularity().expect("known");
     let mut groups = resource
@@ -254,8 +242,7 @@ fn a_group_is_split_again_into_subgroups() {
 
 #[test]
 fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     let unit = resource.granularity().expect("known").multiple.max(2);
     let split = resource.split_by_count(SplitByCount {
@@ -308,9 +295,7 @@ fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
 
 #[test]
 fn contexts_partitions_and_streams_report_their_sms() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let context = Context::primary(&resource.device()).expect("a primary context");
+    let (_alone, resource, context) = or_skip!(context_alone());
     let all = resource.sm_count();
     let of_context = SmResource::of_context(&context).expect("an answer");
     assert_eq!(of_context.sm_count(), all);
@@ -335,8 +320,7 @@ fn contexts_partitions_and_streams_report_their_sms() {
 
 #[test]
 fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     let unit = resource.granularity().expect("known").multiple.max(2);
     let split = |groups: Vec<GroupRequest>| ExactSplit { groups, ..ExactSplit::default() };

@@ -2,14 +2,14 @@
 
 use crate::call::raw::{current, succeeds};
 use crate::common::{self, child};
-use crate::green::{again, alone, resource, smallest};
+use crate::green::{again, alone, resource, smallest, two};
 use crate::module::kernels::Busy;
-use crate::or_skip;
 use cuda_safe::green::{GreenContext, SmGroup, SmResource};
 use cuda_safe::sys::{
-    CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, cuCtxFromGreenCtx,
-    cuCtxGetDevResource, cuCtxSetCurrent, cuDevResourceGenerateDesc, cuDevSmResourceSplitByCount,
-    cuDeviceGetDevResource, cuGreenCtxCreate, cuGreenCtxDestroy, cuStreamGetGreenCtx,
+    CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, CUresult, cuCtxDestroy_v2,
+    cuCtxFromGreenCtx, cuCtxGetDevResource, cuCtxPushCurrent_v2, cuCtxRecordEvent, cuCtxSetCurrent,
+    cuCtxWaitEvent, cuDevResourceGenerateDesc, cuDevSmResourceSplitByCount, cuDeviceGetDevResource,
+    cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxGetDevResource, cuStreamGetGreenCtx,
 };
 use cuda_safe::{Context, Device, Stream};
 use std::ptr::null_mut;
@@ -40,15 +40,6 @@ fn green_context_of(stream: &Stream) -> CUgreenCtx {
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
     succeeds(unsafe { cuStreamGetGreenCtx(stream.as_raw(), &raw mut green) });
     green
-}
-
-/// Returns two partitions of one group each, from one split.
-fn two() -> Option<[GreenContext; 2]> {
-    let mut groups = smallest(resource()?).groups.into_iter();
-    Some(std::array::from_fn(|_| {
-        let group = groups.next().expect("a group");
-        GreenContext::new([group]).expect("a partition")
-    }))
 }
 
 #[test]
@@ -91,8 +82,7 @@ fn the_resource_of_a_context_splits_like_that_of_its_device() {
 
 #[test]
 fn a_converted_context_is_set_current_and_has_the_resource_of_its_green_context() {
-    let _alone = alone();
-    let [one, _] = or_skip!(two());
+    let (_alone, [one, _]) = or_skip!(two());
     let view = converted(&one);
     let mut its = CUdevResource::default();
     // SAFETY: the converted context is alive, and the pointer refers to a local variable.
@@ -109,9 +99,8 @@ fn a_converted_context_is_set_current_and_has_the_resource_of_its_green_context(
 
 #[test]
 fn a_green_context_retains_the_primary_context_and_makes_nothing_current() {
-    or_skip!(resource());
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
+        or_skip!(common::since(12, 4));
         let is_active = || device.primary_state().expect("known").active;
         let input = raw_resource(&device);
         let (mut group, mut count, no_remainder) = (CUdevResource::default(), 1, null_mut());
@@ -136,8 +125,7 @@ fn a_green_context_retains_the_primary_context_and_makes_nothing_current() {
 
 #[test]
 fn a_green_stream_belongs_to_its_partition_with_any_current_context() {
-    let _alone = alone();
-    let [one, other] = or_skip!(two());
+    let (_alone, [one, other]) = or_skip!(two());
     let within = other.with_current(|_| one.stream());
     let under_primary = one.context().with_current(|_| one.stream());
     for stream in [within, under_primary] {
@@ -149,9 +137,8 @@ fn a_green_stream_belongs_to_its_partition_with_any_current_context() {
 
 #[test]
 fn a_partition_waits_for_an_event_on_the_device() {
-    or_skip!(resource());
     child::in_child(&[], || {
-        let [one, other] = or_skip!(two());
+        let (_alone, [one, other]) = or_skip!(two());
         let context = one.context().clone();
         let (event, later) =
             (context.event().expect("an event"), context.event().expect("an event"));
@@ -171,9 +158,8 @@ fn a_partition_waits_for_an_event_on_the_device() {
 
 #[test]
 fn the_legacy_stream_does_not_wait_for_a_green_stream() {
-    or_skip!(resource());
     child::in_child(&[], || {
-        let [one, _] = or_skip!(two());
+        let (_alone, [one, _]) = or_skip!(two());
         let context = one.context().clone();
         let stream = one.stream().expect("a stream");
         let event = context.event().expect("an event");
@@ -191,23 +177,11 @@ fn the_legacy_stream_does_not_wait_for_a_green_stream() {
 mod provoked {
     //! The driver refuses invalid contexts, devices and resource types.
 
-    use super::{SM, raw_resource, two};
-    use crate::call::raw::current;
-    use crate::common::{self, child};
-    use crate::green::{alone, resource};
-    use crate::or_skip;
-    use cuda_safe::sys::{
-        CUcontext, CUdevResource, CUdevResourceType, CUresult, cuCtxDestroy_v2,
-        cuCtxGetDevResource, cuCtxPushCurrent_v2, cuCtxRecordEvent, cuCtxSetCurrent,
-        cuCtxWaitEvent, cuDevSmResourceSplitByCount, cuDeviceGetDevResource,
-        cuGreenCtxGetDevResource,
-    };
-    use std::ptr::null_mut;
+    use super::*;
 
     #[test]
     fn resources_of_unknown_types_and_devices_are_refused() {
-        let _alone = alone();
-        let [one, _] = or_skip!(two());
+        let (_alone, [one, _]) = or_skip!(two());
         let context = one.context().as_raw();
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_INVALID;
         let mut resource = CUdevResource::default();
@@ -227,7 +201,6 @@ mod provoked {
     /// The types are no resource, those of work queues, and an unknown one.
     #[test]
     fn a_split_of_another_resource_than_sms_is_refused() {
-        or_skip!(resource());
         child::in_child(&[], || {
             let device = or_skip!(resource()).device();
             for kind in [0, 1000, 10_000, 77] {
@@ -249,9 +222,8 @@ mod provoked {
 
     #[test]
     fn an_unconverted_green_context_is_refused_as_a_context() {
-        or_skip!(resource());
         child::in_child(&[], || {
-            let [one, _] = or_skip!(two());
+            let (_alone, [one, _]) = or_skip!(two());
             let event = one.context().event().expect("an event");
             let green: CUcontext = one.as_raw().cast();
             let mut resource = CUdevResource::default();

@@ -1,9 +1,8 @@
 //! The SMs that work runs on, measured with `SmProbe`, and clusters on partitions.
 
 use crate::common;
-use crate::green::{again, alone, refusal, resource, smallest};
+use crate::green::{again, context_alone, partition, refusal, resource_alone, smallest};
 use crate::module::kernels::{HOPPER, kernel};
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute;
 use cuda_safe::green::{
@@ -15,9 +14,7 @@ use std::collections::BTreeSet;
 
 #[test]
 fn a_probe_finds_exactly_the_sms_of_a_partition() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let context = Context::primary(&resource.device()).expect("a primary context");
+    let (_alone, resource, context) = or_skip!(context_alone());
     let probe = SmProbe::new(&context).expect("a probe");
     assert_eq!(probe.context(), &context);
     let mut partitions = Vec::new();
@@ -43,9 +40,7 @@ fn a_probe_finds_exactly_the_sms_of_a_partition() {
 
 #[test]
 fn a_stream_without_a_partition_runs_on_every_sm_and_may_share_them() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let context = Context::primary(&resource.device()).expect("a primary context");
+    let (_alone, resource, context) = or_skip!(context_alone());
     let probe = SmProbe::new(&context).expect("a probe");
     let plain = context.stream().expect("a stream");
     let trace = probe.trace(&plain).expect("a trace");
@@ -53,8 +48,7 @@ fn a_stream_without_a_partition_runs_on_every_sm_and_may_share_them() {
     assert_eq!(trace.sms.len(), all.expect("known") as usize);
     assert_eq!((trace.given, trace.added), (None, None));
 
-    let group = smallest(resource).groups.pop().expect("a group");
-    let partition = GreenContext::new([group]).expect("a green context");
+    let partition = partition(resource);
     let part = probe.trace(&partition.stream().expect("a stream"));
     let overlap = trace.compare(&part.expect("a trace"));
     assert_eq!(overlap.cause, Some(SmOverlapCause::NotPartitioned));
@@ -64,10 +58,8 @@ fn a_stream_without_a_partition_runs_on_every_sm_and_may_share_them() {
 
 #[test]
 fn streams_of_one_partition_or_of_two_splits_may_share_sms() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource, context) = or_skip!(context_alone());
     let device = resource.device();
-    let context = Context::primary(&device).expect("a primary context");
     let probe = SmProbe::new(&context).expect("a probe");
     let first = smallest(resource).groups.remove(0);
     let first = GreenContext::new([first]).expect("a green context");
@@ -91,8 +83,7 @@ fn streams_of_one_partition_or_of_two_splits_may_share_sms() {
 
 #[test]
 fn a_stream_of_a_pool_is_traced_as_one_of_its_partition() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     let size = resource.granularity().expect("known").min;
     let pool =
@@ -127,8 +118,7 @@ fn a_probe_refuses_streams_of_other_contexts_and_in_captures() {
 
 #[test]
 fn the_largest_cluster_of_a_partition_is_reported() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     if !device.attribute(attribute::CLUSTER_LAUNCH).unwrap_or(false) {
         common::skip("the device has no clusters");

@@ -1,6 +1,5 @@
 use crate::common::{self, child};
 use crate::module::kernels::Scale;
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{ExportedStream, Layout, StreamSync, TypeString};
@@ -215,8 +214,7 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
 /// be processing it.
 #[test]
 fn memory_released_by_a_consumer_in_a_capture_is_returned_after_it() {
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let (home, theirs) = (produced(&context), context.stream().expect("a stream"));
         let dropped = Arc::new(AtomicBool::new(false));
         let mut export = lent(&home, Dropped(Arc::clone(&dropped)));
@@ -268,8 +266,7 @@ fn a_tensor_takes_ownership_of_its_buffer() {
 
 #[test]
 fn pinned_and_managed_tensors_are_imported() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let pinned = PinnedBuffer::<f32>::zeroed(&context, 4).expect("memory");
     let mut pinned = MappedBuffer::new(pinned, &stream).expect("it is mapped");
     pinned.host().expect("memory").copy_from_slice(&[1.0; 4]);

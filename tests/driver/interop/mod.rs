@@ -3,7 +3,6 @@ pub(crate) mod views;
 
 use crate::common::{self, child};
 use crate::module::kernels::{RecordSmid, Scale};
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{
     ArrayInterface, ExportedStream, Index, Kind, Layout, StreamSync, TypeString,
@@ -57,9 +56,7 @@ fn refusal<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static st
 
 #[test]
 fn an_array_is_ordered_across_streams_in_both_directions() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let kernels = Kernels::new(&context);
         for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
             let (mut buffer, array) = kernels.produced(&context);
@@ -88,9 +85,7 @@ fn an_array_is_ordered_across_streams_in_both_directions() {
 
 #[test]
 fn an_array_on_a_default_stream_is_ordered() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let kernels = Kernels::new(&context);
         let current = context.make_current().expect("current");
         for exported in [ExportedStream::Legacy, ExportedStream::PerThread] {
@@ -160,9 +155,7 @@ fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
 
 #[test]
 fn an_array_imported_with_ignore_is_not_waited_for() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let kernels = Kernels::new(&context);
         let (buffer, array) = kernels.produced(&context);
         let other = context.stream().expect("a stream");
@@ -360,15 +353,12 @@ fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
 
 #[test]
 fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let kernels = Kernels::new(&context);
         let (mut buffer, _) = kernels.produced(&context);
         let home = buffer.stream().clone();
         home.synchronize().expect("a wait");
-        let (side, other) =
-            (context.stream().expect("a stream"), context.stream().expect("a stream"));
+        let [side, other] = common::streams(&context);
         let (low, high) = buffer.as_mut_slice().split_at(1 << 11).expect("two parts");
         for (stream, part) in [(&side, low), (&other, high)] {
             let whole = 1 << 11;
@@ -395,8 +385,7 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
 
 #[test]
 fn a_mask_is_imported_on_request() {
-    let context = or_skip!(common::context());
-    let home = context.stream().expect("a stream");
+    let (context, home) = or_skip!(common::context_and_stream());
     let values = DeviceBuffer::from_slice(&home, &[1i32, 2, 3, 4, 5, 6]).expect("memory");
     let side = context.stream().expect("a stream");
     let valid = DeviceBuffer::from_slice(&side, &[1u8, 0, 2]).expect("memory");

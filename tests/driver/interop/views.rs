@@ -1,6 +1,5 @@
 use crate::common;
 use crate::module::kernels::Scale;
-use crate::or_skip;
 use bytemuck::{Pod, Zeroable};
 use cuda_safe::interop::{
     ArrayInterface, ArrayView, ArrayViewMut, Dtype, Field, Index, Kind, Layout, Record, StreamSync,
@@ -102,8 +101,7 @@ fn views_with_unsupported_strides_are_not_copied() {
 /// A complex number needs only the alignment of its parts.
 #[test]
 fn strides_that_are_no_multiple_of_the_element_size_are_not_copied() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<[f32; 2]>::zeroed(&stream, 6).expect("memory");
     let layout = Layout::strided(&[3], &[12], 8).expect("a layout");
     let view = ArrayView::with_layout(&buffer, 0, layout.clone()).expect("aligned");
@@ -239,8 +237,7 @@ struct Particle {
 
 #[test]
 fn records_and_bools_are_viewed_as_types_of_their_size() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let position = [1.0, 2.0, 3.0];
     let sent = [7, 8].map(|id| Particle { position, id });
     let buffer = DeviceBuffer::from_slice(&stream, &sent).expect("memory");
@@ -275,8 +272,7 @@ fn records_and_bools_are_viewed_as_types_of_their_size() {
 
 #[test]
 fn an_imported_array_is_viewed_as_its_own_type() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory");
     Scale::new(&context).run(&stream, &mut buffer, 0, 3).expect("a launch");
     let ty = TypeString::native(Kind::Int, 4).expect("i4");

@@ -2,13 +2,10 @@
 
 use crate::common;
 use crate::module::kernels::{HOPPER, MEET, kernel, nothing, vector};
-use crate::or_skip;
-use cuda_safe::LaunchConfig;
 use cuda_safe::device::attribute;
-use cuda_safe::launch::LaunchAttributes;
-use cuda_safe::launch::{AccessPolicyWindow, MemoryDomainMap, ProgrammaticEvent};
+use cuda_safe::launch::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
 use cuda_safe::sys::{CUaccessProperty, CUclusterSchedulingPolicy, CUlaunchMemSyncDomain};
-use cuda_safe::{Context, DeviceBuffer, Error, EventOptions, Invalid};
+use cuda_safe::{CUresult, Context, DeviceBuffer, Error, EventOptions, Invalid, LaunchConfig};
 
 fn has_clusters(context: &Context) -> Option<()> {
     match context.device().attribute(attribute::CLUSTER_LAUNCH) {
@@ -22,8 +19,7 @@ fn has_clusters(context: &Context) -> Option<()> {
 
 #[test]
 fn a_launch_without_attributes_works_as_launch() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let scale = vector(&context).kernel("scale").expect("found");
     let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
     let scale = scale.expect("its parameters");
@@ -38,8 +34,7 @@ fn a_launch_without_attributes_works_as_launch() {
 
 #[test]
 fn blocks_of_a_cooperative_launch_wait_for_each_other() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let meet = kernel::<(&mut [u32],)>(&context, MEET, "meet");
     let sms = context.device().attribute(attribute::MULTIPROCESSOR_COUNT);
     let fit = meet.kernel().max_active_blocks(1, Default::default());
@@ -93,8 +88,7 @@ fn a_dependent_launch_sees_the_results_it_waited_for() {
 
 #[test]
 fn a_launch_records_events() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let nothing = nothing(&context);
     let (triggered, begun) =
         (context.event().expect("an event"), context.event().expect("an event"));
@@ -119,9 +113,8 @@ fn a_launch_records_events() {
 
 #[test]
 fn hints_do_not_change_the_result_of_a_kernel() {
-    let context = or_skip!(common::context());
+    let (context, stream) = or_skip!(common::context_and_stream());
     or_skip!(common::since(12, 5));
-    let stream = context.stream().expect("a stream");
     let scale = vector(&context).kernel("scale").expect("found");
     let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
     let scale = scale.expect("its parameters");
@@ -216,7 +209,6 @@ fn an_attribute_newer_than_the_driver_is_refused_rather_than_ignored() {
 
 mod provoked {
     use super::*;
-    use cuda_safe::CUresult;
 
     fn code(
         context: &Context,

@@ -2,7 +2,6 @@
 
 use crate::common;
 use crate::module::kernels::{ARGUMENTS, MEET, nothing, vector};
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayView, ArrayViewMut};
 use cuda_safe::launch::{KernelValue, LaunchArgument, LaunchAttributes, Value};
@@ -26,8 +25,7 @@ fn refusal(error: Error) -> Invalid {
 
 #[test]
 fn a_builder_takes_a_list_of_buffers() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let add = vector(&context).kernel("add").expect("is in the module");
     let inputs = [1.0_f32, 2.0].map(|value| {
         let elements = [value; 1000];
@@ -48,8 +46,7 @@ fn a_builder_takes_a_list_of_buffers() {
 
 #[test]
 fn a_builder_launches_several_times() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let mut x = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
     let mut launch = scale.launch_builder(&stream);
@@ -79,8 +76,7 @@ impl LaunchArgument for &Vector {
 
 #[test]
 fn a_builder_takes_views_and_types_that_convert_to_slices() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let add = vector(&context).kernel("add").expect("is in the module");
     let [a, b] = [1.0_f32, 2.0].map(|value| {
         let elements = DeviceBuffer::from_slice(&stream, &[value; 6]);
@@ -98,8 +94,7 @@ fn a_builder_takes_views_and_types_that_convert_to_slices() {
 
 #[test]
 fn a_captured_launch_of_a_builder_runs_at_each_launch_of_the_graph() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let mut x = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
     let graph = stream.capture(CaptureMode::ThreadLocal, |stream| {
@@ -123,8 +118,7 @@ fn a_captured_launch_of_a_builder_runs_at_each_launch_of_the_graph() {
 
 #[test]
 fn a_builder_takes_more_arguments_than_it_stores_inline() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let sum = kernel(&context, "sum_of_nineteen");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
     let mut launch = sum.launch_builder(&stream);
@@ -142,8 +136,7 @@ fn a_builder_takes_more_arguments_than_it_stores_inline() {
 
 #[test]
 fn a_typed_kernel_has_more_than_sixteen_parameters() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     type Sum = (
         &'static mut [u32],
         u32,
@@ -204,8 +197,7 @@ type ByValue = (&'static mut [u32], bool, Value<Options>, CUtensorMap, Value<[u6
 
 #[test]
 fn structs_with_padding_and_tensor_maps_are_typed_parameters() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let by_value = kernel(&context, "by_value").typed::<ByValue>();
     let by_value = by_value.expect("its parameters");
     let wide = Value([80, 81, 82]);
@@ -218,8 +210,7 @@ fn structs_with_padding_and_tensor_maps_are_typed_parameters() {
 
 #[test]
 fn a_builder_takes_structs_and_tensor_maps_by_value() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let by_value = kernel(&context, "by_value");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
     let mut launch = by_value.launch_builder(&stream);
@@ -232,8 +223,7 @@ fn a_builder_takes_structs_and_tensor_maps_by_value() {
 
 #[test]
 fn a_builder_launches_with_attributes() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let module = Module::from_ptx(&context, MEET).expect("the test kernels");
     let meet = module.kernel("meet").expect("is in the module");
     let mut arrived = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
@@ -247,8 +237,7 @@ fn a_builder_launches_with_attributes() {
 
 #[test]
 fn a_builder_without_arguments_launches_a_kernel_without_parameters() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let nothing = nothing(&context);
     // SAFETY: the kernel does nothing.
     unsafe { nothing.kernel().launch_builder(&stream).launch(ONE) }.expect("a launch");
@@ -257,9 +246,8 @@ fn a_builder_without_arguments_launches_a_kernel_without_parameters() {
 
 #[test]
 fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
-    let context = or_skip!(common::context());
+    let (context, stream) = or_skip!(common::context_and_stream());
     or_skip!(common::since(12, 4));
-    let stream = context.stream().expect("a stream");
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let x = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
 
@@ -295,7 +283,7 @@ fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
 fn a_builder_refuses_buffers_of_other_streams_and_streams_of_other_contexts() {
     let device = or_skip!(common::gpu());
     let context = Context::primary(&device).expect("a primary context");
-    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let [a, b] = common::streams(&context);
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let mut x = DeviceBuffer::<i32>::zeroed(&a, 10).expect("memory");
     let mut launch = scale.launch_builder(&b);

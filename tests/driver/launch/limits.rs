@@ -3,7 +3,6 @@
 mod provoked {
     use crate::common;
     use crate::module::kernels::{HOPPER, SHARED, kernel, nothing};
-    use crate::or_skip;
     use cuda_safe::device::attribute;
     use cuda_safe::error::{LaunchError, LaunchLimit};
     use cuda_safe::launch::LaunchAttributes;
@@ -109,8 +108,7 @@ mod provoked {
 
     #[test]
     fn more_threads_than_the_kernel_supports_name_its_limit() {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = or_skip!(common::context_and_stream());
         let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
         // SAFETY: nothing is launched.

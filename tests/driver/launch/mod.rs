@@ -6,15 +6,13 @@ pub(crate) mod packed;
 
 use crate::common;
 use crate::module::kernels::{Scale, VECTOR, nothing, vector};
-use crate::or_skip;
 use cuda_safe::launch::Value;
 use cuda_safe::module::Library;
 use cuda_safe::{DeviceBuffer, Error, Invalid, LaunchConfig};
 
 #[test]
 fn a_kernel_adds_two_vectors() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let add = vector(&context).kernel("add").expect("a kernel");
     let add = add.typed::<(&[f32], &[f32], &mut [f32], u32)>().expect("its parameters");
     let a: Vec<f32> = (0..10_000u16).map(f32::from).collect();
@@ -32,8 +30,7 @@ fn a_kernel_adds_two_vectors() {
 
 #[test]
 fn launches_on_a_stream_run_in_order() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let scale = Scale::new(&context);
     let mut x = DeviceBuffer::from_slice(&stream, &[1; 1000]).expect("a copy");
     for _ in 0..5 {
@@ -70,8 +67,7 @@ fn a_kernel_of_a_library_runs_in_any_context() {
 
 #[test]
 fn a_kernel_without_parameters_is_launched_with_none() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let nothing = nothing(&context);
     let config = LaunchConfig::new([2, 3, 4], [5, 6, 7]).with_shared_bytes(1024);
     // SAFETY: the kernel does nothing.
@@ -102,8 +98,7 @@ fn arguments_of_a_wrong_number_or_size_are_refused() {
 
 #[test]
 fn a_buffer_of_another_stream_is_refused_as_an_argument() {
-    let context = or_skip!(common::context());
-    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let (context, [a, b]) = or_skip!(common::context_and_streams());
     let mut x = DeviceBuffer::<i32>::zeroed(&a, 10).expect("memory");
     let error = Scale::new(&context).run(&b, &mut x, 1, 1).expect_err("another stream");
     let text = error.to_string();
@@ -124,18 +119,13 @@ fn a_stream_of_another_context_is_refused() {
     let other = cuda_safe::Context::new(&device, cuda_safe::ContextFlags::empty());
     let stream = other.expect("a context").stream().expect("a stream");
     let mut x = DeviceBuffer::<i32>::zeroed(&stream, 10).expect("memory");
-    match Scale::new(&primary).run(&stream, &mut x, 1, 1) {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::OtherContext { what: "the kernel", .. }));
-        }
-        done => panic!("{done:?}"),
-    }
+    let invalid = common::invalid(Scale::new(&primary).run(&stream, &mut x, 1, 1));
+    assert!(matches!(invalid, Invalid::OtherContext { what: "the kernel", .. }), "{invalid}");
 }
 
 #[test]
 fn launch_shapes_with_a_zero_dimension_are_refused() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let nothing = nothing(&context);
     let shapes = [
         LaunchConfig::linear(0, 32),
@@ -164,8 +154,7 @@ mod provoked {
 
     #[test]
     fn a_block_too_large_for_the_device_is_a_launch_error() {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = or_skip!(common::context_and_stream());
         let nothing = nothing(&context);
         // SAFETY: the kernel does nothing.
         let error = unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 4096), ()) };

@@ -2,7 +2,6 @@
 
 use crate::common;
 use crate::module::kernels::{HOPPER, SHARED, kernel, nothing};
-use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::launch::{LaunchAttributes, OccupancyOptions};
 use cuda_safe::module::attribute as of;

@@ -3,7 +3,6 @@
 use crate::call::raw::succeeds;
 use crate::common;
 use crate::module::kernels::ARGUMENTS;
-use crate::or_skip;
 use core::ffi::c_void;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{
@@ -188,8 +187,7 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
 }
 
 mod provoked {
-    use super::{CUresult, Setup, list, null_mut, or_skip};
-    use cuda_safe::sys::cuLaunchKernel;
+    use super::*;
 
     #[test]
     fn a_buffer_that_is_longer_than_the_parameters_is_refused() {

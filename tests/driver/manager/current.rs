@@ -1,7 +1,6 @@
 //! The context that is current while a manager is called.
 
-use crate::common::{self, child};
-use crate::or_skip;
+use crate::common::child;
 use cuda_memory::trace::Trace;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
@@ -244,8 +243,7 @@ fn calls_with(
 
 #[test]
 fn the_context_is_current_for_a_manager_that_needs_it() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let log = choose(true, |_, manager| Ok(manager));
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         for other in [None, Some(&other)] {
@@ -259,8 +257,7 @@ fn the_context_is_current_for_a_manager_that_needs_it() {
 
 #[test]
 fn the_current_context_is_unchanged_for_a_manager_that_does_not_need_its_own() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let log = choose(false, |_, manager| Ok(manager));
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         for other in [None, Some(&other)] {
@@ -300,8 +297,7 @@ fn is_forwarded<M: MemoryManager>(
 
 #[test]
 fn wrapping_managers_need_the_context_if_the_wrapped_one_does() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         is_forwarded(&device, |_, inner| Ok(inner));
         is_forwarded(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
         is_forwarded(&device, |_, inner| Ok(FallbackManager::new(inner, Fallback::Host)));
@@ -319,8 +315,7 @@ fn wrapping_managers_need_the_context_if_the_wrapped_one_does() {
 
 #[test]
 fn memory_is_freed_in_a_host_function_without_a_current_context() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let log = choose(true, |_, manager| Ok(manager));
         let context = Context::primary(&device).expect("a context");
         let stream = context.stream().expect("a stream");
@@ -343,8 +338,7 @@ fn memory_is_freed_in_a_host_function_without_a_current_context() {
 
 #[test]
 fn a_trace_is_replayed_with_the_context_current() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let log = choose(true, |_, manager| Ok(manager));
         let context = Context::primary(&device).expect("a context");
         let manager = context.memory_manager_as::<Asking>().expect("made");

@@ -1,7 +1,6 @@
 //! A manager for device memory only. The built-in manager allocates its host memory.
 
 use crate::common::{self, child};
-use crate::or_skip;
 use cuda_safe::Context;
 use cuda_safe::manager::{
     Block, DriverManager, DriverMemory, MappedMemory, MemoryManager, MemoryPointer, Order,

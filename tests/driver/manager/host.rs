@@ -1,7 +1,6 @@
 //! Host memory of managers: how it is allocated and released, and how guards defer its release.
 
 use crate::common::{self, child};
-use crate::or_skip;
 use cuda_memory::{
     CachingManager, Fallback, FallbackManager, LeakManager, LimitManager, LoggingManager,
     OrderedManager, StatisticsManager,
@@ -39,8 +38,7 @@ fn pin(context: &Context, owner: &Arc<Vec<u8>>, start: NonNull<u8>) -> PinnedMem
 
 #[test]
 fn guards_defer_the_clean_up_of_host_memory() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let context = with_manager(&device);
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
         let manager = manager.expect("the chosen manager");
@@ -79,8 +77,7 @@ fn guards_defer_the_clean_up_of_host_memory() {
 
 #[test]
 fn memory_whose_clean_up_is_deferred_can_be_pinned_again() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let context = with_manager(&device);
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
         let manager = manager.expect("the chosen manager");
@@ -114,8 +111,7 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
         }
     }
 
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let log = Arc::new(Mutex::new(Vec::new()));
         let owner =
             || -> Option<Box<dyn Any + Send + Sync>> { Some(Box::new(Owner(Arc::clone(&log)))) };
@@ -233,8 +229,7 @@ fn passes_flags_on<M: MemoryManager>(
 
 #[test]
 fn flags_of_pinned_memory_reach_the_driver_through_every_manager() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         passes_flags_on(&device, DriverManager::new);
         passes_flags_on(&device, OrderedManager::new);
         passes_flags_on(&device, CachingManager::new);

@@ -12,7 +12,6 @@ use self::log::{LOG, Log, any, log_of};
 use self::untyped::{SPOILT, Untyped};
 use crate::common::random::Random;
 use crate::common::{self, child};
-use crate::or_skip;
 use cuda_memory::trace::Trace;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
@@ -210,8 +209,7 @@ fn with<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
     look: impl FnOnce(&M),
 ) {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         set_memory_manager(move |context| Ok(Ledger::new(make(context)?)))
             .expect("a matching version");
         let leaked = cuda_safe::leaked();
@@ -350,8 +348,7 @@ fn random_work_with_all_wrapping_managers() {
 /// Writes a trace of a program, and replays it.
 #[test]
 fn a_trace_is_written_and_replayed() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let path = std::env::temp_dir().join(format!("trace-{}.txt", std::process::id()));
         let file = path.clone();
         let make = move |context: &Context| {
@@ -416,8 +413,7 @@ unsafe impl MemoryManager for Rounding {
 
 #[test]
 fn a_replay_counts_the_bytes_of_larger_blocks() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         set_memory_manager(|context| Ok(Rounding(DriverManager::new(context)?)))
             .expect("a matching version");
         let context = Context::primary(&device).expect("a context");
@@ -463,8 +459,7 @@ fn beside_others(streams: &[Stream], model: &Mutex<Model>, seed: u64, steps: usi
 
 #[test]
 fn threads_share_streams_and_a_pool() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let options = CachingOptions {
             slab_bytes: 4 << 20,
             // So small that the per-thread caches overflow.

@@ -8,7 +8,6 @@ use self::loose::Loose;
 use crate::common::random::Random;
 use crate::common::{self, child};
 use crate::module::kernels::{PATTERN, kernel_of};
-use crate::or_skip;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LimitManager, OrderedManager,
 };
@@ -181,8 +180,7 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
 /// Runs kernels on several threads with a manager, in a child process, and checks that nothing is
 /// left.
 fn with<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static) {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         set_memory_manager(make).expect("a matching version");
         let leaked = cuda_safe::leaked();
         let context = Context::primary(&device).expect("a context");

@@ -12,7 +12,6 @@ pub(crate) mod timeline;
 
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use crate::or_skip;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, StatisticsManager,
@@ -148,8 +147,7 @@ fn choose_counting() -> Arc<Counts> {
 
 #[test]
 fn all_memory_of_a_context_is_allocated_by_its_manager() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
         assert_eq!(counts.made.load(Ordering::SeqCst), 0, "not before it is used");
@@ -205,8 +203,7 @@ fn all_memory_of_a_context_is_allocated_by_its_manager() {
 
 #[test]
 fn a_manager_is_dropped_with_its_context() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
         let other = Context::primary(&device).expect("the same context");
@@ -226,8 +223,7 @@ fn a_manager_is_dropped_with_its_context() {
 
 #[test]
 fn a_choice_applies_to_later_contexts_only() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let before = Context::primary(&device).expect("a context");
         let counts = choose_counting();
         assert!(before.memory_manager().expect("none").is_none());
@@ -250,8 +246,7 @@ fn a_choice_applies_to_later_contexts_only() {
 
 #[test]
 fn a_default_manager_does_not_replace_that_of_the_program() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let before = Context::primary(&device).expect("a context");
         assert!(set_default_memory_manager(DriverManager::new).expect("a matching version"));
         assert!(!set_default_memory_manager(DriverManager::new).expect("a matching version"));
@@ -284,8 +279,7 @@ fn a_default_manager_does_not_replace_that_of_the_program() {
 
 #[test]
 fn each_context_has_its_own_manager() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
         let own = Context::new(&device, ContextFlags::empty()).expect("a context");
@@ -301,8 +295,7 @@ fn each_context_has_its_own_manager() {
 
 #[test]
 fn a_stream_whose_end_is_not_reported_to_the_manager_is_refused() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         set_memory_manager(DriverManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
@@ -317,8 +310,7 @@ fn a_stream_whose_end_is_not_reported_to_the_manager_is_refused() {
 
 #[test]
 fn a_manager_of_another_context_is_refused() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let its = other.clone();
         set_memory_manager(move |_| DriverManager::new(&its)).expect("a matching version");
@@ -425,8 +417,7 @@ fn choose_minimal<M: MemoryManager>(
 
 #[test]
 fn a_manager_is_initialized_once_before_its_first_use() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let log = choose_minimal(0, |_, manager| Ok(manager));
         let happened = || log.lock().expect("no panic").clone();
         let context = Context::primary(&device).expect("a context");
@@ -453,8 +444,7 @@ fn managers_initialize_the_manager_they_wrap() {
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         assert_eq!(*log.lock().expect("no panic"), ["initialize", "allocate"]);
     }
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         initializes(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
         initializes(&device, |_, inner| Ok(FallbackManager::new(inner, Fallback::Host)));
         initializes(&device, |_, inner| Ok(StatisticsManager::new(inner)));
@@ -468,8 +458,7 @@ fn managers_initialize_the_manager_they_wrap() {
 
 #[test]
 fn a_failed_initialization_of_a_manager_is_an_allocation_error() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let log = choose_minimal(1, |_, manager| Ok(manager));
         let context = Context::primary(&device).expect("a context");
         let error = MemoryPointer::allocate(&context, 100).expect_err("the first attempt fails");
@@ -499,8 +488,7 @@ fn a_manager_without_memory_info_reports_that() {
         // The context still returns the driver's answer.
         assert!(context.memory_info().expect("known").total > 0);
     }
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         has_none(&device, |_, manager| Ok(manager));
         has_none(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
         has_none(&device, |_, inner| Ok(StatisticsManager::new(inner)));
@@ -512,8 +500,7 @@ fn a_manager_without_memory_info_reports_that() {
 
 #[test]
 fn a_second_choice_applies_to_contexts_created_afterwards() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let first = choose_counting();
         let made = Context::primary(&device).expect("a context");
         drop(MemoryPointer::allocate(&made, 100).expect("memory"));
@@ -537,8 +524,7 @@ fn a_second_choice_applies_to_contexts_created_afterwards() {
 
 #[test]
 fn a_failed_construction_of_a_manager_is_an_allocation_error() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let tries = AtomicUsize::new(0);
         set_memory_manager(move |context| {
             if tries.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -573,8 +559,7 @@ fn pending(context: &Context) -> (usize, usize) {
 
 #[test]
 fn frees_are_deferred_up_to_a_count() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let context = own(&device, DeferOptions::default());
         let free = || drop(MemoryPointer::allocate(&context, 1 << 20).expect("memory"));
         for count in 1..=10 {
@@ -593,8 +578,7 @@ fn frees_are_deferred_up_to_a_count() {
 
 #[test]
 fn frees_are_deferred_up_to_a_share_of_memory() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let total = device.total_memory().expect("known");
         let options = DeferOptions { share: 3.5e6 / total as f64, ..Default::default() };
         let context = own(&device, options);
@@ -612,8 +596,7 @@ fn frees_are_deferred_up_to_a_share_of_memory() {
 fn the_default_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
     let DeferOptions { count, share, .. } = DeferOptions::default();
     assert_eq!((count, share), (10, 0.2));
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let total = device.total_memory().expect("known");
         set_memory_manager(DriverManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
@@ -634,8 +617,7 @@ fn the_default_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
 
 #[test]
 fn guards_defer_clean_up_and_nest() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let context = own(&device, DeferOptions::default());
         let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let free = || drop(MemoryPointer::allocate(&context, 100).expect("memory"));
@@ -662,8 +644,7 @@ fn guards_defer_clean_up_and_nest() {
 
 #[test]
 fn memory_pointers_have_numbers_and_stream_orders() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let context = own(&device, DeferOptions::default());
         let stream = context.stream().expect("a stream");
         let first = MemoryPointer::allocate(&context, 100).expect("memory");
@@ -688,8 +669,7 @@ fn memory_pointers_have_numbers_and_stream_orders() {
 
 #[test]
 fn finalizers_run_once_on_any_thread() {
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let runs = Arc::new(AtomicUsize::new(0));
         let owner = Arc::new(());
         let make = || {
@@ -723,8 +703,7 @@ fn finalizers_run_once_on_any_thread() {
 
 #[test]
 fn host_memory_is_mapped_pinned_and_owned() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let context = own(&device, DeferOptions::default());
         let mapped = MappedMemory::allocate(&context, 100, PinnedFlags::PORTABLE).expect("memory");
         assert_ne!(mapped.as_raw(), 0);
@@ -753,8 +732,7 @@ fn host_memory_is_mapped_pinned_and_owned() {
 /// Managers rely on this behavior if they do not know which streams have used the memory.
 #[test]
 fn freeing_synchronous_memory_waits_for_streams_of_green_contexts_too() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         or_skip!(common::since(12, 4));
         let split = SmResource::of_device(&device).expect("SMs");
         let split = split.split_by_count(SplitByCount {

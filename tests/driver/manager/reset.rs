@@ -1,7 +1,6 @@
 //! When managers are reset, and what a reset does not affect.
 
-use crate::common::{self, child};
-use crate::or_skip;
+use crate::common::child;
 use cuda_memory::{CachingManager, OrderedManager};
 use cuda_safe::manager::{
     Block, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
@@ -80,8 +79,7 @@ fn number_of(context: &Context) -> usize {
 
 #[test]
 fn a_manager_is_reset_before_it_is_dropped_with_its_context() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let log = choose_noting();
         let happened = || std::mem::take(&mut *log.lock().expect("no panic"));
         let primary = Context::primary(&device).expect("a context");
@@ -118,8 +116,7 @@ fn a_manager_is_reset_before_it_is_dropped_with_its_context() {
 
 #[test]
 fn resetting_a_primary_context_resets_and_replaces_its_manager() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let log = choose_noting();
         let happened = || std::mem::take(&mut *log.lock().expect("no panic"));
         let context = Context::primary(&device).expect("a context");
@@ -174,8 +171,7 @@ fn leaves_memory_in_use<M: MemoryManager>(
 
 #[test]
 fn a_reset_does_not_affect_memory_in_use() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         leaves_memory_in_use(&device, DriverManager::new);
         leaves_memory_in_use(&device, OrderedManager::new);
         leaves_memory_in_use(&device, CachingManager::new);

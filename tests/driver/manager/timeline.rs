@@ -1,7 +1,6 @@
 //! The timeline of a manager: used and cached memory, and its fragmentation.
 
-use crate::common::{self, child};
-use crate::or_skip;
+use crate::common::child;
 use cuda_memory::{
     CachingManager, CachingOptions, LimitManager, LoggingManager, Sample, StatisticsManager,
 };
@@ -16,8 +15,7 @@ type Manager = StatisticsManager<LoggingManager<Pool>>;
 
 #[test]
 fn a_timeline_reports_the_cached_memory_of_a_wrapped_pool() {
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         set_memory_manager(|context: &Context| {
             let options = CachingOptions { slab_bytes: SLAB, ..Default::default() };
             let pool = LimitManager::new(CachingManager::with(context, options)?, usize::MAX);

@@ -1,12 +1,10 @@
 //! Batches of copies with host memory and with regions, and copies of regions between contexts.
 
 use crate::common;
-use crate::green::{alone, resource, smallest};
+use crate::green::{context_alone, partition, resource_alone};
 use crate::module::kernels::pinned;
-use crate::or_skip;
 use cuda_safe::array::{Array, ArrayShape};
 use cuda_safe::capture::CaptureMode;
-use cuda_safe::green::GreenContext;
 use cuda_safe::memory::{CopyAttributes, CopyBatch, Extent, MemoryLocation, Region, SourceOrder};
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 
@@ -40,8 +38,7 @@ pub(crate) fn busy(stream: &Stream) -> DeviceBuffer<u8> {
 
 #[test]
 fn one_batch_copies_between_device_pinned_and_pageable_memory() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut there = pinned(&context, &[1, 2, 3]);
     let mut back = pinned(&context, &[0; 4]);
     let from = DeviceBuffer::from_slice(&stream, &[4, 5, 6, 7]).expect("memory");
@@ -70,8 +67,7 @@ fn one_batch_copies_between_device_pinned_and_pageable_memory() {
 
 #[test]
 fn regions_are_copied_in_a_batch() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let whole = DeviceBuffer::from_slice(&stream, &numbers()).expect("memory");
     let zeros = || DeviceBuffer::<i32>::zeroed(&stream, 12).expect("memory");
     let mut targets = [zeros(), zeros(), zeros()];
@@ -95,8 +91,7 @@ fn regions_are_copied_in_a_batch() {
 
 #[test]
 fn a_batch_of_one_copy_or_one_region_is_copied() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut host = pinned(&context, &[0; 12]);
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 60).expect("memory");
     let mut batch = CopyBatch::new(&stream);
@@ -111,8 +106,7 @@ fn a_batch_of_one_copy_or_one_region_is_copied() {
 
 #[test]
 fn a_slice_may_change_after_a_batch_was_enqueued() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     for bytes in [64 << 10, 64 << 10 | 1, 1 << 20] {
         let earlier = busy(&stream);
         let mut slice = vec![1u8; bytes];
@@ -130,8 +124,7 @@ fn a_slice_may_change_after_a_batch_was_enqueued() {
 #[test]
 fn several_slices_may_change_after_a_batch_was_enqueued() {
     const COUNT: usize = 16;
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     for bytes in [16, 4 << 10, 64 << 10] {
         let earlier = busy(&stream);
         let mut slices = vec![vec![1u8; bytes]; COUNT];
@@ -150,8 +143,7 @@ fn several_slices_may_change_after_a_batch_was_enqueued() {
 
 #[test]
 fn the_host_memory_of_a_batch_in_a_scope_is_used_until_the_scope_ends() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut there = pinned(&context, &numbers());
     let mut back = [pinned(&context, &[0; 60]), pinned(&context, &[0; 12])];
     let small = [7, 8, 9];
@@ -178,26 +170,17 @@ fn the_host_memory_of_a_batch_in_a_scope_is_used_until_the_scope_ends() {
 
 #[test]
 fn a_scope_refuses_a_batch_for_another_stream() {
-    let context = or_skip!(common::context());
-    let (stream, other) =
-        (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let (_, [stream, other]) = or_skip!(common::context_and_streams());
     let refused = stream.copy_scope(|scope| scope.enqueue(CopyBatch::new(&other)));
-    match refused {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::OtherStream { .. }), "{invalid}");
-        }
-        done => panic!("{done:?}"),
-    }
+    let invalid = common::invalid(refused);
+    assert!(matches!(invalid, Invalid::OtherStream { .. }), "{invalid}");
 }
 
 /// A driver (580) crashes in a batch on such a stream if one of the buffers is stream-ordered.
 #[test]
 fn a_batch_with_host_memory_runs_on_a_stream_of_a_green_context() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let context = Context::primary(&resource.device()).expect("a primary context");
-    let group = smallest(resource).groups.remove(0);
-    let green = GreenContext::new([group]).expect("a partition");
+    let (_alone, resource, context) = or_skip!(context_alone());
+    let green = partition(resource);
     let stream = green.stream().expect("a stream");
     let mut slice = vec![1, 2, 3];
     let mut back = pinned(&context, &[0; 12]);
@@ -216,24 +199,18 @@ fn a_batch_with_host_memory_runs_on_a_stream_of_a_green_context() {
 
 #[test]
 fn a_batch_with_host_memory_is_refused_on_a_captured_stream() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 2).expect("memory");
     let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
     let mut batch = CopyBatch::new(&stream);
     batch.push_from_slice(&mut buffer, &[1, 2]).expect("a copy");
-    match batch.enqueue() {
-        Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::StreamIsCaptured),
-        done => panic!("{done:?}"),
-    }
+    assert_eq!(common::invalid(batch.enqueue()), Invalid::StreamIsCaptured);
     drop(capture.end().expect("the capture goes on"));
 }
 
 #[test]
 fn a_batch_refuses_other_lengths_streams_and_regions() {
-    let context = or_skip!(common::context());
-    let (stream, other) =
-        (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let (context, [stream, other]) = or_skip!(common::context_and_streams());
     let mut host = [pinned(&context, &[0; 3]), pinned(&context, &[0; 3])];
     let [first, second] = &mut host;
     let mut buffers = [&stream, &stream, &stream, &other].map(|stream| {
@@ -249,37 +226,24 @@ fn a_batch_refuses_other_lengths_streams_and_regions() {
         batch.push_to_pinned(&from, second),
     ];
     for refused in lengths {
-        match refused {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::Lengths { .. }), "{invalid}");
-            }
-            done => panic!("{done:?}"),
-        }
+        let invalid = common::invalid(refused);
+        assert!(matches!(invalid, Invalid::Lengths { .. }), "{invalid}");
     }
     let single = Extent::new_2d(1, 1);
     let packed = Region::new(single);
     let outside = packed.at(2, 0, 0);
     let refused = batch.push_3d_from_slice(single, &mut *three, outside, &[1], packed);
-    match refused {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::Region { .. }), "{invalid}");
-        }
-        done => panic!("{done:?}"),
-    }
-    match batch.push_from_slice(&mut *there, &[1, 2]) {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::OtherStream { .. }), "{invalid}");
-        }
-        done => panic!("{done:?}"),
-    }
+    let invalid = common::invalid(refused);
+    assert!(matches!(invalid, Invalid::Region { .. }), "{invalid}");
+    let invalid = common::invalid(batch.push_from_slice(&mut *there, &[1, 2]));
+    assert!(matches!(invalid, Invalid::OtherStream { .. }), "{invalid}");
     assert!(batch.is_empty());
     batch.enqueue().expect("nothing");
 }
 
 #[test]
 fn a_region_is_copied_into_another_context() {
-    let context = or_skip!(common::context());
-    let home = context.stream().expect("a stream");
+    let (context, home) = or_skip!(common::context_and_stream());
     let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
     let away = other.stream().expect("a stream");
     let shared = DeviceBuffer::from_slice(&home, &numbers())
@@ -299,8 +263,7 @@ fn a_region_is_copied_into_another_context() {
 
 #[test]
 fn pinned_memory_of_a_batch_that_was_not_enqueued_is_unchanged() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut host = PinnedBuffer::<i32>::zeroed(&context, 2).expect("memory");
     let from = DeviceBuffer::from_slice(&stream, &[1, 2]).expect("memory");
     let mut batch = CopyBatch::new(&stream);
@@ -321,8 +284,7 @@ fn array(stream: &Stream, texels: &[i32]) -> Array<i32> {
 /// Offsets, extents and row lengths of copies with arrays are in texels.
 #[test]
 fn a_batch_copies_the_texels_of_parts_of_arrays() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let whole = array(&stream, &numbers());
     let mut from_memory = array(&stream, &[0; 60]);
     let mut from_array = array(&stream, &[0; 60]);
@@ -350,10 +312,8 @@ fn a_batch_copies_the_texels_of_parts_of_arrays() {
 
 #[test]
 fn one_copy_of_an_array_in_a_green_context_is_a_batch_of_one() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let group = smallest(resource).groups.remove(0);
-    let green = GreenContext::new([group]).expect("a green context");
+    let (_alone, resource) = or_skip!(resource_alone());
+    let green = partition(resource);
     let stream = green.stream().expect("a stream");
     let array = array(&stream, &numbers());
     let mut memory = DeviceBuffer::<i32>::zeroed(&stream, 60).expect("memory");
@@ -396,8 +356,7 @@ fn copies_of_arrays_that_do_not_fit_are_not_added_to_a_batch() {
 
 #[test]
 fn a_batch_with_arrays_is_not_captured() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut first = array(&stream, &numbers());
     let second = array(&stream, &numbers());
     let mut batch = CopyBatch::new(&stream);

@@ -1,9 +1,7 @@
 use crate::common;
-use crate::green::{alone, resource, smallest};
-use crate::or_skip;
-use cuda_safe::green::GreenContext;
+use crate::green::{context_alone, partition};
 use cuda_safe::memory::{CopyBatch, Extent, PitchedBuffer, Region};
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Result, Stream};
+use cuda_safe::{DeviceBuffer, Error, Invalid, Result, Stream};
 
 /// Returns memory of a whole array that holds 0, 1, 2, …
 fn numbers(stream: &Stream, whole: Extent) -> DeviceBuffer<u16> {
@@ -28,8 +26,7 @@ fn expected(whole: Extent, at: [usize; 3], part: Extent) -> Vec<u16> {
 
 #[test]
 fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let cases = [
         (Extent::new_2d(10, 8), [3, 2, 0], Extent::new_2d(4, 5)),
         (Extent::new_2d(10, 8), [0, 7, 0], Extent::new_2d(10, 1)),
@@ -50,8 +47,7 @@ fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
 
 #[test]
 fn a_region_is_copied_to_the_device_and_back_and_leaves_its_surroundings() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     for depth in [1, 3] {
         let whole = Extent::new_3d(6, 5, depth);
         let part = Extent::new_3d(2, 3, depth);
@@ -83,8 +79,7 @@ fn a_region_is_copied_to_the_device_and_back_and_leaves_its_surroundings() {
 
 #[test]
 fn a_region_is_filled_in_units_of_1_2_and_4_bytes() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     fn filled<T>(stream: &Stream, value: T) -> Result<usize>
     where
         T: cuda_safe::bytemuck::Pod + PartialEq,
@@ -108,8 +103,7 @@ fn a_region_is_filled_in_units_of_1_2_and_4_bytes() {
 
 #[test]
 fn a_region_outside_of_its_memory_is_refused() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 20).expect("memory");
     let whole = Region::new(Extent::new_2d(5, 4));
     let cases = [
@@ -147,8 +141,7 @@ fn a_region_outside_of_its_memory_is_refused() {
 
 #[test]
 fn a_pitched_plane_is_aligned_by_the_driver() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut plane = PitchedBuffer::<f32>::zeroed(&stream, 100, 7).expect("memory");
     assert_eq!(plane.extent(), Extent::new_2d(100, 7));
     assert!(plane.pitch() >= 100);
@@ -176,8 +169,7 @@ fn a_pitched_plane_is_aligned_by_the_driver() {
 
 #[test]
 fn many_copies_are_enqueued_in_one_call() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let whole = Extent::new_2d(100, 1);
     let from = numbers(&stream, whole);
     let mut to = DeviceBuffer::<u16>::zeroed(&stream, 100).expect("memory");
@@ -203,11 +195,8 @@ fn many_copies_are_enqueued_in_one_call() {
 /// A driver (580) crashes in this call if one of the buffers is stream-ordered.
 #[test]
 fn many_copies_are_enqueued_on_a_stream_of_a_green_context() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    let context = Context::primary(&resource.device()).expect("a primary context");
-    let group = smallest(resource).groups.remove(0);
-    let green = GreenContext::new([group]).expect("a partition");
+    let (_alone, resource, context) = or_skip!(context_alone());
+    let green = partition(resource);
     let own = green.stream().expect("a stream");
     // SAFETY: the stream outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_raw(own.as_raw(), &context) }.expect("a stream");

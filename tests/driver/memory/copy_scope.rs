@@ -2,7 +2,6 @@ use crate::capture::with_stream;
 use crate::common;
 use crate::memory::batches::busy;
 use crate::module::kernels::{Scale, pinned};
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::memory::CopyBatch;
 use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
@@ -11,8 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[test]
 fn borrowed_pinned_memory_is_copied_when_the_scope_ends() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let scale = Scale::new(&context);
     let mut there = pinned(&context, &[1, 2, 3, 4]);
     let mut back = [pinned(&context, &[0; 4]), pinned(&context, &[0; 2])];
@@ -33,8 +31,7 @@ fn borrowed_pinned_memory_is_copied_when_the_scope_ends() {
 
 #[test]
 fn a_scope_ends_with_its_wait_when_it_panics() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let buffer = DeviceBuffer::from_slice(&stream, &[7; 1 << 16]).expect("a copy");
     let mut back = pinned(&context, &[0; 1 << 16]);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -53,9 +50,7 @@ fn a_scope_ends_with_its_wait_when_it_panics() {
 
 #[test]
 fn a_scope_refuses_other_lengths_and_memory_of_other_streams() {
-    let context = or_skip!(common::context());
-    let (stream, other) =
-        (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let (context, [stream, other]) = or_skip!(common::context_and_streams());
     let mut host = [pinned(&context, &[1, 2]), pinned(&context, &[3])];
     let mut buffer = DeviceBuffer::<i32>::zeroed(&other, 1).expect("memory");
     let (lengths, streams) = stream
@@ -74,19 +69,14 @@ fn a_scope_refuses_other_lengths_and_memory_of_other_streams() {
         }
         done => panic!("{done:?}"),
     }
-    match streams {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::OtherStream { .. }), "{invalid}")
-        }
-        done => panic!("{done:?}"),
-    }
+    let invalid = common::invalid(streams);
+    assert!(matches!(invalid, Invalid::OtherStream { .. }), "{invalid}");
     assert_eq!((&*host[0], &*host[1]), (&[1, 2][..], &[3][..]));
 }
 
 #[test]
 fn a_scope_without_copies_is_a_wait() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut empty = PinnedBuffer::<u8>::zeroed(&context, 0).expect("no memory");
     let none = DeviceBuffer::<u8>::zeroed(&stream, 0).expect("no memory");
     stream.copy_scope(|scope| scope.copy_to_pinned(&none, &mut empty)).expect("no copy");

@@ -1,15 +1,13 @@
 //! Device memory as a DMA-BUF, and the locations of managed memory.
 
 use crate::common;
-use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::memory::ManagedBuffer;
-use cuda_safe::{DeviceBuffer, Error, Invalid, Result};
+use cuda_safe::{DeviceBuffer, Invalid, Result};
 
 #[cfg(target_os = "linux")]
 mod dma_buf {
-    use super::{DeviceBuffer, Error, Invalid, Result, attribute, common};
-    use crate::or_skip;
+    use super::{DeviceBuffer, Invalid, Result, attribute, common};
     use cuda_safe::Context;
     use cuda_safe::memory::DmaBufOptions;
     use std::os::fd::{AsFd, OwnedFd};
@@ -37,12 +35,8 @@ mod dma_buf {
 
     #[track_caller]
     fn check_refused(done: Result<OwnedFd>) {
-        match done {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::DmaBuf { .. }), "{invalid}");
-            }
-            done => panic!("{done:?}"),
-        }
+        let invalid = common::invalid(done);
+        assert!(matches!(invalid, Invalid::DmaBuf { .. }), "{invalid}");
     }
 
     #[test]
@@ -80,8 +74,7 @@ mod dma_buf {
 
 #[test]
 fn parts_and_samples_of_managed_memory_are_checked() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let has = context.device().attribute(attribute::MANAGED_MEMORY);
     if !has.expect("known") {
         common::skip("needs a device with managed memory");
@@ -90,11 +83,7 @@ fn parts_and_samples_of_managed_memory_are_checked() {
     let buffer = ManagedBuffer::<u8>::zeroed(&stream, 100).expect("memory");
     let range = buffer.range(..).expect("the whole");
     for (part, sample) in [(0, 0), (101, 1), (10, 11)] {
-        match range.residency(part, sample) {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::Residency { .. }), "{invalid}");
-            }
-            done => panic!("{done:?}"),
-        }
+        let invalid = common::invalid(range.residency(part, sample));
+        assert!(matches!(invalid, Invalid::Residency { .. }), "{invalid}");
     }
 }

@@ -2,9 +2,8 @@
 
 use crate::common;
 use crate::module::kernels::{Scale, pinned};
-use crate::or_skip;
 use cuda_safe::memory::{MappedBuffer, PinnedFlags, PinnedOptions, RegisterOptions};
-use cuda_safe::{Context, DeviceBuffer, DeviceSlice, Error, Invalid, PinnedBuffer};
+use cuda_safe::{CUresult, Context, DeviceBuffer, DeviceSlice, Error, Invalid, PinnedBuffer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LEN: usize = 5000;
@@ -160,8 +159,7 @@ fn mapped_memory_of_another_context_or_stream_is_refused() {
     let context = or_skip!(common::context());
     let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let own = own.expect("a context");
-    let (stream, other) =
-        (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let [stream, other] = common::streams(&context);
     let foreign = own.stream().expect("a stream");
     let error = MappedBuffer::new(pinned(&context, &[1, 2]), &foreign).expect_err("another");
     assert!(matches!(error, Error::Invalid(_)), "{error}");
@@ -179,11 +177,7 @@ fn mapped_memory_of_another_context_or_stream_is_refused() {
 mod provoked {
     //! The driver may report that a page is already registered.
 
-    use super::one_at_a_time;
-    use crate::common;
-    use crate::or_skip;
-    use cuda_safe::memory::RegisterOptions;
-    use cuda_safe::{CUresult, PinnedBuffer};
+    use super::*;
 
     #[test]
     fn vectors_in_one_page_are_registered_or_returned() {

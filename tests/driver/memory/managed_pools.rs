@@ -4,7 +4,6 @@
 use crate::call::raw::succeeds;
 use crate::common;
 use crate::module::kernels::Scale;
-use crate::or_skip;
 use core::ptr::{null, null_mut};
 use cuda_safe::device::attribute;
 use cuda_safe::memory::{ManagedBuffer, MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType};

@@ -15,13 +15,12 @@ pub(crate) mod slices;
 
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, Scale, pinned};
-use crate::or_skip;
-use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer};
+use cuda_safe::memory::{ManagedBuffer, PitchedBuffer};
+use cuda_safe::{CUresult, DeviceBuffer, Error, Invalid, PinnedBuffer};
 
 #[test]
 fn copies_to_the_device_and_back_preserve_the_data() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     for len in [1, 2, 255, 4096, 1 << 20] {
         let there: Vec<u64> = (0..len).map(|i| i * 0x9e37_79b9).collect();
         let buffer = DeviceBuffer::from_slice(&stream, &there).expect("a copy");
@@ -33,8 +32,7 @@ fn copies_to_the_device_and_back_preserve_the_data() {
 
 #[test]
 fn new_memory_is_zero_if_stream_ordered_or_synchronous() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let ordered = DeviceBuffer::<u32>::zeroed(&stream, 1000).expect("memory");
     let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 1000).expect("memory");
     assert_eq!(ordered.to_vec().expect("a copy"), [0; 1000]);
@@ -43,8 +41,7 @@ fn new_memory_is_zero_if_stream_ordered_or_synchronous() {
 
 #[test]
 fn a_buffer_is_cloned_on_its_stream() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut sync = DeviceBuffer::uninit_sync(&stream, 3).expect("memory");
     sync.copy_from_slice(&[1, 2, 3]).expect("a copy");
     for buffer in [sync, DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("a copy")] {
@@ -61,8 +58,7 @@ fn a_buffer_is_cloned_on_its_stream() {
 
 #[test]
 fn memory_is_filled_in_units_of_1_2_and_4_bytes() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut bytes = DeviceBuffer::<u8>::zeroed(&stream, 1001).expect("memory");
     let mut halves = DeviceBuffer::<i16>::zeroed(&stream, 1001).expect("memory");
     let mut words = DeviceBuffer::<f32>::zeroed(&stream, 1001).expect("memory");
@@ -75,16 +71,12 @@ fn memory_is_filled_in_units_of_1_2_and_4_bytes() {
     words.zero().expect("a fill");
     assert_eq!(words.to_vec().expect("a copy"), [0.0; 1001]);
     let mut wide = DeviceBuffer::<u64>::zeroed(&stream, 3).expect("memory");
-    match wide.fill(1) {
-        Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::FillSize { size: 8 }),
-        done => panic!("{done:?}"),
-    }
+    assert_eq!(common::invalid(wide.fill(1)), Invalid::FillSize { size: 8 });
 }
 
 #[test]
 fn buffers_of_one_stream_are_copied_on_the_device() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let from = DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("a copy");
     let mut to = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
     to.copy_from(&from).expect("a copy");
@@ -94,8 +86,7 @@ fn buffers_of_one_stream_are_copied_on_the_device() {
 
 #[test]
 fn a_buffer_of_another_stream_is_refused_and_both_are_named() {
-    let context = or_skip!(common::context());
-    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let (_, [a, b]) = or_skip!(common::context_and_streams());
     let from = DeviceBuffer::<i32>::zeroed(&a, 3).expect("memory");
     let mut to = DeviceBuffer::<i32>::zeroed(&b, 3).expect("memory");
     let error = to.copy_from(&from).expect_err("another stream").to_string();
@@ -106,8 +97,7 @@ fn a_buffer_of_another_stream_is_refused_and_both_are_named() {
 
 #[test]
 fn copies_of_unequal_lengths_are_refused() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
     let other = DeviceBuffer::<u8>::zeroed(&stream, 5).expect("memory");
     let refusals = [
@@ -117,20 +107,14 @@ fn copies_of_unequal_lengths_are_refused() {
     ];
     let lengths = [(3, 4), (4, 5), (5, 4)];
     for (refusal, (source, target)) in refusals.into_iter().zip(lengths) {
-        match refusal {
-            Err(Error::Invalid(invalid)) => {
-                assert_eq!(*invalid, Invalid::Lengths { source, target });
-            }
-            done => panic!("{done:?}"),
-        }
+        assert_eq!(common::invalid(refusal), Invalid::Lengths { source, target });
     }
     assert_eq!(buffer.to_vec().expect("a copy"), [0; 4], "nothing was copied");
 }
 
 #[test]
 fn empty_buffers_are_allowed() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut empty = DeviceBuffer::<f64>::zeroed(&stream, 0).expect("no memory");
     assert!(empty.is_empty());
     assert_eq!(empty.as_raw(), 0);
@@ -144,22 +128,18 @@ fn empty_buffers_are_allowed() {
 
 #[test]
 fn a_length_beyond_the_address_space_is_refused_without_a_driver_call() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     for len in [usize::MAX, usize::MAX / 8 + 1, isize::MAX as usize / 8 + 1] {
-        match DeviceBuffer::<u64>::uninit(&stream, len) {
-            Err(Error::Invalid(invalid)) => {
-                assert_eq!(*invalid, Invalid::TooLarge { len, size: 8 })
-            }
-            done => panic!("{done:?}"),
-        }
+        assert_eq!(
+            common::invalid(DeviceBuffer::<u64>::uninit(&stream, len)),
+            Invalid::TooLarge { len, size: 8 }
+        );
     }
 }
 
 #[test]
 fn pinned_memory_is_a_slice_that_can_be_copied() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut host = pinned(&context, &[3, 1, 4, 1, 5]);
     let mut buffer = DeviceBuffer::from_slice(&stream, &host).expect("a copy");
     Scale::new(&context).run(&stream, &mut buffer, 10, 1).expect("a launch");
@@ -169,10 +149,7 @@ fn pinned_memory_is_a_slice_that_can_be_copied() {
 
 #[test]
 fn memory_is_freed_after_the_work_that_uses_it() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let scale = Scale::new(&context);
         let work = Busy::new(&context, &stream);
         let mut last = DeviceBuffer::<i32>::zeroed(&stream, 1 << 20).expect("memory");
@@ -191,8 +168,7 @@ fn memory_is_freed_after_the_work_that_uses_it() {
 
 #[test]
 fn a_buffer_survives_into_raw_and_from_raw() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let buffer = DeviceBuffer::from_slice(&stream, &[7u32; 64]).expect("a copy");
     let (address, its_stream) = buffer.into_raw();
     assert_eq!(its_stream, stream);
@@ -208,8 +184,7 @@ fn a_buffer_survives_into_raw_and_from_raw() {
 
 #[test]
 fn pinned_memory_is_copied_without_a_wait_and_returned() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let scale = Scale::new(&context);
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 5).expect("memory");
     let there = buffer.copy_from_pinned(pinned(&context, &[3, 1, 4, 1, 5])).expect("a copy");
@@ -225,8 +200,7 @@ fn pinned_memory_is_copied_without_a_wait_and_returned() {
 
 #[test]
 fn a_dropped_or_forgotten_pending_copy_does_no_harm() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1000).expect("memory");
     drop(buffer.copy_from_pinned(pinned(&context, &[7; 1000])).expect("a copy"));
     assert_eq!(buffer.to_vec().expect("a copy"), [7; 1000]);
@@ -236,8 +210,7 @@ fn a_dropped_or_forgotten_pending_copy_does_no_harm() {
 
 #[test]
 fn a_pending_copy_of_another_length_returns_the_memory() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 2).expect("memory");
     let rejected = buffer
         .as_mut_slice()
@@ -253,15 +226,11 @@ fn a_pending_copy_of_another_length_returns_the_memory() {
 mod provoked {
     //! The driver reports that it has not enough memory.
 
-    use crate::common;
-    use crate::or_skip;
-    use cuda_safe::memory::{ManagedBuffer, PitchedBuffer};
-    use cuda_safe::{CUresult, DeviceBuffer, Error, PinnedBuffer};
+    use super::*;
 
     #[test]
     fn an_allocation_beyond_the_memory_says_how_many_bytes_were_requested() {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = or_skip!(common::context_and_stream());
         let len = 1 << 43;
         let mut errors = vec![
             DeviceBuffer::<u32>::uninit(&stream, len).expect_err("32 TiB"),
@@ -287,8 +256,7 @@ mod provoked {
 
     #[test]
     fn an_allocation_beyond_the_memory_is_an_error_that_names_the_function() {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = or_skip!(common::context_and_stream());
         let len = 1 << 45;
         let error = DeviceBuffer::<u8>::uninit(&stream, len).expect_err("32 TiB");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));

@@ -2,7 +2,6 @@
 
 use crate::common;
 use crate::module::kernels::pinned;
-use crate::or_skip;
 use cuda_safe::error::Rejected;
 use cuda_safe::memory::{PinnedFlags, PinnedOptions, PinnedRange};
 use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer};
@@ -92,8 +91,7 @@ fn ranges_that_cannot_be_joined_are_returned() {
 
 #[test]
 fn an_empty_buffer_and_elements_without_bytes_are_divided_and_joined() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let ranges = pinned(&context, &[]).into_chunks(4).expect("a range");
     assert_eq!(ranges.len(), 1);
     let range = ranges.into_iter().next().expect("a range");
@@ -118,8 +116,7 @@ fn a_vector_is_unregistered_after_its_ranges_were_joined() {
 
 #[test]
 fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let buffer = DeviceBuffer::from_slice(&stream, &[7; 1000]).expect("a copy");
     let mut ranges = pinned(&context, &[0; 3000]).into_chunks(1000).expect("ranges");
     drop(buffer.copy_to_pinned(ranges.remove(0)).expect("a copy"));
@@ -135,8 +132,7 @@ fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
 
 #[test]
 fn a_copy_of_a_range_of_another_length_returns_the_range() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
     let range = pinned(&context, &[1, 2]).into_range();
     let (lengths, range) = invalid(buffer.as_mut_slice().try_copy_from_pinned(range));

@@ -2,7 +2,6 @@
 
 use crate::common;
 use crate::module::kernels::pinned;
-use crate::or_skip;
 use cuda_safe::DeviceBuffer;
 use cuda_safe::device::attribute;
 use cuda_safe::memory::{ManagedBuffer, MemoryPool, MemoryPoolOptions, MemoryType};
@@ -10,8 +9,7 @@ use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
 
 #[test]
 fn an_address_reports_its_memory_kind() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let device = context.device();
 
     let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 1000).expect("memory");
@@ -62,8 +60,7 @@ fn an_address_unknown_to_the_driver_has_no_attributes() {
 
 #[test]
 fn an_allocation_is_found_by_an_address_in_it() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut plain = DeviceBuffer::<u64>::zeroed_sync(&stream, 1000).expect("memory");
     let range = context.address_range(plain.as_raw() + 8000 - 1).expect("known");
     assert_eq!(range.start, plain.as_raw());
@@ -96,8 +93,7 @@ fn the_mappings_of_a_reservation_are_distinguished() {
 mod provoked {
     //! The driver reports an error for an unknown address.
 
-    use crate::common;
-    use crate::or_skip;
+    use super::*;
 
     #[test]
     fn an_address_outside_of_all_allocations_is_an_error() {

@@ -1,26 +1,39 @@
 use crate::common;
-use crate::green::{again, alone, refusal, resource, smallest};
+use crate::green::{again, refusal, resource_alone, smallest};
 use crate::module::kernels::{RecordSmid, Scale};
-use crate::or_skip;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Lease, PartitionRequest};
 use cuda_safe::green::{PartitionSize, PooledPartition, SmProbe, SplitByCount};
 use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
 use cuda_safe::{Context, Device, DeviceBuffer, Invalid, StreamOptions};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 fn pool(device: &Device) -> GreenPool {
     let options = GreenPoolOptions { label: "the test".to_owned(), ..GreenPoolOptions::default() };
     GreenPool::new(device, options).expect("no other pool has the device")
 }
 
+/// Returns such a pool and a lock as that of [`alone`](crate::green::alone), or reports a skip.
+fn pool_alone() -> Option<(MutexGuard<'static, ()>, GreenPool)> {
+    let (lock, resource) = resource_alone()?;
+    common::since(12, 5)?;
+    Some((lock, pool(&resource.device())))
+}
+
+/// Returns the SMs of a smallest group.
+fn unit(pool: &GreenPool) -> u32 {
+    again(&pool.device()).granularity().expect("known").min
+}
+
+/// Requests partitions with these numbers of SMs.
+fn sized(sms: &[u32]) -> PartitionRequest {
+    let sizes = sms.iter().copied().map(PartitionSize::Sms).collect();
+    PartitionRequest { sizes, ..PartitionRequest::default() }
+}
+
 /// Requests a partition of this many smallest groups, and a second one of one group.
 fn two(pool: &GreenPool, units: u32) -> PartitionRequest {
-    let resource = again(&pool.device());
-    let unit = resource.granularity().expect("known").min;
-    PartitionRequest {
-        sizes: vec![PartitionSize::Sms(units * unit), PartitionSize::Sms(unit)],
-        ..PartitionRequest::default()
-    }
+    let unit = unit(pool);
+    sized(&[units * unit, unit])
 }
 
 fn lease(pool: &GreenPool, asked: &PartitionRequest) -> Lease {
@@ -29,10 +42,7 @@ fn lease(pool: &GreenPool, asked: &PartitionRequest) -> Lease {
 
 #[test]
 fn freed_memory_of_a_memory_pool_holds_no_lease() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
+    let (_alone, pool) = or_skip!(pool_alone());
     let context = Context::primary(&pool.device()).expect("a context");
     let memory = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
     for round in 0..3 {
@@ -46,10 +56,7 @@ fn freed_memory_of_a_memory_pool_holds_no_lease() {
 
 #[test]
 fn a_partitioning_is_created_once_and_reused() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
+    let (_alone, pool) = or_skip!(pool_alone());
     let record = RecordSmid::new(&Context::primary(&pool.device()).expect("a context"));
     let sizes = [two(&pool, 1), two(&pool, 3)];
     let mut sms = Vec::new();
@@ -72,10 +79,7 @@ fn a_partitioning_is_created_once_and_reused() {
 
 #[test]
 fn a_lease_lasts_while_any_object_of_its_partitions_is_alive() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
+    let (_alone, pool) = or_skip!(pool_alone());
     let (first, second) = (two(&pool, 1), two(&pool, 2));
     let held = lease(&pool, &first);
     let stream = held[1].stream().expect("a stream");
@@ -100,10 +104,7 @@ fn a_lease_lasts_while_any_object_of_its_partitions_is_alive() {
 
 #[test]
 fn streams_of_the_next_partitioning_wait_for_the_work_of_the_previous_one() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
+    let (_alone, pool) = or_skip!(pool_alone());
     let sizes = [two(&pool, 1), two(&pool, 2), two(&pool, 3)];
     let seen = Arc::new(Mutex::new(Vec::new()));
     for round in 0..9 {
@@ -125,16 +126,13 @@ fn streams_of_the_next_partitioning_wait_for_the_work_of_the_previous_one() {
 
 /// Requests a split of a part into two smallest groups.
 fn halves(unit: u32) -> PartitionRequest {
-    PartitionRequest { sizes: vec![PartitionSize::Sms(unit); 2], ..PartitionRequest::default() }
+    sized(&[unit; 2])
 }
 
 #[test]
 fn a_part_is_split_again_and_the_result_is_cached() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
-    let unit = resource.granularity().expect("known").min;
+    let (_alone, pool) = or_skip!(pool_alone());
+    let unit = unit(&pool);
     let record = RecordSmid::new(&Context::primary(&pool.device()).expect("a context"));
     let mut sms = Vec::new();
     for _ in 0..3 {
@@ -160,23 +158,15 @@ fn a_part_is_split_again_and_the_result_is_cached() {
 
 #[test]
 fn a_part_is_in_use_while_its_parts_are_and_is_not_split_while_it_has_streams() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
-    let unit = resource.granularity().expect("known").min;
+    let (_alone, pool) = or_skip!(pool_alone());
+    let unit = unit(&pool);
     let asked = two(&pool, 4);
     let whole = lease(&pool, &asked).into_partitions().remove(0);
     let stream = whole.stream().expect("a stream");
     let rejected = whole.try_split(&halves(unit)).expect_err("a stream of it");
     assert_eq!(refusal(rejected.error), Invalid::PartitionInUse { holder: "the test".to_owned() });
     drop(stream);
-    let too_many = PartitionRequest {
-        sizes: vec![PartitionSize::Sms(4 * unit); 2],
-        ..PartitionRequest::default()
-    };
-    let rejected = rejected.value.try_split(&too_many);
-    let rejected = rejected.expect_err("too many SMs");
+    let rejected = rejected.value.try_split(&halves(4 * unit)).expect_err("too many SMs");
     let smaller = rejected.value.split(&halves(unit)).expect("a split");
     let quarter = smaller.into_partitions().remove(1);
     let stream = quarter.stream().expect("a stream");
@@ -189,11 +179,8 @@ fn a_part_is_in_use_while_its_parts_are_and_is_not_split_while_it_has_streams() 
 
 #[test]
 fn a_part_and_its_subparts_run_one_after_the_other() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
-    let unit = resource.granularity().expect("known").min;
+    let (_alone, pool) = or_skip!(pool_alone());
+    let unit = unit(&pool);
     let (wide, narrow) = (two(&pool, 4), two(&pool, 1));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let tell = |partition: &PooledPartition, round: u32| {
@@ -225,10 +212,7 @@ fn a_part_and_its_subparts_run_one_after_the_other() {
 
 #[test]
 fn streams_are_cached_by_their_options() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
+    let (_alone, pool) = or_skip!(pool_alone());
     let asked = two(&pool, 1);
     let high = StreamOptions { priority: -1, ..StreamOptions::default() };
     let handles = || {
@@ -245,8 +229,7 @@ fn streams_are_cached_by_their_options() {
 
 #[test]
 fn a_stream_of_a_pool_does_not_expose_its_partition() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     let pool = pool(&resource.device());
     let lease = lease(&pool, &two(&pool, 1));
     let stream = lease[0].stream().expect("a stream");
@@ -264,10 +247,7 @@ fn a_stream_of_a_pool_does_not_expose_its_partition() {
 
 #[test]
 fn threads_lease_the_pool_in_turn() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
+    let (_alone, pool) = or_skip!(pool_alone());
     let context = Context::primary(&pool.device()).expect("a context");
     let scale = Scale::new(&context);
     std::thread::scope(|scope| {
@@ -291,12 +271,10 @@ fn threads_lease_the_pool_in_turn() {
 
 #[test]
 fn the_least_recently_used_partitioning_is_destroyed() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
+    let (_alone, resource) = or_skip!(resource_alone());
     or_skip!(common::since(12, 5));
-    let device = resource.device();
     let options = GreenPoolOptions { max_partitionings: Some(2), ..GreenPoolOptions::default() };
-    let pool = GreenPool::new(&device, options).expect("no other pool has the device");
+    let pool = GreenPool::new(&resource.device(), options).expect("no other pool has the device");
     let sizes = [two(&pool, 1), two(&pool, 2), two(&pool, 3)];
     for (asked, made) in [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)] {
         lease(&pool, &sizes[asked]);
@@ -311,10 +289,7 @@ fn the_least_recently_used_partitioning_is_destroyed() {
 
 #[test]
 fn the_counters_of_a_pool_include_leased_parts() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
+    let (_alone, pool) = or_skip!(pool_alone());
     let leased = || pool.stats().expect("stats").leased;
     let mut parts = lease(&pool, &two(&pool, 1)).into_partitions();
     assert_eq!(leased(), 2);
@@ -326,11 +301,8 @@ fn the_counters_of_a_pool_include_leased_parts() {
 
 #[test]
 fn the_splits_of_a_destroyed_partitioning_count_as_destroyed() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
-    let unit = resource.granularity().expect("known").min;
+    let (_alone, pool) = or_skip!(pool_alone());
+    let unit = unit(&pool);
     let whole = lease(&pool, &two(&pool, 4)).into_partitions().remove(0);
     drop(whole.split(&halves(unit)).expect("a split"));
     lease(&pool, &two(&pool, 1));
@@ -341,10 +313,7 @@ fn the_splits_of_a_destroyed_partitioning_count_as_destroyed() {
 
 #[test]
 fn an_impossible_partitioning_leaves_the_pool_unchanged() {
-    let _alone = alone();
-    let resource = or_skip!(resource());
-    or_skip!(common::since(12, 5));
-    let pool = pool(&resource.device());
+    let (_alone, pool) = or_skip!(pool_alone());
     let impossible = PartitionRequest {
         sizes: vec![PartitionSize::Percent(90), PartitionSize::Percent(90)],
         ..PartitionRequest::default()

@@ -2,7 +2,6 @@
 
 use crate::common;
 use crate::module::kernels::{RecordSmid, Scale};
-use crate::or_skip;
 use cuda_safe::memory::pool::attribute::{
     LOCATION_TYPE, RELEASE_THRESHOLD, RESERVED_CURRENT, RESERVED_HIGH, REUSE_ALLOW_OPPORTUNISTIC,
     USED_CURRENT, USED_HIGH,
@@ -17,8 +16,7 @@ fn new(context: &Context) -> MemoryPool {
 
 #[test]
 fn memory_of_a_pool_works_like_any_other_and_is_counted() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let pool = new(&context);
     assert_eq!(pool.attribute(USED_CURRENT).expect("known"), 0);
     let mut buffer = DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, 1000).expect("memory");
@@ -40,8 +38,7 @@ fn memory_of_a_pool_works_like_any_other_and_is_counted() {
 
 #[test]
 fn a_pool_caches_memory_up_to_its_threshold_until_it_is_trimmed() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let pool = new(&context);
     assert_eq!(pool.attribute(RELEASE_THRESHOLD).expect("known"), 0);
     pool.set_attribute(RELEASE_THRESHOLD, u64::MAX).expect("set");
@@ -65,8 +62,7 @@ fn the_reuse_policies_of_a_pool_can_be_set() {
 
 #[test]
 fn memory_outlives_its_pool() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let pool = new(&context);
     let mut buffer = DeviceBuffer::<u16>::uninit_from_pool(&pool, &stream, 300).expect("memory");
     drop(pool);
@@ -76,11 +72,8 @@ fn memory_outlives_its_pool() {
 
 #[test]
 fn dropping_a_pool_waits_only_for_the_frees_of_its_memory() {
-    or_skip!(common::gpu());
-    common::child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let (stream, other) =
-            (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    common::child::with_context(|context| {
+        let [stream, other] = common::streams(&context);
         let (pool, unused) = (new(&context), new(&context));
         let record = RecordSmid::new(&context);
         let work = [&stream, &other].map(|stream| record.run(stream, 1, 200_000_000));
@@ -121,8 +114,7 @@ fn memory_keeps_its_pool_alive_while_other_threads_allocate() {
 fn a_device_keeps_its_default_pool() {
     or_skip!(common::gpu());
     // In a child process, because other tests would keep the context alive.
-    common::child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    common::child::with_context(|context| {
         let device = context.device();
         let default = MemoryPool::default_of(&context).expect("a pool").as_raw();
         // The primary context is destroyed with its last owner, and is then created again.
@@ -139,9 +131,7 @@ fn a_device_keeps_its_default_pool() {
 #[test]
 fn a_device_allocates_from_the_pool_that_was_set() {
     // In a child process, because every thread of the process would use the pool.
-    or_skip!(common::gpu());
-    common::child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    common::child::with_context(|context| {
         let (device, stream) = (context.device(), context.stream().expect("a stream"));
         let default = MemoryPool::default_of(&context).expect("a pool");
         assert_eq!(device.memory_pool().expect("known"), default.as_raw());
@@ -235,10 +225,7 @@ mod provoked {
     //! The driver reports that a pool has not enough memory, that access cannot be revoked, or that
     //! a pool is not shareable.
 
-    use crate::common;
-    use crate::or_skip;
-    use cuda_safe::memory::{MemoryAccess, MemoryPool, MemoryPoolOptions};
-    use cuda_safe::{CUresult, DeviceBuffer, Error, Invalid};
+    use super::*;
 
     #[test]
     fn access_of_a_pools_own_device_cannot_be_revoked() {
@@ -253,9 +240,8 @@ mod provoked {
 
     #[test]
     fn a_pool_does_not_exceed_its_limit() {
-        let context = or_skip!(common::context());
+        let (context, stream) = or_skip!(common::context_and_stream());
         or_skip!(common::since(12, 2));
-        let stream = context.stream().expect("a stream");
         let options = MemoryPoolOptions { max_size: 64 << 20, ..Default::default() };
         let pool = MemoryPool::new(&context, options).expect("a pool");
         let some = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 1 << 20).expect("memory");
@@ -270,8 +256,7 @@ mod provoked {
     #[cfg(unix)]
     #[test]
     fn a_pool_that_is_not_shareable_is_not_exported() {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = or_skip!(common::context_and_stream());
         let default = MemoryPool::default_of(&context).expect("there is one");
         let own = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
         let is_refused = |error: Error| {
@@ -290,8 +275,7 @@ mod provoked {
 #[test]
 fn a_shareable_pool_is_exported_and_others_are_not() {
     use cuda_safe::manager::IpcKind;
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let options = MemoryPoolOptions { shareable: true, ..Default::default() };
     let pool = match MemoryPool::new(&context, options) {
         Err(error) => return common::skip(&error.to_string()),

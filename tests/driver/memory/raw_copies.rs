@@ -2,7 +2,6 @@
 
 use crate::call::raw::succeeds;
 use crate::common;
-use crate::or_skip;
 use core::ffi::c_void;
 use cuda_safe::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUgraph, CUgraphNode, CUmemorytype as Type,

@@ -1,12 +1,10 @@
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, Scale};
-use crate::or_skip;
-use cuda_safe::{DeviceBuffer, Error, Invalid};
+use cuda_safe::{DeviceBuffer, Invalid};
 
 #[test]
 fn shared_memory_can_be_read_on_every_stream() {
-    let context = or_skip!(common::context());
-    let home = context.stream().expect("a stream");
+    let (context, home) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<i32>::zeroed(&home, 1 << 16).expect("memory");
     // This work is still pending when the memory is shared.
     Scale::new(&context).run(&home, &mut buffer, 1, 5).expect("a launch");
@@ -30,10 +28,7 @@ fn shared_memory_can_be_read_on_every_stream() {
 
 #[test]
 fn shared_memory_is_written_again_after_its_readers() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let home = context.stream().expect("a stream");
+    child::with_stream(|context, home| {
         let other = context.stream().expect("a stream");
         let shared = DeviceBuffer::from_slice(&home, &[1; 1 << 16])
             .and_then(|buffer| buffer.share())
@@ -55,9 +50,7 @@ fn shared_memory_is_written_again_after_its_readers() {
 
 #[test]
 fn readers_outlive_the_shared_memory_and_the_writing_stream() {
-    let context = or_skip!(common::context());
-    let home = context.stream().expect("a stream");
-    let other = context.stream().expect("a stream");
+    let (_, [home, other]) = or_skip!(common::context_and_streams());
     let shared = DeviceBuffer::from_slice(&home, &[3u8; 100])
         .and_then(|buffer| buffer.share())
         .expect("shared memory");
@@ -71,8 +64,7 @@ fn readers_outlive_the_shared_memory_and_the_writing_stream() {
 
 #[test]
 fn foreign_memory_cannot_be_shared() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let memory = DeviceBuffer::from_slice(&stream, &[1u32; 4]).expect("memory");
     // SAFETY: the owner is the memory itself.
     let foreign = unsafe { DeviceBuffer::<u32>::from_foreign(memory.as_raw(), 4, &stream, memory) }
@@ -91,10 +83,6 @@ fn a_reader_cannot_be_used_on_another_stream() {
         .expect("shared memory");
     let reader = shared.on(&streams[1]).expect("a reader");
     let mut own = DeviceBuffer::<u32>::zeroed(&streams[2], 4).expect("memory");
-    match own.copy_from(&reader) {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::OtherStream { .. }), "{invalid}")
-        }
-        done => panic!("{done:?}"),
-    }
+    let invalid = common::invalid(own.copy_from(&reader));
+    assert!(matches!(invalid, Invalid::OtherStream { .. }), "{invalid}");
 }

@@ -1,12 +1,10 @@
 use crate::common;
 use crate::module::kernels::Scale;
-use crate::or_skip;
-use cuda_safe::{DeviceBuffer, Error, Invalid};
+use cuda_safe::{DeviceBuffer, Invalid};
 
 #[test]
 fn a_part_of_a_buffer_is_copied_filled_and_read() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4, 5, 6]).expect("a copy");
     let mut part = buffer.slice_mut(1..3).expect("a part");
     part.copy_from_slice(&[20, 30]).expect("a copy");
@@ -21,8 +19,7 @@ fn a_part_of_a_buffer_is_copied_filled_and_read() {
 
 #[test]
 fn disjoint_parts_of_one_buffer_are_copied_onto_each_other() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3, 4]).expect("a copy");
     let (mut low, high) = buffer.as_mut_slice().split_at(2).expect("two parts");
     low.copy_from(high).expect("a copy");
@@ -31,8 +28,7 @@ fn disjoint_parts_of_one_buffer_are_copied_onto_each_other() {
 
 #[test]
 fn a_part_can_be_a_kernel_argument() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4]).expect("a copy");
     Scale::new(&context)
         .run(&stream, buffer.slice_mut(1..3).expect("a part"), 10, 0)
@@ -42,8 +38,7 @@ fn a_part_can_be_a_kernel_argument() {
 
 #[test]
 fn a_part_may_be_empty_and_at_the_end() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u16, 2]).expect("a copy");
     let mut end = buffer.slice_mut(2..).expect("the end");
     assert!(end.is_empty());
@@ -54,8 +49,7 @@ fn a_part_may_be_empty_and_at_the_end() {
 
 #[test]
 fn a_part_beyond_a_buffer_is_refused() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
     #[allow(clippy::reversed_empty_ranges, reason = "that is refused")]
     let refusals = [
@@ -65,12 +59,7 @@ fn a_part_beyond_a_buffer_is_refused() {
         (buffer.slice(0..=usize::MAX), (0, usize::MAX)),
     ];
     for (refusal, (start, end)) in refusals {
-        match refusal {
-            Err(Error::Invalid(invalid)) => {
-                assert_eq!(*invalid, Invalid::Range { start, end, len: 4 });
-            }
-            done => panic!("{done:?}"),
-        }
+        assert_eq!(common::invalid(refusal), Invalid::Range { start, end, len: 4 });
     }
 }
 
@@ -90,8 +79,7 @@ fn a_rebound_buffer_waits_for_its_previous_work() {
 
 #[test]
 fn borrowed_memory_cannot_be_rebound() {
-    let context = or_skip!(common::context());
-    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let (_, [a, b]) = or_skip!(common::context_and_streams());
     let owner = DeviceBuffer::<u32>::zeroed(&a, 4).expect("memory");
     // SAFETY: the owner outlives the borrowed buffer, which is the only one used.
     let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(owner.as_raw(), 4, &a) };
@@ -104,8 +92,7 @@ fn borrowed_memory_cannot_be_rebound() {
 
 #[test]
 fn chunks_have_equal_lengths_and_a_remainder() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4, 5, 6, 7]).expect("a copy");
     let mut chunks = buffer.chunks_exact_mut(3).expect("chunks");
     assert_eq!(chunks.len(), 2);
@@ -121,17 +108,13 @@ fn chunks_have_equal_lengths_and_a_remainder() {
     let whole = buffer.chunks_exact(8).expect("no chunks");
     assert_eq!((whole.len(), whole.remainder().len()), (0, 7));
     for refused in [buffer.chunks_exact(0).map(drop), buffer.chunks_exact_mut(0).map(drop)] {
-        match refused {
-            Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::EmptyChunks),
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(common::invalid(refused), Invalid::EmptyChunks);
     }
 }
 
 #[test]
 fn a_buffer_is_split_into_disjoint_parts() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3]).expect("a copy");
     let (mut low, mut high) = buffer.split_at_mut(1).expect("two parts");
     low.fill(10).expect("a fill");
@@ -141,18 +124,13 @@ fn a_buffer_is_split_into_disjoint_parts() {
     assert_eq!(high.to_vec().expect("a copy"), [20]);
     let (all, none) = buffer.split_at(3).expect("two parts");
     assert_eq!((all.len(), none.len()), (3, 0));
-    match buffer.split_at_mut(4) {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::Range { end: 4, len: 3, .. }));
-        }
-        other => panic!("{other:?}"),
-    }
+    let invalid = common::invalid(buffer.split_at_mut(4));
+    assert!(matches!(invalid, Invalid::Range { end: 4, len: 3, .. }), "{invalid}");
 }
 
 #[test]
 fn memory_is_cast_to_elements_of_another_size() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let numbers = [0x0403_0201_u32, 0x0807_0605];
     let mut buffer = DeviceBuffer::from_slice(&stream, &numbers).expect("a copy");
     let bytes = buffer.as_slice().cast::<u8>().expect("bytes");
@@ -170,8 +148,7 @@ fn memory_is_cast_to_elements_of_another_size() {
 
 #[test]
 fn a_cast_of_an_unsuitable_size_or_alignment_returns_the_memory() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3, 4, 5, 6]).expect("a copy");
     let address = buffer.as_raw();
     let rejected = buffer.try_cast::<u32>().expect_err("6 bytes");

@@ -2,7 +2,6 @@
 
 use crate::common;
 use crate::module::kernels::{GLOBALS, kernel_of, vector};
-use crate::or_skip;
 use cuda_safe::module::Library;
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
 
@@ -15,8 +14,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Invalid {
 
 #[test]
 fn a_variable_is_read_and_written_between_kernels_that_use_it() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
     let counter = module.global("counter").expect("found");
     assert_eq!((counter.name(), counter.size_bytes()), ("counter", 4));
@@ -36,8 +34,7 @@ fn a_variable_is_read_and_written_between_kernels_that_use_it() {
 
 #[test]
 fn constant_memory_is_set_before_kernels_read_it() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
     let factors = module.global("factors").expect("found");
     // SAFETY: only work of this stream uses the variable.
@@ -53,8 +50,7 @@ fn constant_memory_is_set_before_kernels_read_it() {
 
 #[test]
 fn a_variable_keeps_its_module_alive() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let counter = {
         let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
         module.global("counter").expect("found")
@@ -95,9 +91,8 @@ fn each_context_has_its_own_variables_of_a_library() {
 
 #[test]
 fn a_managed_variable_belongs_to_the_library() {
-    let context = or_skip!(common::context());
+    let (context, stream) = or_skip!(common::context_and_stream());
     or_skip!(common::since(12, 0));
-    let stream = context.stream().expect("a stream");
     let library = Library::from_ptx(GLOBALS).expect("the test kernels");
     let copy = library.kernel(&context, "copy_everywhere").expect("found");
     let copy = copy.typed::<(&mut [u32],)>().expect("its parameters");
@@ -115,8 +110,7 @@ fn a_managed_variable_belongs_to_the_library() {
 
 #[test]
 fn a_variable_is_refused_as_an_array_of_a_type_of_another_size() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
     let counter = module.global("counter").expect("found");
     // SAFETY: all of these calls are refused and access nothing.

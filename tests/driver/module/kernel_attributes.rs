@@ -2,13 +2,11 @@
 
 use crate::common;
 use crate::module::kernels::{SHARED, kernel, nothing, vector};
-use crate::or_skip;
 use cuda_safe::context::CachePreference;
 use cuda_safe::device::attribute;
-use cuda_safe::module::LoadingMode;
-use cuda_safe::module::attribute as of;
 use cuda_safe::module::attribute::Carveout;
-use cuda_safe::{DeviceBuffer, Error, LaunchConfig, Module};
+use cuda_safe::module::{LoadingMode, attribute as of};
+use cuda_safe::{CUresult, DeviceBuffer, Error, LaunchConfig, Module};
 
 #[test]
 fn a_kernel_reports_its_compiled_attributes() {
@@ -121,7 +119,6 @@ fn a_kernel_is_loaded_on_request() {
 
 mod provoked {
     use super::*;
-    use cuda_safe::CUresult;
 
     #[test]
     fn more_shared_memory_than_the_device_has_is_refused() {
@@ -146,8 +143,7 @@ mod provoked {
 
     #[test]
     fn a_block_of_more_threads_than_the_kernel_allows_is_refused() {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = or_skip!(common::context_and_stream());
         let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
         for (threads, fits) in [(64, true), (65, false)] {

@@ -3,11 +3,11 @@
 use crate::common;
 use crate::green::refusal;
 use crate::module::kernels::{APPLY, TWICE, VECTOR, kernel_of};
-use crate::or_skip;
 use cuda_safe::module::{JitOptions, Library, LinkInput, Linker};
 use cuda_safe::sys::{CUjit_fallback, CUjit_target};
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig};
-use cuda_safe::{Module, TypedKernel};
+use cuda_safe::{
+    CUresult, Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module, TypedKernel,
+};
 
 type Apply = TypedKernel<(&'static mut [u32],)>;
 
@@ -197,7 +197,6 @@ fn an_option_newer_than_the_driver_is_refused() {
 
 mod provoked {
     use super::*;
-    use cuda_safe::CUresult;
 
     #[test]
     fn an_undefined_function_is_named_in_the_log() {

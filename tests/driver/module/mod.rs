@@ -5,7 +5,6 @@ pub(crate) mod linker;
 
 use crate::common;
 use crate::module::kernels::{VECTOR, vector};
-use crate::or_skip;
 use cuda_safe::module::{Library, Parameter};
 use cuda_safe::{Error, Invalid, Module};
 

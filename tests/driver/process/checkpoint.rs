@@ -1,14 +1,14 @@
 //! Checkpoints of processes: the tests that need no second process that uses CUDA. (tests/gpu has the rest.)
 
 use crate::common::{self, child};
-use crate::or_skip;
 use cuda_safe::process::checkpoint::{LockedProcess, ProcessState, RunningProcess};
+use cuda_safe::{CUresult, Error, Invalid};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
 fn the_own_process_can_be_locked_and_unlocked() {
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         or_skip!(common::since(12, 8));
         let own = std::process::id();
         let running = RunningProcess::of(own).expect("it runs");
@@ -31,14 +31,11 @@ fn the_own_process_can_be_locked_and_unlocked() {
 }
 
 mod provoked {
-    use super::{LockedProcess, ProcessState, RunningProcess, child, common, or_skip};
-    use cuda_safe::{CUresult, Error, Invalid};
-    use std::process::{Command, Stdio};
+    use super::*;
 
     #[test]
     fn other_processes_are_refused() {
-        child::in_child(&[], || {
-            or_skip!(common::context());
+        child::with_context(|_| {
             or_skip!(common::since(12, 8));
             let mut other =
                 Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("a process");
@@ -64,8 +61,7 @@ mod provoked {
 
     #[test]
     fn a_process_in_another_state_is_refused() {
-        child::in_child(&[], || {
-            or_skip!(common::context());
+        child::with_context(|_| {
             or_skip!(common::since(12, 8));
             let own = std::process::id();
             let error = LockedProcess::of(own).expect_err("it runs");

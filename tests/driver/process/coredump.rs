@@ -2,14 +2,14 @@
 //! since the settings are those of the process.
 
 use crate::common::{self, child};
-use crate::or_skip;
+use crate::module::kernels::vector;
 use cuda_safe::process::coredump::{CoredumpSettings, DumpFlags};
-use cuda_safe::{Context, ContextFlags, Device, Error, Invalid};
+use cuda_safe::{Context, ContextFlags, Device, Error, Invalid, LaunchConfig};
+use std::time::{Duration, Instant};
 
 #[test]
 fn settings_apply_until_the_guard_is_dropped() {
-    child::in_child(&[], || {
-        or_skip!(common::gpu());
+    child::with_gpu(|_| {
         or_skip!(common::since(12, 5));
         let before = CoredumpSettings::of_process().expect("known");
         assert_eq!(before.on_exception, Some(false));
@@ -32,8 +32,7 @@ fn settings_apply_until_the_guard_is_dropped() {
 
 #[test]
 fn settings_can_be_kept() {
-    child::in_child(&[], || {
-        or_skip!(common::gpu());
+    child::with_gpu(|_| {
         or_skip!(common::since(12, 1));
         let settings =
             CoredumpSettings { file: Some("/tmp/cuda-tests.core".into()), ..Default::default() };
@@ -45,8 +44,7 @@ fn settings_can_be_kept() {
 
 #[test]
 fn a_context_has_its_own_settings() {
-    child::in_child(&[], || {
-        or_skip!(common::gpu());
+    child::with_gpu(|_| {
         or_skip!(common::since(12, 1));
         let device = Device::get(0).expect("a device");
         let context = Context::new(&device, ContextFlags::empty()).expect("a context");
@@ -65,15 +63,11 @@ fn a_context_has_its_own_settings() {
 }
 
 mod provoked {
-    use super::{CoredumpSettings, DumpFlags, Error, Invalid, child, common, or_skip};
-    use crate::module::kernels::vector;
-    use cuda_safe::LaunchConfig;
-    use std::time::{Duration, Instant};
+    use super::*;
 
     #[test]
     fn paths_and_settings_that_cannot_be_set_are_refused() {
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             or_skip!(common::since(12, 1));
             let file = |path: &str| CoredumpSettings {
                 on_exception: Some(true),
@@ -97,8 +91,7 @@ mod provoked {
 
     #[test]
     fn the_pipe_is_fixed_while_the_trigger_is_on() {
-        child::in_child(&[], || {
-            or_skip!(common::gpu());
+        child::with_gpu(|_| {
             or_skip!(common::since(12, 1));
             let settings = CoredumpSettings { user_trigger: Some(true), ..Default::default() };
             settings.apply().expect("set").keep();
@@ -118,8 +111,7 @@ mod provoked {
 
     #[test]
     fn a_fault_leaves_a_dump_and_then_fails_calls() {
-        child::in_child(&[], || {
-            or_skip!(common::gpu());
+        child::with_gpu(|_| {
             or_skip!(common::since(12, 5));
             let path = common::scratch().join(format!("dump-{}", std::process::id()));
             let settings = CoredumpSettings {
@@ -129,8 +121,7 @@ mod provoked {
                 ..Default::default()
             };
             settings.apply().expect("no context exists yet").keep();
-            let context = or_skip!(common::context());
-            let stream = context.stream().expect("a stream");
+            let (context, stream) = or_skip!(common::context_and_stream());
             let scale = vector(&context).kernel("scale").expect("a kernel");
             let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
             // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped address.

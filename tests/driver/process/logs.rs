@@ -1,9 +1,10 @@
 //! The driver's log of failed calls, in errors and for closures.
 
-use crate::common;
-use crate::or_skip;
+use crate::common::{self, child};
 use cuda_safe::process::logs::{LogCallback, LogLevel, LogPosition, entries};
 use cuda_safe::{Context, Device, Error, check, sys};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Makes a call fail. Every driver with a log writes a reason for this failure.
 fn fail(context: &Context) -> Error {
@@ -16,8 +17,7 @@ fn fail(context: &Context) -> Error {
 
 #[test]
 fn a_position_starts_at_the_end_of_the_log() {
-    common::child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    common::child::with_context(|context| {
         or_skip!(common::since(12, 9));
         context.synchronize().expect("a wait");
         let mut position = LogPosition::end().expect("a position");
@@ -27,13 +27,7 @@ fn a_position_starts_at_the_end_of_the_log() {
 }
 
 mod provoked {
-    use super::{
-        Context, Device, LogCallback, LogLevel, LogPosition, check, common, entries, fail, or_skip,
-        sys,
-    };
-    use crate::common::child::in_child;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex};
+    use super::*;
 
     type Seen = Arc<Mutex<Vec<String>>>;
 
@@ -83,8 +77,7 @@ mod provoked {
 
     #[test]
     fn errors_of_several_threads_have_their_own_logs() {
-        in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             or_skip!(common::since(12, 9));
             std::thread::scope(|scope| {
                 let log_of = |error: super::Error| {
@@ -112,8 +105,7 @@ mod provoked {
 
     #[test]
     fn a_closure_receives_entries_until_it_is_dropped() {
-        in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             or_skip!(common::since(12, 9));
             let (callback, seen) = collect();
             let (second, also_seen) = collect();
@@ -133,8 +125,7 @@ mod provoked {
 
     #[test]
     fn failures_in_a_closure_do_not_call_it_again() {
-        in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             or_skip!(common::since(12, 9));
             let calls = Arc::new(AtomicUsize::new(0));
             let (counter, inner) = (Arc::clone(&calls), context.clone());
@@ -154,8 +145,7 @@ mod provoked {
 
     #[test]
     fn a_closure_can_work_unregister_itself_and_panic() {
-        in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             or_skip!(common::since(12, 9));
             let slot = Arc::new(Mutex::new(None::<LogCallback>));
             let (mine, inner) = (Arc::clone(&slot), context.clone());
@@ -180,8 +170,7 @@ mod provoked {
 
     #[test]
     fn a_position_reads_each_entry_once() {
-        in_child(&[], || {
-            let context = or_skip!(common::context());
+        child::with_context(|context| {
             or_skip!(common::since(12, 9));
             let mut position = LogPosition::end().expect("a position");
             let mut file = position.clone();
@@ -202,7 +191,7 @@ mod provoked {
 
     #[test]
     fn a_closure_is_freed_although_another_thread_fails_meanwhile() {
-        in_child(&[], || {
+        child::in_child(&[], || {
             let context: Context = or_skip!(common::context());
             or_skip!(common::since(12, 9));
             let owner = Arc::new(());
@@ -226,8 +215,7 @@ mod provoked {
             // A POSIX function: ends the process by a signal after this number of seconds.
             safe fn alarm(seconds: core::ffi::c_uint) -> core::ffi::c_uint;
         }
-        in_child(&[], || {
-            or_skip!(common::context());
+        child::with_context(|_| {
             or_skip!(common::since(12, 9));
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {

@@ -2,7 +2,6 @@
 
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, RecordSmid, SMID, Scale, kernel};
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::{
     Context, ContextFlags, DeviceBuffer, Event, ExecutableGraph, LaunchConfig, PinnedBuffer, Stream,
@@ -77,7 +76,6 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
 /// Runs `body` in a child process, because other tests leak on purpose and leaks are counted per
 /// process.
 fn without_leaks(body: impl FnOnce(Context)) {
-    or_skip!(common::gpu());
     child::in_child(&[], || {
         cuda_safe::set_report_hook(|report| eprintln!("note: {report}"));
         body(or_skip!(common::context()));
@@ -116,9 +114,7 @@ fn objects_can_be_dropped_with_another_context_current_and_on_another_thread() {
 
 #[test]
 fn dropping_streams_events_graphs_and_stream_ordered_memory_does_not_wait() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let graph = fill_in_a_graph(&context);
         let watched = context.stream().expect("a stream");
         let work = Busy::new(&context, &watched);
@@ -144,11 +140,8 @@ fn fill_in_a_graph(context: &Context) -> (ExecutableGraph, DeviceBuffer<u8>) {
 
 #[test]
 fn an_executable_graph_can_be_dropped_while_its_launch_runs() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let (stream, watched) =
-            (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    child::with_context(|context| {
+        let [stream, watched] = common::streams(&context);
         let kernel = kernel::<(&mut [u32], u32)>(&context, SMID, "record_smid");
         let mut smids = DeviceBuffer::from_slice(&stream, &[u32::MAX]).expect("a copy");
         let graph = stream.capture(CaptureMode::default(), |_| {
@@ -169,11 +162,8 @@ fn an_executable_graph_can_be_dropped_while_its_launch_runs() {
 
 #[test]
 fn releases_that_wait_for_the_device_wait_for_all_streams() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let (watched, stream) =
-            (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    child::with_context(|context| {
+        let [watched, stream] = common::streams(&context);
         let record = RecordSmid::new(&context);
         let mut things: Vec<(&str, Box<dyn Any>)> = vec![
             ("pinned memory", Box::new(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory"))),

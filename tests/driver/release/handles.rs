@@ -2,7 +2,6 @@
 
 use crate::common::{self, child};
 use crate::module::kernels::vector;
-use crate::or_skip;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute;
 use cuda_safe::green::GreenContext;
@@ -156,8 +155,7 @@ fn a_green_context_survives_into_raw_and_from_raw() {
 
 #[test]
 fn graphs_are_borrowed_or_kept_alive_by_an_owner() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let graph = stream.capture(CaptureMode::default(), |_| Ok::<_, Error>(()));
     let (raw, _) = graph.expect("a graph").into_raw();
     let (watch, keep) = owner();
@@ -202,8 +200,7 @@ fn is_refused<T>(result: Result<T, impl Into<Error>>, what: &str) {
 
 #[test]
 fn constructors_from_raw_handles_reject_null() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     macro_rules! rejects {
         ($what:literal, $ty:ty, $($argument:expr),+) => {
             // SAFETY: the calls are refused and access nothing.
@@ -231,8 +228,7 @@ fn constructors_from_raw_handles_reject_null() {
 
 #[test]
 fn memory_from_raw_that_exceeds_the_address_space_is_refused() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     // SAFETY: the calls are refused and access nothing.
     let refused = unsafe { DeviceBuffer::<u64>::borrow_raw(0x1000, usize::MAX / 8, &stream) };
     let error = refused.expect_err("too large");
@@ -242,9 +238,7 @@ fn memory_from_raw_that_exceeds_the_address_space_is_refused() {
 #[test]
 fn an_empty_buffer_survives_into_raw_and_from_raw() {
     // Other tests leak objects on purpose.
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|_, stream| {
         let empty = DeviceBuffer::<u32>::zeroed(&stream, 0).expect("no memory");
         let (address, its_stream) = empty.into_raw();
         assert_eq!(address, 0);
@@ -260,8 +254,7 @@ fn an_empty_buffer_survives_into_raw_and_from_raw() {
 
 #[test]
 fn foreign_memory_is_freed_by_its_owner() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let buffer = DeviceBuffer::from_slice(&stream, &[5u16; 8]).expect("a copy");
     let address = buffer.as_raw();
     // SAFETY: the owner is the buffer itself, on the same stream.
@@ -273,8 +266,7 @@ fn foreign_memory_is_freed_by_its_owner() {
 
 #[test]
 fn debug_output_describes_objects() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let module = vector(&context);
     let add = module.kernel("add").expect("found");
     let typed = add.typed::<(&[f32], &[f32], &mut [f32], u32)>().expect("its parameters");
@@ -314,8 +306,7 @@ fn debug_output_describes_objects() {
 
 #[test]
 fn debug_output_describes_memory_and_pending_work() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8; 64]).expect("memory");
     let host = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
     let pending = buffer.copy_to_pinned(host).expect("a copy");

@@ -1,7 +1,6 @@
 //! Attributes of streams, and the contexts that streams belong to.
 
 use crate::common::{self, child};
-use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::stream::{
@@ -29,8 +28,7 @@ fn a_stream_says_whether_it_is_blocking() {
 
 #[test]
 fn the_synchronization_policy_is_set_and_copied() {
-    let context = or_skip!(common::context());
-    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let (_, [a, b]) = or_skip!(common::context_and_streams());
     assert_eq!(a.synchronization_policy().expect("known"), None);
     a.set_synchronization_policy(SynchronizationPolicy::BlockingSync).expect("set");
     b.copy_attributes_from(&a).expect("copied");
@@ -43,8 +41,7 @@ fn the_synchronization_policy_is_set_and_copied() {
 
 #[test]
 fn an_access_window_is_set_and_cleared() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let largest = context.device().attribute(attribute::MAX_ACCESS_POLICY_WINDOW_SIZE);
     if largest.is_ok_and(|largest| largest < 4096) {
         common::skip("this device has no access windows");
@@ -83,9 +80,8 @@ fn an_access_window_is_set_and_cleared() {
 
 #[test]
 fn the_memory_synchronization_domain_is_set() {
-    let context = or_skip!(common::context());
+    let (_, stream) = or_skip!(common::context_and_stream());
     or_skip!(common::since(12, 0));
-    let stream = context.stream().expect("a stream");
     assert_eq!(stream.memory_sync_domain().expect("known"), MemorySyncDomain::Default);
     stream.set_memory_sync_domain(MemorySyncDomain::Remote).expect("set");
     assert_eq!(stream.memory_sync_domain().expect("known"), MemorySyncDomain::Remote);
@@ -141,8 +137,7 @@ fn a_borrowed_stream_of_a_green_context_belongs_to_the_primary_context() {
     or_skip!(common::gpu());
     or_skip!(common::since(12, 4));
     // In a child process, because only one split of a device can exist at a time.
-    child::in_child(&[], || {
-        let device = or_skip!(common::gpu());
+    child::with_gpu(|device| {
         let primary = Context::primary(&device).expect("a primary context");
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let one = SplitByCount { max_groups: Some(1), ..Default::default() };

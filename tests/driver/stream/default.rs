@@ -1,13 +1,11 @@
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use crate::or_skip;
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream, StreamOptions};
 use std::cell::OnceCell;
 
 #[test]
 fn the_default_streams_wait_record_and_run_host_functions() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let (theirs, ours) = (context.event().expect("an event"), context.event().expect("an event"));
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
     context
@@ -34,9 +32,7 @@ fn the_default_streams_wait_record_and_run_host_functions() {
 
 #[test]
 fn the_legacy_stream_waits_for_blocking_streams() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let blocking = StreamOptions { blocking: true, ..Default::default() };
         let blocking = context.stream_with(blocking).expect("a stream");
         let event = context.event().expect("an event");
@@ -67,9 +63,7 @@ fn thread_stream(context: &Context) -> Stream {
 
 #[test]
 fn buffers_of_a_threads_stream_outlive_the_thread_and_are_ordered_with_the_legacy_stream() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    child::with_context(|context| {
         let worker = context.clone();
         let worker = std::thread::spawn(move || {
             let stream = thread_stream(&worker);
@@ -114,12 +108,8 @@ fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
         guard.legacy_stream().record_event(&other).expect("of the inner");
         guard.end().expect("the innermost guard, and an unchanged stack");
     }
-    match stream.record_event(&other) {
-        Err(Error::Invalid(invalid)) => {
-            assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
-        }
-        done => panic!("{done:?}"),
-    }
+    let invalid = common::invalid(stream.record_event(&other));
+    assert!(matches!(invalid, Invalid::OtherContext { .. }), "{invalid}");
     guard.end().expect("innermost");
 }
 
@@ -140,8 +130,7 @@ fn a_panic_in_a_host_function_of_a_default_stream_is_returned_by_the_guards_next
 
 #[test]
 fn waits_for_default_streams_are_refused_in_host_functions() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let (sender, refused) = std::sync::mpsc::channel();
     let its = context.clone();
     let function = move || {

@@ -1,9 +1,8 @@
 //! Futures of a stream's work, with a minimal executor.
 
 use crate::common::{self, child};
-use crate::module::kernels::{Busy, Scale};
-use crate::or_skip;
-use cuda_safe::{DeviceBuffer, Error};
+use crate::module::kernels::{Busy, Scale, vector};
+use cuda_safe::{DeviceBuffer, Error, LaunchConfig};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -68,10 +67,7 @@ fn poll(
 
 #[test]
 fn a_future_is_ready_when_the_work_before_it_has_completed() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
         assert_eq!(done.stream(), &stream);
@@ -120,10 +116,7 @@ fn futures_of_several_streams_are_awaited_together_and_on_other_threads() {
 
 #[test]
 fn the_waker_of_the_last_poll_is_woken_once() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
         let (first, last) = (Waking::this_thread(), Waking::this_thread());
@@ -140,10 +133,7 @@ fn the_waker_of_the_last_poll_is_woken_once() {
 
 #[test]
 fn a_dropped_future_wakes_nothing_and_the_work_continues() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
         let never_polled = stream.completion().expect("a future");
@@ -159,8 +149,7 @@ fn a_dropped_future_wakes_nothing_and_the_work_continues() {
 
 #[test]
 fn a_forgotten_future_does_no_harm() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut done = stream.completion().expect("a future");
     let waking = Waking::this_thread();
     let _ = poll(&mut done, &waking);
@@ -171,8 +160,7 @@ fn a_forgotten_future_does_no_harm() {
 
 #[test]
 fn a_panic_of_a_host_function_is_the_error_of_the_future() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let fails = || panic!("on purpose, in a host function");
     stream.launch_host_function(fails).expect("a launch");
     match block_on(stream.completion().expect("a future")) {
@@ -190,10 +178,7 @@ fn a_panic_of_a_waker_does_not_unwind_into_the_driver_and_is_reported() {
             panic!("on purpose, in a waker");
         }
     }
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
         let waker = Waker::from(Arc::new(Panics));
@@ -222,10 +207,7 @@ fn a_waker_may_drop_the_future_but_may_not_wait() {
             self.waits.send(refused).expect("the test receives it");
         }
     }
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
         let (waits, refused) = std::sync::mpsc::channel();
@@ -244,10 +226,7 @@ fn a_waker_may_drop_the_future_but_may_not_wait() {
 #[cfg(unix)]
 #[test]
 fn a_future_fails_in_a_forked_child() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         let busy = Busy::new(&context, &stream);
         let mut all = Some(stream.completion().expect("a future"));
         let waking = Waking::this_thread();
@@ -268,19 +247,12 @@ fn a_future_fails_in_a_forked_child() {
 }
 
 mod provoked {
-    use super::block_on;
-    use crate::common::{self, child};
-    use crate::module::kernels::vector;
-    use crate::or_skip;
-    use cuda_safe::LaunchConfig;
+    use super::*;
 
     /// Shows why the older kind of callback is used: after an error the newer kind never runs.
     #[test]
     fn the_future_of_failed_work_returns_its_error() {
-        or_skip!(common::gpu());
-        child::in_child(&[], || {
-            let context = or_skip!(common::context());
-            let stream = context.stream().expect("a stream");
+        child::with_stream(|context, stream| {
             let scale = vector(&context).kernel("scale").expect("a kernel");
             let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
             // The kernel waits for this function, so the driver still accepts the callback.

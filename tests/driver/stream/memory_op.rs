@@ -2,10 +2,10 @@
 
 use crate::common;
 use crate::module::kernels::pinned;
-use crate::or_skip;
 use cuda_safe::device::attribute;
+use cuda_safe::memory::ManagedBuffer;
 use cuda_safe::stream::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
-use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream, sys};
+use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Result, Stream, sys};
 
 fn write(address: u64, value: u32) -> MemoryOperation {
     MemoryOperation::Write32 { address, value }
@@ -28,19 +28,14 @@ fn streams(context: &Context) -> (Stream, Stream) {
 
 #[test]
 fn elements_are_written_in_stream_order() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 4).expect("memory");
     words.as_mut_slice().write_value(1, 7).expect("enqueued");
     words.as_mut_slice().write_value(3, u32::MAX).expect("enqueued");
     assert_eq!(words.to_vec().expect("a copy"), [0, 7, 0, u32::MAX]);
     for index in [4, usize::MAX] {
-        match words.as_mut_slice().write_value(index, 1) {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::Range { .. }), "{invalid}");
-            }
-            done => panic!("{done:?}"),
-        }
+        let invalid = common::invalid(words.as_mut_slice().write_value(index, 1));
+        assert!(matches!(invalid, Invalid::Range { .. }), "{invalid}");
     }
     let wide = context.device().attribute(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS);
     if wide.is_ok_and(|wide| wide) {
@@ -55,9 +50,7 @@ fn elements_are_written_in_stream_order() {
 /// the word.
 #[test]
 fn a_stream_waits_for_a_word_that_another_stream_writes() {
-    or_skip!(common::context());
-    common::child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    common::child::with_context(|context| {
         let (producer, consumer) = streams(&context);
         let flags = DeviceBuffer::<u32>::zeroed_sync(&producer, 4).expect("memory");
         let mut data = DeviceBuffer::<u32>::zeroed_sync(&producer, 4).expect("memory");
@@ -88,8 +81,7 @@ fn a_stream_waits_for_a_word_that_another_stream_writes() {
 
 #[test]
 fn waits_use_their_condition() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut word = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
     word.copy_from_slice(&[u32::MAX, 0]).expect("a copy");
     let at = word.as_raw();
@@ -113,8 +105,7 @@ fn waits_use_their_condition() {
 
 #[test]
 fn single_operations_work_and_pinned_words_are_accepted() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     let flag = pinned(&context, &[0]);
     let at = flag.as_ptr().addr() as u64;
     let operations = [
@@ -133,9 +124,7 @@ fn single_operations_work_and_pinned_words_are_accepted() {
 /// In a child process, for the same reason as the test above.
 #[test]
 fn words_of_8_bytes_are_written_and_waited_for() {
-    or_skip!(common::context());
-    common::child::in_child(&[], || {
-        let context = or_skip!(common::context());
+    common::child::with_context(|context| {
         let wide = attribute::CAN_USE_64_BIT_STREAM_MEM_OPS;
         if !context.device().attribute(wide).is_ok_and(|wide| wide) {
             common::skip("the device has no 8-byte operations");
@@ -162,8 +151,7 @@ fn words_of_8_bytes_are_written_and_waited_for() {
 
 #[test]
 fn a_batch_that_is_too_long_is_refused() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");
     give(&stream, &[]);
     let many = vec![write(word.as_raw(), 1); 256];
@@ -181,9 +169,7 @@ fn a_batch_that_is_too_long_is_refused() {
 
 #[test]
 fn memory_operations_can_be_captured() {
-    crate::common::child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    crate::common::child::with_stream(|_, stream| {
         let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
         let graph = stream.capture(cuda_safe::capture::CaptureMode::default(), |_| {
             words.as_mut_slice().write_value(1, 7)
@@ -199,12 +185,7 @@ fn memory_operations_can_be_captured() {
 mod provoked {
     //! Calls that the driver refuses.
 
-    use super::write;
-    use crate::common;
-    use crate::or_skip;
-    use cuda_safe::device::attribute;
-    use cuda_safe::memory::ManagedBuffer;
-    use cuda_safe::{DeviceBuffer, Error, Invalid, Result};
+    use super::*;
 
     fn refused(done: Result<()>, kind: &str) {
         match done {
@@ -218,8 +199,7 @@ mod provoked {
 
     #[test]
     fn words_in_stream_ordered_and_managed_memory_are_refused_and_the_kind_is_named() {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = or_skip!(common::context_and_stream());
         let mut ordered = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
         let word = ordered.as_raw() + 4;
         refused(ordered.as_mut_slice().write_value(1, 7), "stream-ordered");

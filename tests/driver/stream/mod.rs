@@ -5,15 +5,11 @@ pub(crate) mod memory_op;
 
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use crate::or_skip;
 use cuda_safe::{Error, Invalid, Stream, StreamOptions};
 
 #[test]
 fn a_stream_reports_whether_its_work_is_complete() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let stream = context.stream().expect("a stream");
+    child::with_stream(|context, stream| {
         assert!(stream.is_complete().expect("a query"));
         let work = Busy::new(&context, &stream);
         assert!(!stream.is_complete().expect("a query"), "work was just given to it");
@@ -42,11 +38,8 @@ fn streams_have_ids_and_priorities() {
 
 #[test]
 fn a_stream_waits_for_an_event_of_another() {
-    or_skip!(common::gpu());
-    child::in_child(&[], || {
-        let context = or_skip!(common::context());
-        let (first, second) =
-            (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    child::with_context(|context| {
+        let [first, second] = common::streams(&context);
         let event = context.event().expect("an event");
         let work = Busy::new(&context, &first);
         event.record(&first).expect("a record");
@@ -60,8 +53,7 @@ fn a_stream_waits_for_an_event_of_another() {
 
 #[test]
 fn a_borrowed_stream_is_not_destroyed_and_a_foreign_one_keeps_its_owner_alive() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(common::context_and_stream());
     // SAFETY: `stream` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) }.expect("a stream");
     assert_eq!(borrowed, stream);
@@ -91,8 +83,7 @@ fn the_default_streams_are_refused_as_borrowed_streams() {
 
 #[test]
 fn host_functions_run_in_stream_order() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let (sender, order) = std::sync::mpsc::channel();
     for number in 0..5 {
         let sender = sender.clone();
@@ -105,8 +96,7 @@ fn host_functions_run_in_stream_order() {
 
 #[test]
 fn a_panic_in_a_host_function_is_the_error_of_the_next_wait() {
-    let context = or_skip!(common::context());
-    let stream = context.stream().expect("a stream");
+    let (_, stream) = or_skip!(common::context_and_stream());
     let fails = || panic!("on purpose, in a host function");
     stream.launch_host_function(fails).expect("a launch");
     match stream.synchronize() {
@@ -118,9 +108,7 @@ fn a_panic_in_a_host_function_is_the_error_of_the_next_wait() {
 
 #[test]
 fn waits_in_a_host_function_are_refused_and_drops_are_deferred() {
-    let context = or_skip!(common::context());
-    let (stream, other) =
-        (context.stream().expect("a stream"), context.stream().expect("a stream"));
+    let (context, [stream, other]) = or_skip!(common::context_and_streams());
     let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory");
     let event = context.event().expect("an event");
     let leaked = cuda_safe::leaked();
