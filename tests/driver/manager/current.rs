@@ -1,20 +1,19 @@
 //! The context that is current while a manager is called.
 
+use super::manager_as;
+use super::watched::{Observer, Watched};
 use crate::common::child;
 use cuda_memory::trace::Trace;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, StatisticsManager,
 };
-use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::{
-    Block, CleanupGuard, DriverManager, DriverMemory, HostBlock, IpcHandle, MappedMemory,
-    MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd, set_memory_manager,
+    DriverManager, MappedMemory, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
 };
 use cuda_safe::memory::{ManagedBuffer, PinnedFlags};
 use cuda_safe::sys::cuCtxGetCurrent;
 use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Error, PinnedBuffer, Result};
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -31,123 +30,15 @@ fn current() -> Option<usize> {
     code.is_success().then(|| context.addr())
 }
 
-/// A manager around the driver manager that records the current context at each call.
+/// Records the current context at each call of a manager, which needs its context current or not.
 #[derive(Debug)]
-struct Asking {
-    inner: DriverManager,
-    needs_current: bool,
-    log: Log,
-}
+struct Asking<const NEEDS_CURRENT: bool>(Log);
 
-impl Asking {
-    fn note(&self, method: &'static str) {
-        self.log.lock().expect("no panic").push((method, current()));
-    }
-}
+impl<const NEEDS_CURRENT: bool> Observer for Asking<NEEDS_CURRENT> {
+    const NEEDS_CURRENT_CONTEXT: bool = NEEDS_CURRENT;
 
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.note("drop");
-    }
-}
-
-// SAFETY: every call is forwarded to the inner manager.
-unsafe impl MemoryManager for Asking {
-    fn interface_version() -> u32 {
-        1
-    }
-
-    fn needs_current_context(&self) -> bool {
-        self.needs_current
-    }
-
-    fn base(&self) -> &DriverMemory {
-        self.inner.base()
-    }
-
-    fn initialize(&self) -> Result<()> {
-        self.note("initialize");
-        self.inner.initialize()
-    }
-
-    fn reset(&self) {
-        self.note("reset");
-        self.inner.reset();
-    }
-
-    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        self.note("allocate");
-        self.inner.allocate(size, order)
-    }
-
-    unsafe fn free(&self, block: Block, order: Order<'_>) {
-        self.note("free");
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.free(block, order) }
-    }
-
-    fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
-        self.note("allocate_host");
-        self.inner.allocate_host(size, flags)
-    }
-
-    unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
-        self.note("free_host");
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.free_host(block, order) }
-    }
-
-    unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
-        self.note("pin");
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.pin(start, size, flags) }
-    }
-
-    unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
-        self.note("unpin");
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.unpin(block) }
-    }
-
-    unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
-        self.note("release_pin");
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.release_pin(block, owner, order) }
-    }
-
-    fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
-        self.note("allocate_managed");
-        self.inner.allocate_managed(size, global)
-    }
-
-    unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
-        self.note("free_managed");
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.free_managed(block, order) }
-    }
-
-    fn memory_info(&self) -> Result<MemoryInfo> {
-        self.note("memory_info");
-        self.inner.memory_info()
-    }
-
-    fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
-        self.note("ipc_handle");
-        self.inner.ipc_handle(block)
-    }
-
-    fn defer_cleanup(&self) -> CleanupGuard {
-        self.note("defer_cleanup");
-        self.inner.defer_cleanup()
-    }
-
-    fn trim(&self, keep: usize) -> Result<usize> {
-        self.note("trim");
-        self.inner.trim(keep)
-    }
-
-    fn stream_ends(&self, _: &StreamEnd<'_>) {
-        self.note("stream_ends");
+    fn called(&self, method: &'static str) {
+        self.0.lock().expect("no panic").push((method, current()));
     }
 }
 
@@ -173,16 +64,14 @@ const METHODS: [&str; 17] = [
 ];
 
 /// Chooses such a manager, wrapped by `wrap`.
-fn choose<M: MemoryManager>(
-    needs_current: bool,
-    wrap: impl Fn(&Context, Asking) -> Result<M> + Send + Sync + 'static,
+fn choose<const NEEDS_CURRENT: bool, M: MemoryManager>(
+    wrap: impl Fn(&Context, Watched<Asking<NEEDS_CURRENT>>) -> Result<M> + Send + Sync + 'static,
 ) -> Log {
     let log = Log::default();
     let its = Arc::clone(&log);
     set_memory_manager(move |context| {
-        let manager =
-            Asking { inner: DriverManager::new(context)?, needs_current, log: Arc::clone(&its) };
-        wrap(context, manager)
+        let (inner, observer) = (DriverManager::new(context)?, Asking(Arc::clone(&its)));
+        wrap(context, Watched { inner, observer })
     })
     .expect("a matching version");
     log
@@ -244,7 +133,7 @@ fn calls_with(
 #[test]
 fn the_context_is_current_for_a_manager_that_needs_it() {
     child::with_gpu(|device| {
-        let log = choose(true, |_, manager| Ok(manager));
+        let log = choose::<true, _>(|_, manager| Ok(manager));
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         for other in [None, Some(&other)] {
             let (raw, calls) = calls_with(&device, &log, other);
@@ -258,7 +147,7 @@ fn the_context_is_current_for_a_manager_that_needs_it() {
 #[test]
 fn the_current_context_is_unchanged_for_a_manager_that_does_not_need_its_own() {
     child::with_gpu(|device| {
-        let log = choose(false, |_, manager| Ok(manager));
+        let log = choose::<false, _>(|_, manager| Ok(manager));
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         for other in [None, Some(&other)] {
             let before = other.map_or(0, |other| other.as_raw().addr());
@@ -273,9 +162,9 @@ fn the_current_context_is_unchanged_for_a_manager_that_does_not_need_its_own() {
 /// in the calls.
 fn is_forwarded<M: MemoryManager>(
     device: &Device,
-    wrap: impl Fn(&Context, Asking) -> Result<M> + Send + Sync + 'static,
+    wrap: impl Fn(&Context, Watched<Asking<true>>) -> Result<M> + Send + Sync + 'static,
 ) {
-    let log = choose(true, wrap);
+    let log = choose(wrap);
     let context = Context::primary(device).expect("a context");
     drop(MemoryPointer::allocate(&context, 100).expect("memory"));
     drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory"));
@@ -316,7 +205,7 @@ fn wrapping_managers_need_the_context_if_the_wrapped_one_does() {
 #[test]
 fn memory_is_freed_in_a_host_function_without_a_current_context() {
     child::with_gpu(|device| {
-        let log = choose(true, |_, manager| Ok(manager));
+        let log = choose::<true, _>(|_, manager| Ok(manager));
         let context = Context::primary(&device).expect("a context");
         let stream = context.stream().expect("a stream");
         let memory = MemoryPointer::allocate(&context, 100).expect("memory");
@@ -339,14 +228,14 @@ fn memory_is_freed_in_a_host_function_without_a_current_context() {
 #[test]
 fn a_trace_is_replayed_with_the_context_current() {
     child::with_gpu(|device| {
-        let log = choose(true, |_, manager| Ok(manager));
+        let log = choose::<true, _>(|_, manager| Ok(manager));
         let context = Context::primary(&device).expect("a context");
-        let manager = context.memory_manager_as::<Asking>().expect("made");
+        let manager = manager_as::<Watched<Asking<true>>>(&context);
         let none = Trace::NO_STREAM;
         let text = format!("a 0 0 100 {none}\na 1 1 100 {none}\nf 2 0 {none}\n");
         let trace: Trace = text.parse().expect("a trace");
         // SAFETY: the trace uses no stream.
-        let replayed = unsafe { trace.replay(manager.expect("the chosen manager"), &[]) };
+        let replayed = unsafe { trace.replay(manager, &[]) };
         assert_eq!(replayed.expect("memory").allocated, 2);
         let calls = log.lock().expect("no panic");
         // The last free releases the memory that the trace leaves allocated.

@@ -1,5 +1,6 @@
 //! A manager for device memory only. The built-in manager allocates its host memory.
 
+use super::manager_as;
 use crate::common::{self, child};
 use cuda_safe::Context;
 use cuda_safe::manager::{
@@ -47,8 +48,7 @@ fn context() -> Option<Context> {
 
 /// Returns how many frees the built-in manager has deferred.
 fn deferred(context: &Context) -> usize {
-    let manager = context.memory_manager_as::<DeviceOnly>();
-    manager.expect("made").expect("the chosen manager").base().pending().0
+    manager_as::<DeviceOnly>(context).base().pending().0
 }
 
 #[test]

@@ -1,26 +1,19 @@
 //! Host memory of managers: how it is allocated and released, and how guards defer its release.
 
+use super::{context_with, manager_as};
 use crate::common::{self, child};
 use cuda_memory::{
     CachingManager, Fallback, FallbackManager, LeakManager, LimitManager, LoggingManager,
     OrderedManager, StatisticsManager,
 };
-use cuda_safe::manager::{
-    DriverManager, MappedMemory, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
-};
+use cuda_safe::manager::{DriverManager, MappedMemory, MemoryManager, MemoryPointer, PinnedMemory};
 use cuda_safe::memory::{PinnedFlags, PinnedOptions};
 use cuda_safe::sys::cuMemHostGetFlags;
 use cuda_safe::{Context, Device, PinnedBuffer};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-
-fn with_manager(device: &Device) -> Context {
-    set_memory_manager(DriverManager::new).expect("a matching version");
-    Context::primary(device).expect("a context")
-}
 
 /// Returns a vector that the test also keeps alive, with its address.
 fn shared_bytes() -> (Arc<Vec<u8>>, NonNull<u8>) {
@@ -29,25 +22,27 @@ fn shared_bytes() -> (Arc<Vec<u8>>, NonNull<u8>) {
     (Arc::new(bytes), start)
 }
 
-fn pin(context: &Context, owner: &Arc<Vec<u8>>, start: NonNull<u8>) -> PinnedMemory {
+fn pin(
+    context: &Context,
+    owner: &Arc<Vec<u8>>,
+    start: NonNull<u8>,
+) -> cuda_safe::Result<PinnedMemory> {
     let (owner, size) = (Arc::clone(owner), owner.len());
     // SAFETY: the vector is kept alive, and its bytes do not move.
-    let pinned = unsafe { PinnedMemory::pin(context, owner, start, size, PinnedFlags::empty()) };
-    pinned.expect("pinned")
+    unsafe { PinnedMemory::pin(context, owner, start, size, PinnedFlags::empty()) }
 }
 
 #[test]
 fn guards_defer_the_clean_up_of_host_memory() {
     child::with_gpu(|device| {
-        let context = with_manager(&device);
-        let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let manager = manager.expect("the chosen manager");
+        let context = context_with(&device, DriverManager::new);
+        let manager: &DriverManager = manager_as(&context);
         let pending = || manager.base().pending().0;
         let (owner, start) = shared_bytes();
         let (other, mapped) = shared_bytes();
         let outer = manager.defer_cleanup();
         let inner = manager.defer_cleanup();
-        drop(pin(&context, &owner, start));
+        drop(pin(&context, &owner, start).expect("pinned"));
         let (kept, size) = (Arc::clone(&other), other.len());
         // SAFETY: the vector is kept alive, and its bytes do not move.
         let mapped =
@@ -70,7 +65,7 @@ fn guards_defer_the_clean_up_of_host_memory() {
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         assert_eq!((pending(), owners()), (0, (1, 1)), "the free after ten deferred ones");
         // Without a guard the memory is unregistered at once, so it can be registered again.
-        drop(pin(&context, &owner, start));
+        drop(pin(&context, &owner, start).expect("pinned"));
         assert_eq!((pending(), owners()), (0, (1, 1)));
     });
 }
@@ -78,23 +73,19 @@ fn guards_defer_the_clean_up_of_host_memory() {
 #[test]
 fn memory_whose_clean_up_is_deferred_can_be_pinned_again() {
     child::with_gpu(|device| {
-        let context = with_manager(&device);
-        let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let manager = manager.expect("the chosen manager");
+        let context = context_with(&device, DriverManager::new);
+        let manager: &DriverManager = manager_as(&context);
         let (owner, start) = shared_bytes();
         let _guard = manager.defer_cleanup();
         drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory"));
         for _ in 0..3 {
-            drop(pin(&context, &owner, start));
+            drop(pin(&context, &owner, start).expect("pinned"));
             assert_eq!(Arc::strong_count(&owner), 2, "only the last release is deferred");
             assert_eq!(manager.base().pending().0, 2);
         }
-        let held = pin(&context, &owner, start);
+        let held = pin(&context, &owner, start).expect("pinned");
         // The memory still has an owner, so it cannot be released to register it again.
-        let (kept, size) = (Arc::clone(&owner), owner.len());
-        // SAFETY: the vector is kept alive, and its bytes do not move.
-        let twice = unsafe { PinnedMemory::pin(&context, kept, start, size, PinnedFlags::empty()) };
-        twice.expect_err("it is already pinned");
+        pin(&context, &owner, start).expect_err("it is already pinned");
         assert_eq!(manager.base().pending().0, 1, "the allocated memory is deferred");
         drop(held);
     });
@@ -147,25 +138,22 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
         assert_eq!(take(), ["finalizer", "owner"]);
 
         // SAFETY: as above.
-        drop(
-            unsafe { PinnedMemory::from_raw(&context, start, size, owner(), None) }
-                .expect("memory"),
-        );
+        let owned = unsafe { PinnedMemory::from_raw(&context, start, size, owner(), None) };
+        drop(owned.expect("memory"));
         assert_eq!(take(), ["owner"]);
+        let end = finalizer();
         // SAFETY: as above.
-        drop(
-            unsafe { MappedMemory::from_raw(&context, start, size, 4096, None, Some(finalizer())) }
-                .expect("memory"),
-        );
+        let mapped =
+            unsafe { MappedMemory::from_raw(&context, start, size, 4096, None, Some(end)) };
+        drop(mapped.expect("memory"));
         assert_eq!(take(), ["finalizer"]);
         // SAFETY: as above.
         drop(unsafe { PinnedMemory::from_raw(&context, start, size, None, None) }.expect("memory"));
         assert_eq!(take(), [""; 0], "it is borrowed");
 
-        let runs = Arc::new(AtomicUsize::new(0));
-        let its = Arc::clone(&runs);
+        let its = Arc::clone(&log);
         let panics = Box::new(move || {
-            its.fetch_add(1, Ordering::SeqCst);
+            its.lock().expect("no panic").push("finalizer");
             panic!("on purpose");
         });
         // SAFETY: as above.
@@ -173,7 +161,7 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
             unsafe { PinnedMemory::from_raw(&context, start, size, owner(), Some(panics)) }
                 .expect("memory");
         catch_unwind(AssertUnwindSafe(|| drop(pinned))).expect_err("the finalizer's");
-        assert_eq!((runs.load(Ordering::SeqCst), take()), (1, vec!["owner"]));
+        assert_eq!(take(), ["finalizer", "owner"]);
     });
 }
 
@@ -205,8 +193,7 @@ fn passes_flags_on<M: MemoryManager>(
     device: &Device,
     make: impl Fn(&Context) -> cuda_safe::Result<M> + Send + Sync + 'static,
 ) {
-    set_memory_manager(make).expect("a matching version");
-    let context = Context::primary(device).expect("a context");
+    let context = context_with(device, make);
     assert!(context.memory_manager_as::<M>().expect("made").is_some());
     for bits in 0..8 {
         let [portable, mapped, write_combined] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
@@ -237,15 +224,13 @@ fn flags_of_pinned_memory_reach_the_driver_through_every_manager() {
             Ok(LimitManager::new(DriverManager::new(context)?, 1 << 20))
         });
         passes_flags_on(&device, |context| {
-            let inner = DriverManager::new(context)?;
-            Ok(FallbackManager::new(inner, Fallback::Host))
+            Ok(FallbackManager::new(DriverManager::new(context)?, Fallback::Host))
         });
         passes_flags_on(&device, |context| {
             Ok(StatisticsManager::new(DriverManager::new(context)?))
         });
         passes_flags_on(&device, |context| {
-            let inner = DriverManager::new(context)?;
-            Ok(LoggingManager::new(inner, std::io::sink()))
+            Ok(LoggingManager::new(DriverManager::new(context)?, std::io::sink()))
         });
         passes_flags_on(&device, |context| Ok(LeakManager::new(DriverManager::new(context)?)));
     });

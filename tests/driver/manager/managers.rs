@@ -10,6 +10,7 @@ use self::held::Store;
 use self::ledger::Ledger;
 use self::log::{LOG, Log, any, log_of};
 use self::untyped::{SPOILT, Untyped};
+use super::{context_with, manager_as};
 use crate::common::random::Random;
 use crate::common::{self, child};
 use cuda_memory::trace::Trace;
@@ -88,8 +89,7 @@ fn work(context: &Context, seed: u64, steps: usize) {
     let (address, size) = store.range();
     model.add(address, size);
     let mut live: Vec<Live> = Vec::new();
-    let mut untyped: Vec<Untyped> = Vec::new();
-    let mut guards: Vec<CleanupGuard> = Vec::new();
+    let (mut untyped, mut guards) = (Vec::<Untyped>::new(), Vec::<CleanupGuard>::new());
     let manager = context.memory_manager().expect("made").expect("chosen");
     for step in 0..steps {
         let tag = step as u32 | 1 << 31;
@@ -217,8 +217,7 @@ fn with<M: MemoryManager>(
         for seed in 0..4 {
             work(&context, seed, count / 4);
         }
-        let ledger = context.memory_manager_as::<Ledger<M>>().expect("made");
-        let ledger = ledger.expect("the chosen manager");
+        let ledger: &Ledger<M> = manager_as(&context);
         ledger.balance();
         look(&ledger.inner);
         drop(context);
@@ -239,6 +238,29 @@ fn all_is_gone(device: &Device) {
     }
 }
 
+fn was_used_and_trims_everything(pool: &CachingManager) {
+    let stats = pool.stats();
+    assert!(stats.hits != 0 && stats.misses != 0, "{stats:?}");
+    pool.trim(0).expect("a trim");
+    let after = pool.stats();
+    assert_eq!((after.reserved, after.cached(), after.in_use), (0, 0, 0), "{after:?}");
+}
+
+fn stays_below_its_limit(pool: &CachingManager) {
+    let stats = pool.stats();
+    assert!(stats.reserved_peak <= 64 << 20, "{stats:?}");
+}
+
+/// Returns `Some(())` if the device has virtual memory management. Otherwise reports a skip.
+fn has_virtual_memory() -> Option<()> {
+    let supported = common::gpu()?.attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+    if supported.expect("an attribute") {
+        return Some(());
+    }
+    common::skip("the device has no virtual memory management");
+    None
+}
+
 #[test]
 fn random_work_with_the_driver_manager() {
     with(steps(20_000), DriverManager::new, |_| {});
@@ -248,13 +270,7 @@ fn random_work_with_the_driver_manager() {
 fn random_work_with_a_caching_pool() {
     let options = CachingOptions { slab_bytes: 4 << 20, ..Default::default() };
     let make = move |context: &Context| CachingManager::with(context, options);
-    with(steps(1_000_000), make, |pool| {
-        let stats = pool.stats();
-        assert!(stats.hits != 0 && stats.misses != 0, "{stats:?}");
-        pool.trim(0).expect("a trim");
-        let after = pool.stats();
-        assert_eq!((after.reserved, after.cached(), after.in_use), (0, 0, 0), "{after:?}");
-    });
+    with(steps(1_000_000), make, was_used_and_trims_everything);
 }
 
 #[test]
@@ -265,50 +281,25 @@ fn random_work_with_a_small_caching_pool() {
         thread_cache_bytes: 1 << 20,
         ..Default::default()
     };
-    with(
-        steps(100_000),
-        move |context| CachingManager::with(context, options),
-        |pool| {
-            let stats = pool.stats();
-            assert!(stats.reserved_peak <= 64 << 20, "{stats:?}");
-        },
-    );
+    let make = move |context: &Context| CachingManager::with(context, options);
+    with(steps(100_000), make, stays_below_its_limit);
 }
 
 #[test]
 fn random_work_with_an_expandable_pool() {
-    let supported = or_skip!(common::gpu())
-        .attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
-        .expect("an attribute");
-    if !supported {
-        return common::skip("the device has no virtual memory management");
-    }
+    or_skip!(has_virtual_memory());
     let make = |context: &Context| CachingManager::expandable(context, CachingOptions::default());
-    with(steps(400_000), make, |pool| {
-        let stats = pool.stats();
-        assert!(stats.hits != 0 && stats.misses != 0, "{stats:?}");
-        pool.trim(0).expect("a trim");
-        let after = pool.stats();
-        assert_eq!((after.reserved, after.cached(), after.in_use), (0, 0, 0), "{after:?}");
-    });
+    with(steps(400_000), make, was_used_and_trims_everything);
 }
 
 /// Memory is unmapped in the middle of the pool while its neighbors are in use.
 #[test]
 fn random_work_with_a_small_expandable_pool() {
-    if or_skip!(common::gpu()).attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED).expect("an attribute")
-    {
-        let options = CachingOptions {
-            max_bytes: 64 << 20,
-            thread_cache_bytes: 1 << 20,
-            ..Default::default()
-        };
-        let make = move |context: &Context| CachingManager::expandable(context, options);
-        with(steps(50_000), make, |pool| {
-            let stats = pool.stats();
-            assert!(stats.reserved_peak <= 64 << 20, "{stats:?}");
-        });
-    }
+    or_skip!(has_virtual_memory());
+    let options =
+        CachingOptions { max_bytes: 64 << 20, thread_cache_bytes: 1 << 20, ..Default::default() };
+    let make = move |context: &Context| CachingManager::expandable(context, options);
+    with(steps(50_000), make, stays_below_its_limit);
 }
 
 #[test]
@@ -356,8 +347,7 @@ fn a_trace_is_written_and_replayed() {
             let pool = CachingManager::new(context)?;
             Ok(StatisticsManager::new(LoggingManager::new(pool, file)))
         };
-        set_memory_manager(make).expect("a matching version");
-        let context = Context::primary(&device).expect("a context");
+        let context = context_with(&device, make);
         let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
         let bytes = |stream, len| DeviceBuffer::<u8>::uninit(stream, len).expect("memory");
         let (a, b) = (bytes(&one, 1000), bytes(&two, 2000));
@@ -366,8 +356,7 @@ fn a_trace_is_written_and_replayed() {
         drop((b, c));
 
         type Logged = StatisticsManager<LoggingManager<CachingManager>>;
-        let manager = context.memory_manager_as::<Logged>().expect("made");
-        let manager = manager.expect("the chosen manager");
+        let manager: &Logged = manager_as(&context);
         manager.sample();
         assert_eq!(manager.timeline().samples().len(), 1);
         manager.inner().flush().expect("written");
@@ -414,14 +403,12 @@ unsafe impl MemoryManager for Rounding {
 #[test]
 fn a_replay_counts_the_bytes_of_larger_blocks() {
     child::with_gpu(|device| {
-        set_memory_manager(|context| Ok(Rounding(DriverManager::new(context)?)))
-            .expect("a matching version");
-        let context = Context::primary(&device).expect("a context");
-        let manager = context.memory_manager_as::<Rounding>().expect("made");
+        let context = context_with(&device, |context| Ok(Rounding(DriverManager::new(context)?)));
+        let manager = manager_as::<Rounding>(&context);
         let text = "a 0 1 100 0\nf 1 1 0\na 2 2 600 0\na 3 3 10 0\nf 4 2 0\nf 5 3 0";
         let trace: Trace = text.parse().expect("a trace");
         // SAFETY: the replay uses no stream.
-        let replayed = unsafe { trace.replay(manager.expect("the chosen manager"), &[]) };
+        let replayed = unsafe { trace.replay(manager, &[]) };
         let replayed = replayed.expect("memory");
         assert_eq!((replayed.allocated, replayed.high), (3, 1024 + 512));
     });
@@ -466,9 +453,7 @@ fn threads_share_streams_and_a_pool() {
             thread_cache_bytes: 256 << 10,
             ..Default::default()
         };
-        set_memory_manager(move |context| CachingManager::with(context, options))
-            .expect("a matching version");
-        let context = Context::primary(&device).expect("a context");
+        let context = context_with(&device, move |context| CachingManager::with(context, options));
         let streams: Vec<Stream> = (0..3).map(|_| context.stream().expect("a stream")).collect();
         let model = Mutex::new(Model::default());
         std::thread::scope(|scope| {

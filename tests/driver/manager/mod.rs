@@ -9,7 +9,9 @@ pub(crate) mod managers;
 pub(crate) mod managers_kernels;
 pub(crate) mod reset;
 pub(crate) mod timeline;
+mod watched;
 
+use self::watched::{Observer, Watched};
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
 use cuda_memory::{
@@ -18,23 +20,34 @@ use cuda_memory::{
 };
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::manager::{
-    AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, HostBlock,
-    INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd,
-    clear_memory_manager, set_default_memory_manager, set_memory_manager,
+    AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, INTERFACE_VERSION,
+    MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory, clear_memory_manager,
+    set_default_memory_manager, set_memory_manager,
 };
 use cuda_safe::memory::{ManagedBuffer, MappedBuffer, PinnedFlags, PitchedBuffer};
-use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, PinnedBuffer};
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Invalid, PinnedBuffer};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Forwards to the driver manager and counts every call.
-#[derive(Debug)]
-struct Counting {
-    inner: DriverManager,
-    counts: Arc<Counts>,
+/// Chooses a manager, and returns the primary context, which has it.
+fn context_with<M: MemoryManager>(
+    device: &Device,
+    make: impl Fn(&Context) -> cuda_safe::Result<M> + Send + Sync + 'static,
+) -> Context {
+    set_memory_manager(make).expect("a matching version");
+    Context::primary(device).expect("a context")
 }
+
+/// Returns the manager of a context, which is the one that was chosen.
+#[track_caller]
+fn manager_as<M: MemoryManager>(context: &Context) -> &M {
+    context.memory_manager_as().expect("made").expect("the chosen manager")
+}
+
+/// Counts the calls of a manager.
+type Counting = Watched<Arc<Counts>>;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -56,80 +69,19 @@ impl Counts {
     }
 }
 
-impl Drop for Counting {
-    fn drop(&mut self) {
-        Counts::one(&self.counts.gone);
-    }
-}
-
-// SAFETY: every call is forwarded to the inner manager.
-unsafe impl MemoryManager for Counting {
-    fn interface_version() -> u32 {
-        1
-    }
-
-    fn base(&self) -> &DriverMemory {
-        self.inner.base()
-    }
-
-    fn allocate(&self, size: usize, order: Order<'_>) -> cuda_safe::Result<Block> {
-        Counts::one(&self.counts.allocated);
-        self.inner.allocate(size, order)
-    }
-
-    unsafe fn free(&self, block: Block, order: Order<'_>) {
-        Counts::one(&self.counts.freed);
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.free(block, order) }
-    }
-
-    fn allocate_host(&self, size: usize, flags: PinnedFlags) -> cuda_safe::Result<HostBlock> {
-        Counts::one(&self.counts.allocated);
-        self.inner.allocate_host(size, flags)
-    }
-
-    unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
-        Counts::one(&self.counts.freed);
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.free_host(block, order) }
-    }
-
-    unsafe fn pin(
-        &self,
-        start: NonNull<u8>,
-        size: usize,
-        flags: PinnedFlags,
-    ) -> cuda_safe::Result<HostBlock> {
-        Counts::one(&self.counts.allocated);
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.pin(start, size, flags) }
-    }
-
-    unsafe fn unpin(&self, block: HostBlock) -> cuda_safe::Result<()> {
-        Counts::one(&self.counts.freed);
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.unpin(block) }
-    }
-
-    unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
-        Counts::one(&self.counts.freed);
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.release_pin(block, owner, order) }
-    }
-
-    fn allocate_managed(&self, size: usize, global: bool) -> cuda_safe::Result<Block> {
-        Counts::one(&self.counts.allocated);
-        self.inner.allocate_managed(size, global)
-    }
-
-    unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
-        Counts::one(&self.counts.freed);
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.free_managed(block, order) }
-    }
-
-    fn stream_ends(&self, _: &StreamEnd<'_>) {
-        Counts::one(&self.counts.ended);
+impl Observer for Arc<Counts> {
+    fn called(&self, method: &'static str) {
+        match method {
+            "drop" => Counts::one(&self.gone),
+            "allocate" | "allocate_host" | "allocate_managed" | "pin" => {
+                Counts::one(&self.allocated);
+            }
+            "free" | "free_host" | "free_managed" | "unpin" | "release_pin" => {
+                Counts::one(&self.freed);
+            }
+            "stream_ends" => Counts::one(&self.ended),
+            _ => {}
+        }
     }
 }
 
@@ -139,7 +91,7 @@ fn choose_counting() -> Arc<Counts> {
     let its = Arc::clone(&counts);
     set_memory_manager(move |context| {
         Counts::one(&its.made);
-        Ok(Counting { inner: DriverManager::new(context)?, counts: Arc::clone(&its) })
+        Ok(Watched { inner: DriverManager::new(context)?, observer: Arc::clone(&its) })
     })
     .expect("a matching version");
     counts
@@ -231,8 +183,7 @@ fn a_choice_applies_to_later_contexts_only() {
         assert!(same.memory_manager().expect("none").is_none());
         drop((before, same));
         let context = Context::primary(&device).expect("a context");
-        let manager = context.memory_manager_as::<Counting>().expect("made");
-        assert_eq!(manager.expect("the chosen manager").counts.made.load(Ordering::SeqCst), 1);
+        assert_eq!(manager_as::<Counting>(&context).observer.made.load(Ordering::SeqCst), 1);
         clear_memory_manager();
         assert!(context.memory_manager().expect("kept").is_some());
         drop(context);
@@ -240,7 +191,7 @@ fn a_choice_applies_to_later_contexts_only() {
         let context = Context::primary(&device).expect("a context");
         assert!(context.memory_manager().expect("none").is_none());
         let error = MemoryPointer::allocate(&context, 1).expect_err("no manager");
-        assert!(matches!(error, Error::Invalid(ref what) if **what == Invalid::NoMemoryManager));
+        assert_eq!(error, Invalid::NoMemoryManager.into());
     });
 }
 
@@ -296,14 +247,11 @@ fn each_context_has_its_own_manager() {
 #[test]
 fn a_stream_whose_end_is_not_reported_to_the_manager_is_refused() {
     child::with_gpu(|device| {
-        set_memory_manager(DriverManager::new).expect("a matching version");
-        let context = Context::primary(&device).expect("a context");
-        let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let without = manager.expect("the chosen manager").base().context().clone();
+        let context = context_with(&device, DriverManager::new);
+        let without = manager_as::<DriverManager>(&context).base().context().clone();
         let stream = without.stream().expect("a stream");
         let error = MemoryPointer::allocate_in(&context, 64, Order::of(&stream));
-        let error = error.expect_err("its end is not reported");
-        assert!(matches!(error, Error::Invalid(ref what) if **what == Invalid::OtherManager));
+        assert_eq!(error.expect_err("its end is not reported"), Invalid::OtherManager.into());
         drop((stream, without));
     });
 }
@@ -313,14 +261,9 @@ fn a_manager_of_another_context_is_refused() {
     child::with_gpu(|device| {
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let its = other.clone();
-        set_memory_manager(move |_| DriverManager::new(&its)).expect("a matching version");
-        let context = Context::primary(&device).expect("a context");
-        let error =
-            MemoryPointer::allocate(&context, 64).expect_err("the manager would wait there");
-        assert!(
-            matches!(error, Error::Invalid(ref what) if matches!(**what, Invalid::OtherContext { .. })),
-            "{error}"
-        );
+        let context = context_with(&device, move |_| DriverManager::new(&its));
+        let invalid = common::invalid(MemoryPointer::allocate(&context, 64));
+        assert!(matches!(invalid, Invalid::OtherContext { .. }), "it would wait there: {invalid}");
         clear_memory_manager();
     });
 }
@@ -479,12 +422,9 @@ fn a_manager_without_memory_info_reports_that() {
         choose_minimal(0, wrap);
         let context = Context::primary(device).expect("a context");
         let manager = context.memory_manager().expect("made").expect("the chosen manager");
-        let error = manager.memory_info().expect_err("no memory info");
-        assert!(
-            matches!(error, Error::Invalid(ref what) if matches!(**what, Invalid::ManagerCannot { .. })),
-            "{error}"
-        );
-        assert!(error.to_string().contains("memory is free"), "{error}");
+        let invalid = common::invalid(manager.memory_info());
+        assert!(matches!(invalid, Invalid::ManagerCannot { .. }), "{invalid}");
+        assert!(invalid.to_string().contains("memory is free"), "{invalid}");
         // The context still returns the driver's answer.
         assert!(context.memory_info().expect("known").total > 0);
     }
@@ -548,13 +488,11 @@ fn a_failed_construction_of_a_manager_is_an_allocation_error() {
 
 /// Returns a context with the driver manager.
 fn own(device: &Device, options: DeferOptions) -> Context {
-    set_memory_manager(move |context| DriverManager::with(context, options)).expect("it fits");
-    Context::primary(device).expect("a context")
+    context_with(device, move |context| DriverManager::with(context, options))
 }
 
 fn pending(context: &Context) -> (usize, usize) {
-    let manager = context.memory_manager_as::<DriverManager>();
-    manager.expect("made").expect("the chosen manager").base().pending()
+    manager_as::<DriverManager>(context).base().pending()
 }
 
 #[test]
@@ -598,10 +536,8 @@ fn the_default_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
     assert_eq!((count, share), (10, 0.2));
     child::with_gpu(|device| {
         let total = device.total_memory().expect("known");
-        set_memory_manager(DriverManager::new).expect("a matching version");
-        let context = Context::primary(&device).expect("a context");
-        let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let base = manager.expect("the chosen manager").base();
+        let context = context_with(&device, DriverManager::new);
+        let base = manager_as::<DriverManager>(&context).base();
         let free = |size| {
             let block = base.allocate(100).expect("memory");
             // SAFETY: no work has used the memory, and only the counted size is changed.
@@ -670,8 +606,7 @@ fn memory_pointers_have_numbers_and_stream_orders() {
 #[test]
 fn finalizers_run_once_on_any_thread() {
     child::with_context(|context| {
-        let runs = Arc::new(AtomicUsize::new(0));
-        let owner = Arc::new(());
+        let (runs, owner) = (Arc::new(AtomicUsize::new(0)), Arc::new(()));
         let make = || {
             let runs = Arc::clone(&runs);
             let finalizer = move || {
@@ -717,10 +652,9 @@ fn host_memory_is_mapped_pinned_and_owned() {
         let mut bytes = vec![7u8; 8192];
         let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
         let owner = Arc::new(bytes);
-        let kept = Arc::clone(&owner);
+        let (kept, none) = (Arc::clone(&owner), PinnedFlags::empty());
         // SAFETY: the vector is kept alive, and its bytes do not move.
-        let pinned =
-            unsafe { PinnedMemory::pin(&context, kept, start, 8192, PinnedFlags::empty()) };
+        let pinned = unsafe { PinnedMemory::pin(&context, kept, start, 8192, none) };
         let pinned = pinned.expect("pinned");
         assert!(pinned.owner().is_some());
         assert_eq!(Arc::strong_count(&owner), 2);
@@ -735,11 +669,8 @@ fn freeing_synchronous_memory_waits_for_streams_of_green_contexts_too() {
     child::with_gpu(|device| {
         or_skip!(common::since(12, 4));
         let split = SmResource::of_device(&device).expect("SMs");
-        let split = split.split_by_count(SplitByCount {
-            min: 16,
-            max_groups: Some(1),
-            ..Default::default()
-        });
+        let one = SplitByCount { min: 16, max_groups: Some(1), ..Default::default() };
+        let split = split.split_by_count(one);
         let green = GreenContext::new(split.expect("groups").groups).expect("a green context");
         let stream = green.stream().expect("a stream");
         let base = DriverMemory::new(stream.context(), DeferOptions::default()).expect("made");

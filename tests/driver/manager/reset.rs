@@ -1,10 +1,11 @@
 //! When managers are reset, and what a reset does not affect.
 
+use super::watched::{Observer, Watched};
+use super::{context_with, manager_as};
 use crate::common::child;
 use cuda_memory::{CachingManager, OrderedManager};
 use cuda_safe::manager::{
-    Block, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
-    set_memory_manager,
+    DriverManager, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
 };
 use cuda_safe::memory::PinnedFlags;
 use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Result};
@@ -13,48 +14,18 @@ use std::sync::{Arc, Mutex};
 /// The events, each with the number of the manager.
 type Log = Arc<Mutex<Vec<(&'static str, usize)>>>;
 
-/// A manager around the driver manager that records its resets and its drop.
+/// Records the resets and the drop of a manager.
 #[derive(Debug)]
 struct Noting {
-    inner: DriverManager,
     number: usize,
     log: Log,
 }
 
-impl Noting {
-    fn note(&self, what: &'static str) {
-        self.log.lock().expect("no panic").push((what, self.number));
-    }
-}
-
-impl Drop for Noting {
-    fn drop(&mut self) {
-        self.note("drop");
-    }
-}
-
-// SAFETY: every call is forwarded to the inner manager.
-unsafe impl MemoryManager for Noting {
-    fn interface_version() -> u32 {
-        1
-    }
-
-    fn base(&self) -> &DriverMemory {
-        self.inner.base()
-    }
-
-    fn reset(&self) {
-        self.note("reset");
-        self.inner.reset();
-    }
-
-    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        self.inner.allocate(size, order)
-    }
-
-    unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.inner.free(block, order) }
+impl Observer for Noting {
+    fn called(&self, method: &'static str) {
+        if let "reset" | "drop" = method {
+            self.log.lock().expect("no panic").push((method, self.number));
+        }
     }
 }
 
@@ -66,15 +37,15 @@ fn choose_noting() -> Log {
         let mut made = made.lock().expect("no panic");
         let number = *made;
         *made += 1;
-        Ok(Noting { inner: DriverManager::new(context)?, number, log: Arc::clone(&its) })
+        let observer = Noting { number, log: Arc::clone(&its) };
+        Ok(Watched { inner: DriverManager::new(context)?, observer })
     })
     .expect("a matching version");
     log
 }
 
 fn number_of(context: &Context) -> usize {
-    let manager = context.memory_manager_as::<Noting>();
-    manager.expect("made").expect("the chosen manager").number
+    manager_as::<Watched<Noting>>(context).observer.number
 }
 
 #[test]
@@ -144,8 +115,7 @@ fn leaves_memory_in_use<M: MemoryManager>(
     device: &Device,
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
 ) {
-    set_memory_manager(make).expect("a matching version");
-    let context = Context::primary(device).expect("a context");
+    let context = context_with(device, make);
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 1000).expect("memory");
     let memory = MemoryPointer::allocate(&context, 1000).expect("memory");

@@ -1,10 +1,11 @@
 //! The timeline of a manager: used and cached memory, and its fragmentation.
 
+use super::{context_with, manager_as};
 use crate::common::child;
 use cuda_memory::{
     CachingManager, CachingOptions, LimitManager, LoggingManager, Sample, StatisticsManager,
 };
-use cuda_safe::manager::{MemoryManager, MemoryPointer, set_memory_manager};
+use cuda_safe::manager::{MemoryManager, MemoryPointer};
 use cuda_safe::{Context, DeviceBuffer};
 
 /// A quarter of it is too large for the caches of streams.
@@ -16,17 +17,14 @@ type Manager = StatisticsManager<LoggingManager<Pool>>;
 #[test]
 fn a_timeline_reports_the_cached_memory_of_a_wrapped_pool() {
     child::with_gpu(|device| {
-        set_memory_manager(|context: &Context| {
+        let context = context_with(&device, |context: &Context| {
             let options = CachingOptions { slab_bytes: SLAB, ..Default::default() };
             let pool = LimitManager::new(CachingManager::with(context, options)?, usize::MAX);
             let logged = LoggingManager::new(pool, std::io::sink());
             Ok(StatisticsManager::new(logged))
-        })
-        .expect("a matching version");
-        let context = Context::primary(&device).expect("a context");
+        });
         let stream = context.stream().expect("a stream");
-        let manager = context.memory_manager_as::<Manager>().expect("made");
-        let manager = manager.expect("the chosen manager");
+        let manager: &Manager = manager_as(&context);
         let look = || {
             manager.sample();
             let timeline = manager.timeline();
