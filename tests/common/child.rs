@@ -35,6 +35,12 @@ pub(crate) fn with_context(body: impl FnOnce(Context)) {
     in_child(&[], || body(or_skip!(super::context())));
 }
 
+/// Like [`with_context`], if the driver has at least this CUDA version.
+#[track_caller]
+pub(crate) fn with_context_since(major: u16, minor: u16, body: impl FnOnce(Context)) {
+    in_child(&[], || body(or_skip!(super::context_since(major, minor))));
+}
+
 /// Runs `body` in a child process, with the primary context of the first device and a new stream.
 #[track_caller]
 pub(crate) fn with_stream(body: impl FnOnce(Context, Stream)) {

@@ -129,6 +129,15 @@ pub(crate) fn context() -> Option<Context> {
     Some(context.expect("the primary context of a device"))
 }
 
+/// Returns the primary context of the first device if the driver has at least this CUDA version, or
+/// reports a skip.
+#[track_caller]
+pub(crate) fn context_since(major: u16, minor: u16) -> Option<Context> {
+    let context = context()?;
+    since(major, minor)?;
+    Some(context)
+}
+
 /// Returns the primary context of the first device and a new stream, or reports a skip.
 #[track_caller]
 pub(crate) fn context_and_stream() -> Option<(Context, Stream)> {

@@ -53,8 +53,7 @@ fn an_event_is_shared_with_another_process() {
     // The software driver has no events of other processes.
     let device = or_skip!(common::real_gpu());
     if !device.attribute(attribute::IPC_EVENT_SUPPORTED).unwrap_or(false) {
-        common::skip("this device has no events for other processes");
-        return;
+        return common::skip("this device has no events for other processes");
     }
     child::with_stream(|context, stream| {
         if let Ok(handle) = std::env::var(HANDLE) {
@@ -77,8 +76,7 @@ fn an_event_is_shared_with_another_process() {
         let event = context.event_with(options).expect("an event");
         let handle = match event.ipc_handle() {
             Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
-                common::skip("this driver has no events for other processes");
-                return;
+                return common::skip("this driver has no events for other processes");
             }
             handle => handle.expect("a handle"),
         };

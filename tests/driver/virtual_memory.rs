@@ -1,6 +1,6 @@
 //! Virtual memory: physical memory, reservations, mappings, and buffers that grow.
 
-use crate::common;
+use crate::common::{self, invalid};
 use crate::module::kernels::{Busy, Scale};
 use cuda_safe::memory::MemoryLocation;
 use cuda_safe::memory::pool::MemoryAccess;
@@ -8,9 +8,7 @@ use cuda_safe::virtual_memory::{
     GrowableBuffer, GrowableOptions, Mapping, PhysicalMemory, PhysicalOptions, Reservation,
     ReservationOptions, Shareable,
 };
-use cuda_safe::{
-    Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream, attempt_deferred_releases,
-};
+use cuda_safe::{Context, DeviceBuffer, Invalid, PinnedBuffer, Stream, attempt_deferred_releases};
 use cuda_sys::CUresult;
 
 fn stage() -> Option<(Context, Stream, usize)> {
@@ -28,13 +26,6 @@ fn memory(context: &Context, size: usize) -> PhysicalMemory {
 fn mapping(context: &Context, size: usize) -> Mapping {
     let space = Reservation::new(size).expect("a reservation");
     space.map(0, memory(context, size)).expect("a mapping")
-}
-
-fn invalid<T>(result: Result<T, impl Into<Error>>) -> Invalid {
-    match result.map(drop).map_err(Into::into) {
-        Err(Error::Invalid(what)) => *what,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Repeats deferred releases until the buffer has this many mapped bytes.

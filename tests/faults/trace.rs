@@ -22,9 +22,11 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Marks all calls from here to the end of the scenario as drops.
-    pub(crate) fn drops_from_here(&mut self) {
+    /// Marks all calls from here to the end of the scenario as drops. Returns `Ok`, the result of a
+    /// scenario that ends so.
+    pub(crate) fn drops_from_here(&mut self) -> cuda_safe::Result<()> {
         self.spans.push((Span::Drops, calls_so_far()..usize::MAX));
+        Ok(())
     }
 
     /// Drops a value.

@@ -4,7 +4,7 @@ pub(crate) mod sparse;
 pub(crate) mod tensor_maps;
 pub(crate) mod textures;
 
-use crate::common;
+use crate::common::{self, invalid};
 use crate::module::kernels::Busy;
 use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, Half, MipmappedArray, Normalized, Sampler, Texel, TexelFormat,
@@ -19,13 +19,6 @@ fn stage() -> Option<(Context, Stream)> {
     let context = common::context()?;
     let stream = context.stream().expect("a stream");
     Some((context, stream))
-}
-
-fn invalid<T>(result: Result<T, impl Into<Error>>) -> Invalid {
-    match result.map(drop).map_err(Into::into) {
-        Err(Error::Invalid(what)) => *what,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Returns the rejected property of an array.

@@ -21,8 +21,7 @@ const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
 
 #[test]
 fn allocations_of_no_bytes_write_the_address_0() {
-    child::with_context(|context| {
-        or_skip!(common::since(13, 0));
+    child::with_context_since(13, 0, |context| {
         let _current = context.make_current().expect("current");
         let stream = context.stream().expect("a stream");
         let mut address = 7;
@@ -52,8 +51,7 @@ fn allocations_of_no_bytes_write_the_address_0() {
 
 #[test]
 fn a_null_function_kernel_or_module_is_refused() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     let _current = context.make_current().expect("current");
     let mut name = null();
     // SAFETY: the pointer refers to a local variable, and the driver checks the function.
@@ -74,8 +72,7 @@ fn a_null_function_kernel_or_module_is_refused() {
 
 #[test]
 fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
-    child::with_context(|context| {
-        or_skip!(common::since(13, 0));
+    child::with_context_since(13, 0, |context| {
         let other = Context::new(&context.device(), ContextFlags::default()).expect("a context");
         let timed = EventOptions { timing: true, ..EventOptions::default() };
         let events = [&context, &other].map(|context| {
@@ -140,8 +137,7 @@ mod provoked {
 
     #[test]
     fn text_that_is_no_ptx_is_an_invalid_image_and_wrong_ptx_is_invalid_ptx() {
-        let context = or_skip!(common::context());
-        or_skip!(common::since(13, 0));
+        let context = or_skip!(common::context_since(13, 0));
         let _current = context.make_current().expect("current");
         for (text, expected) in [
             (c"no PTX", CUresult::CUDA_ERROR_INVALID_IMAGE),
@@ -163,8 +159,7 @@ mod provoked {
 
     #[test]
     fn a_library_reads_its_code_when_it_is_first_used() {
-        let context = or_skip!(common::context());
-        or_skip!(common::since(13, 0));
+        let context = or_skip!(common::context_since(13, 0));
         let _current = context.make_current().expect("current");
         let ptx = c".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry k(";
         for (image, expected) in [
@@ -208,8 +203,7 @@ mod provoked {
 
     #[test]
     fn after_a_fatal_error_calls_about_devices_and_contexts_succeed() {
-        child::with_context(|context| {
-            or_skip!(common::since(13, 0));
+        child::with_context_since(13, 0, |context| {
             let _current = context.make_current().expect("current");
             let stream = context.stream().expect("a stream");
             let scale = vector(&context).kernel("scale").expect("a kernel");

@@ -67,8 +67,7 @@ fn check_wait(context: &Context, name: &str, waits: bool, call: impl FnOnce() ->
 
 #[test]
 fn synchronous_copies_and_fills_wait_only_if_they_use_host_memory() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     child::in_child(&[], || {
         let context = common::context().expect("a context");
         let _current = context.make_current().expect("current");
@@ -116,8 +115,7 @@ fn synchronous_copies_and_fills_wait_only_if_they_use_host_memory() {
 /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` makes calls wait that otherwise do not.
 #[test]
 fn synchronous_calls_wait_for_memory_with_the_setting_sync_memops() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     child::in_child(&[], || {
         let context = common::context().expect("a context");
         let _current = context.make_current().expect("current");

@@ -1,8 +1,8 @@
 //! Captures into the bodies of conditional nodes. Each test runs in a child process, because a wait for the
 //! context invalidates the captures of all threads.
 
-use crate::common::{self, child};
-use crate::graph::build::invalid;
+use crate::common::{child, invalid};
+use crate::graph::launched;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::error::Rejected;
 use cuda_safe::graph::{Node, NodeId, kind};
@@ -15,8 +15,7 @@ const MODE: CaptureMode = CaptureMode::ThreadLocal;
 /// Runs `body` with a stream, in a child process, if the driver has conditional nodes.
 #[track_caller]
 fn with_stream(body: impl FnOnce(&Context, &Stream)) {
-    child::with_context(|context| {
-        or_skip!(common::since(12, 3));
+    child::with_context_since(12, 3, |context| {
         let stream = context.stream().expect("a stream");
         body(&context, &stream);
     });
@@ -219,8 +218,7 @@ fn a_promise_about_captured_work_lasts_when_its_body_changes() {
         unsafe { graph.assume_owned() };
         let added = graph.edit_body(node, 0, |body| body.add_empty(&last));
         added.expect("a node");
-        let executable = graph.instantiate().expect("an executable graph");
-        executable.launch(stream).expect("a launch");
+        let executable = launched(&graph, stream);
         assert_eq!(data.to_vec().expect("a copy"), [7; 4]);
         drop(executable);
 

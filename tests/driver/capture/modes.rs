@@ -284,8 +284,7 @@ mod provoked {
     #[test]
     fn context_records_and_waits_invalidate_captures_of_the_contexts_streams() {
         let device = or_skip!(common::gpu());
-        child::with_context(|context| {
-            or_skip!(common::since(12, 5));
+        child::with_context_since(12, 5, |context| {
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let (event, others) = (context.event(), other.event());
             let (event, others) = (event.expect("an event"), others.expect("an event"));
@@ -310,8 +309,7 @@ mod provoked {
     #[test]
     fn a_context_wait_for_a_captured_event_joins_no_stream_to_the_capture() {
         let device = or_skip!(common::gpu());
-        child::with_context(|context| {
-            or_skip!(common::since(12, 5));
+        child::with_context_since(12, 5, |context| {
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let (stream, beside) = (context.stream(), other.stream());
             let (stream, beside) = (stream.expect("a stream"), beside.expect("a stream"));

@@ -281,8 +281,7 @@ fn a_retained_primary_context_can_be_reset() {
 
 #[test]
 fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
-    common::child::with_context(|context| {
-        or_skip!(common::since(12, 5));
+    common::child::with_context_since(12, 5, |context| {
         let [a, b] = common::streams(&context);
         let (all, later) = (context.event().expect("an event"), context.event().expect("an event"));
         let scale = Scale::new(&context);

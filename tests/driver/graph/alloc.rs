@@ -1,7 +1,7 @@
 //! Memory that nodes of a graph allocate and free.
 
-use crate::common;
-use crate::graph::build::invalid;
+use crate::common::{self, invalid};
+use crate::graph::launched;
 use crate::module::kernels::{VECTOR, kernel};
 use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
 use cuda_safe::graph::GraphAllocation;
@@ -137,8 +137,7 @@ fn parts_are_used_by_copies_fills_and_kernels() {
     let after = [one.id(), two.id()];
     // SAFETY: the kernel accesses the four elements.
     unsafe { graph.add_kernel(&after, &context, &scale, ONE, (part, 10, 1, 4)) }.expect("a node");
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&graph, &stream);
     let buffer = executable.take_allocation(&memory, &stream).expect("kept");
     assert_eq!(buffer.to_vec().expect("a copy"), [1, 1, 11, 11, 21, 21, 2, 2]);
 }
@@ -264,8 +263,7 @@ fn a_dropped_executable_graph_frees_the_memory_that_it_keeps() {
 fn a_buffer_outlives_the_graphs_that_allocated_it() {
     let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&graph, &stream);
     let mut buffer = executable.take_allocation(&memory, &stream).expect("kept");
     drop(executable);
     let executable = graph.instantiate().expect("another executable graph");
@@ -282,8 +280,7 @@ fn a_buffer_outlives_the_graphs_that_allocated_it() {
 fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
     let (context, stream, graph) = or_skip!(stage());
     let (mut child, mut memory) = keeping(graph);
-    let mut executable = child.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&child, &stream);
     let mut buffer = executable.take_allocation(&memory, &stream).expect("kept");
     buffer.fill(9).expect("a fill");
     drop(executable);
@@ -350,8 +347,7 @@ fn a_launch_comes_after_the_free_of_the_buffer() {
 fn a_buffer_that_is_freed_on_a_borrowed_stream_permits_the_next_launch() {
     let (context, stream, graph) = or_skip!(stage());
     let (graph, memory) = keeping(graph);
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&graph, &stream);
     let other = context.stream().expect("a stream");
     // SAFETY: `other` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_raw(other.as_raw(), &context) };

@@ -1,10 +1,11 @@
 //! Graphs built by hand: nodes, edges, removal, clones, child graphs and queries.
 
-use crate::common;
+use crate::common::{self, invalid};
+use crate::graph::launched;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{EdgeKind, InstantiateOptions, NodeType, kind, kind::Kind};
 use cuda_safe::sys::CUgraphDebugDot_flags;
-use cuda_safe::{Context, Error, Graph, Invalid, Result, Stream};
+use cuda_safe::{Context, Error, Graph, Invalid, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -20,15 +21,6 @@ pub(crate) fn stage_with_graph() -> Option<(Context, Stream, Graph)> {
     let stream = context.stream().expect("a stream");
     let graph = Graph::new(&context).expect("a graph");
     Some((context, stream, graph))
-}
-
-/// Checks an error that this crate found.
-#[track_caller]
-pub(crate) fn invalid<T>(result: Result<T>) -> Invalid {
-    match result.map(drop) {
-        Err(Error::Invalid(why)) => *why,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// A list to which host functions append, in the order in which they run.
@@ -96,8 +88,7 @@ fn a_panic_of_a_host_function_is_returned_once() {
     let mut graph = Graph::new(&context).expect("a graph");
     let panics = || panic!("out of cheese");
     graph.add_host_function(&[], panics).expect("a node");
-    let executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let executable = launched(&graph, &stream);
     stream.synchronize().expect("the launch continues");
     match executable.take_panic() {
         Err(Error::HostFunctionPanicked(words)) => assert_eq!(words, "out of cheese"),
@@ -212,8 +203,7 @@ fn a_child_graph_is_a_copy() {
     graph.add_host_function(&[node.id()], log.append("after")).expect("a node");
     child.add_host_function(&[], log.append("later")).expect("a node");
     drop(child);
-    let executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let _executable = launched(&graph, &stream);
     stream.synchronize().expect("a wait");
     assert_eq!(log.take(), ["before", "child", "after"]);
 }
@@ -304,8 +294,7 @@ fn captured_graphs_list_their_nodes_and_are_not_launched_by_safe_code() {
         assert_eq!(invalid(executable.launch(&stream)), Invalid::GraphBorrows);
         // SAFETY: the graph uses only events, which it retains.
         unsafe { graph.assume_owned() };
-        let executable = graph.instantiate().expect("an executable graph");
-        executable.launch(&stream).expect("a launch");
+        let _executable = launched(&graph, &stream);
         stream.synchronize().expect("a wait");
     });
 }

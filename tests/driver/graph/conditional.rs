@@ -1,7 +1,7 @@
 //! Conditional nodes. The kernels that set handles need no library: the driver has the function.
 
-use crate::common;
-use crate::graph::build::invalid;
+use crate::common::{self, invalid};
+use crate::graph::{elements, launched};
 use crate::green::{alone, resource, smallest};
 use crate::module::kernels::{CONDITIONAL, VECTOR, kernel};
 use cuda_safe::graph::GraphBuffer;
@@ -140,10 +140,8 @@ fn a_loop_counts_down_and_a_branch_follows() {
         })
         .expect("a node");
 
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(stream).expect("a launch");
-    let access = executable.access(&mut product, stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [42]);
+    let mut executable = launched(graph, stream);
+    assert_eq!(elements(&mut executable, &mut product, stream), [42]);
 }
 
 #[test]
@@ -158,8 +156,7 @@ fn without_a_default_the_value_persists_from_launch_to_launch() {
     // The value of the first launch is 0, or what an earlier handle of the process has left.
     executable.launch(&stage.stream).expect("a launch");
     executable.launch(&stage.stream).expect("a launch");
-    let access = executable.access(&mut stage.data, &stage.stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [7]);
+    assert_eq!(elements(&mut executable, &mut stage.data, &stage.stream), [7]);
 }
 
 #[test]
@@ -201,8 +198,7 @@ fn nodes_in_bodies_are_changed_in_the_executable_graph() {
     let mut nodes = executable.nodes(graph).expect("its graph");
     nodes.set_fill(node, &mut *data, 8).expect("a change");
     executable.launch(&stage.stream).expect("a launch");
-    let access = executable.access(data, &stage.stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [8]);
+    assert_eq!(elements(&mut executable, data, &stage.stream), [8]);
 }
 
 #[test]

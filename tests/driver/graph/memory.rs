@@ -1,7 +1,8 @@
 //! Memory that graphs own: copies, fills, kernels, and access from outside.
 
-use crate::common;
-use crate::graph::build::{invalid, stage_with_graph as stage};
+use crate::common::{self, invalid};
+use crate::graph::build::stage_with_graph as stage;
+use crate::graph::{elements, launched};
 use crate::module::kernels::{VECTOR, kernel};
 use cuda_safe::graph::{EdgeKind, GraphBuffer};
 use cuda_safe::memory::{Extent, Region};
@@ -66,8 +67,7 @@ fn regions_are_copied_and_filled() {
     graph.add_fill_2d(&[copy.id()], corner, &mut target, whole.at(0, 0, 0), 7).expect("a node");
     let outside = graph.add_fill_2d(&[], Extent::new_2d(5, 3), &mut target, whole.at(1, 0, 1), 7);
     assert!(matches!(invalid(outside), Invalid::Region { .. }));
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&graph, &stream);
     let access = executable.access(&mut target, &stream).expect("access");
     assert_eq!(
         access.as_slice().to_vec().expect("a copy"),
@@ -93,8 +93,7 @@ fn kernels_run_with_the_arguments_of_their_nodes() {
     let mut executable = graph.instantiate().expect("an executable graph");
     drop((graph, scale));
     executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [30, 50, 70]);
+    assert_eq!(elements(&mut executable, &mut data, &stream), [30, 50, 70]);
 }
 
 #[test]
@@ -107,10 +106,8 @@ fn shared_buffers_are_read_by_several_graphs() {
     for graph in [&mut graph, &mut second] {
         let mut target = own(graph, &stream, &[0; 3]);
         graph.add_copy(&[], &mut target, &shared).expect("a node");
-        let mut executable = graph.instantiate().expect("an executable graph");
-        executable.launch(&stream).expect("a launch");
-        let access = executable.access(&mut target, &stream).expect("access");
-        assert_eq!(access.as_slice().to_vec().expect("a copy"), [1, 2, 3]);
+        let mut executable = launched(graph, &stream);
+        assert_eq!(elements(&mut executable, &mut target, &stream), [1, 2, 3]);
     }
 }
 
@@ -164,10 +161,8 @@ fn disjoint_parts_are_written_by_unordered_nodes() {
     let (low, high) = data.as_mut_slice().split_at(4).expect("two parts");
     graph.add_fill(&[], low, 1).expect("a node");
     graph.add_fill(&[], high, 2).expect("a node");
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [1, 1, 1, 1, 2, 2, 2, 2]);
+    let mut executable = launched(&graph, &stream);
+    assert_eq!(elements(&mut executable, &mut data, &stream), [1, 1, 1, 1, 2, 2, 2, 2]);
 }
 
 #[test]
@@ -191,8 +186,7 @@ fn a_graph_that_owns_memory_has_one_executable_graph_and_no_copies() {
     parent.add_dependency(child, fill).expect("an edge");
     let mut executable = parent.instantiate().expect("ordered now");
     executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [2; 8]);
+    assert_eq!(elements(&mut executable, &mut data, &stream), [2; 8]);
 }
 
 #[test]
@@ -307,8 +301,7 @@ fn the_buffer_is_returned_when_no_graph_uses_it() {
     let mut data = own(&mut graph, &stream, &[0; 4]);
     graph.add_fill(&[], &mut data, 3).expect("a node");
     let data = data.into_buffer().expect_err("the graph uses it");
-    let executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let executable = launched(&graph, &stream);
     drop((graph, executable));
     stream.synchronize().expect("a wait");
     let mut attempt = data.into_buffer();

@@ -1,8 +1,9 @@
 //! Nodes of graphs that are changed and read: parameters, attributes, child graphs, memory operations,
 //! and semaphores.
 
-use crate::common;
-use crate::graph::build::{invalid, stage_with_graph as stage};
+use crate::common::{self, invalid};
+use crate::graph::build::stage_with_graph as stage;
+use crate::graph::{elements, launched};
 use crate::module::kernels::{VECTOR, kernel, nothing};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{kind, kind::Kind, node_attribute};
@@ -36,8 +37,7 @@ fn a_kernel_that_is_changed_in_the_graph_runs_in_executable_graphs_made_later() 
     let mut executable = graph.instantiate().expect("an executable graph");
     drop(graph);
     executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [50; 3]);
+    assert_eq!(elements(&mut executable, &mut data, &stream), [50; 3]);
 }
 
 #[test]
@@ -73,15 +73,11 @@ fn copies_fills_functions_and_events_are_changed_in_the_graph() {
         let raw = graph.raw_node_event(node).expect("a query");
         assert_eq!(raw, events[1].as_raw());
     }
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&graph, &stream);
     events[1].synchronize().expect("the launch records it");
     assert_eq!(*list.lock().expect("no panic"), [2]);
-    let access = executable.access(&mut target, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [2; 4]);
-    drop(access);
-    let access = executable.access(&mut filled, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [4; 4]);
+    assert_eq!(elements(&mut executable, &mut target, &stream), [2; 4]);
+    assert_eq!(elements(&mut executable, &mut filled, &stream), [4; 4]);
 }
 
 #[test]
@@ -108,8 +104,7 @@ fn instantiation_checks_the_memory_of_changed_nodes() {
     graph.set_fill(node, &mut other, 4).expect("a change");
     let mut executable = graph.instantiate().expect("they differ again");
     executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut other, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [4; 4]);
+    assert_eq!(elements(&mut executable, &mut other, &stream), [4; 4]);
 }
 
 #[test]
@@ -174,8 +169,7 @@ fn attributes_of_kernel_nodes_are_set_read_and_copied() {
         let domain = graph.kernel_attribute(node, node_attribute::MEMORY_DOMAIN);
         assert_eq!(domain.expect("a query"), remote);
     }
-    let executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let _executable = launched(&graph, &stream);
     stream.synchronize().expect("a wait");
 }
 
@@ -183,8 +177,7 @@ fn attributes_of_kernel_nodes_are_set_read_and_copied() {
 fn a_node_has_clusters() {
     let (context, stream, mut graph) = or_skip!(stage());
     if context.device().compute_capability().expect("a query").0 < 9 {
-        common::skip("the device has no clusters");
-        return;
+        return common::skip("the device has no clusters");
     }
     let config = LaunchConfig::linear(4, 32);
     // SAFETY: the kernel accesses nothing.
@@ -195,8 +188,7 @@ fn a_node_has_clusters() {
     unsafe { graph.set_kernel_attribute(node, cluster, [2, 1, 1]) }.expect("a change");
     let found = graph.kernel_attribute(node, cluster).expect("a query");
     assert_eq!(found, [2, 1, 1]);
-    let executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let _executable = launched(&graph, &stream);
     stream.synchronize().expect("a wait");
 }
 
@@ -298,8 +290,7 @@ fn memory_operations_run_in_each_launch() {
     let node = unsafe { graph.add_memory_operations(&[], &both) }.expect("a node");
     assert_eq!(graph.memory_operations(node).expect("a query"), both);
     assert_eq!(graph.node_type(node).expect("it exists"), kind::MemoryOperations::TYPE);
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&graph, &stream);
     assert_eq!(words.to_vec().expect("a copy"), [3, 4]);
 
     let mut others = both;
@@ -315,8 +306,7 @@ fn memory_operations_run_in_each_launch() {
     // SAFETY: as above.
     unsafe { graph.set_memory_operations(node, &one) }.expect("a change");
     assert_eq!(graph.memory_operations(node).expect("a query"), one);
-    let executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let _executable = launched(&graph, &stream);
     assert_eq!(words.to_vec().expect("a copy"), [9, 5]);
 }
 
@@ -397,10 +387,8 @@ mod provoked {
         unsafe { graph.set_kernel(node, &context, &scale, large, (&mut data, 3, 0, 3)) }
             .expect_err("too many threads");
         assert_eq!(graph.kernel_config(node).expect("a query"), ONE);
-        let mut executable = graph.instantiate().expect("an executable graph");
-        executable.launch(&stream).expect("a launch");
-        let access = executable.access(&mut data, &stream).expect("access");
-        assert_eq!(access.as_slice().to_vec().expect("a copy"), [2; 3]);
+        let mut executable = launched(&graph, &stream);
+        assert_eq!(elements(&mut executable, &mut data, &stream), [2; 3]);
     }
 
     #[test]

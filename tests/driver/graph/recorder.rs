@@ -1,11 +1,12 @@
 //! Graphs that are recorded in the order of calls. Each test runs in a child process, because a wait for
 //! the context invalidates the captures of all threads.
 
-use crate::common::{self, child};
-use crate::graph::build::{Log, invalid};
+use crate::common::{child, invalid};
+use crate::graph::build::Log;
+use crate::graph::elements;
 use crate::module::kernels::{VECTOR, kernel};
 use cuda_safe::capture::CaptureMode;
-use cuda_safe::graph::{GraphBuffer, GraphRecorder};
+use cuda_safe::graph::GraphRecorder;
 use cuda_safe::sys::{CUstream, cuMemcpyDtoDAsync_v2, cuMemsetD32Async};
 use cuda_safe::{
     Context, ContextFlags, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig,
@@ -18,8 +19,7 @@ const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 /// Runs `body` with a recorder, in a child process.
 #[track_caller]
 fn with_recorder(body: impl FnOnce(&Context, &Stream, GraphRecorder)) {
-    child::with_context(|context| {
-        or_skip!(common::since(12, 3));
+    child::with_context_since(12, 3, |context| {
         let stream = context.stream().expect("a stream");
         let recorder = Graph::new(&context).expect("a graph").into_recorder(&stream);
         body(&context, &stream, recorder.expect("a recorder"));
@@ -33,16 +33,6 @@ fn scale(context: &Context) -> TypedKernel<(&'static mut [i32], i32, i32, u32)> 
 fn executable(recorder: GraphRecorder) -> ExecutableGraph {
     let graph = recorder.into_graph().expect("the graph");
     graph.instantiate().expect("an executable graph")
-}
-
-/// Returns the elements of a buffer after the launches so far.
-fn elements(
-    executable: &mut ExecutableGraph,
-    buffer: &mut GraphBuffer<i32>,
-    stream: &Stream,
-) -> Vec<i32> {
-    let access = executable.access(buffer, stream).expect("access");
-    access.as_slice().to_vec().expect("a copy")
 }
 
 /// A library that enqueues work by raw handles.
@@ -271,7 +261,7 @@ fn a_capture_that_does_not_begin_leaves_the_recorder_as_before() {
         let before = recorder.dependencies().to_vec();
         let open = stream.begin_capture(MODE).expect("begins");
         // SAFETY: nothing is captured.
-        let refused = unsafe { recorder.capture(MODE, |_| Ok(())) };
+        let refused = unsafe { recorder.capture(MODE, |_| Ok::<_, Error>(())) };
         let why = invalid(refused);
         assert!(matches!(why, Invalid::OtherCapture { .. }), "{why}");
         drop(open);

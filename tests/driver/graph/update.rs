@@ -1,6 +1,8 @@
 //! Changes of executable graphs.
 
-use crate::graph::build::{invalid, stage_with_graph as stage};
+use crate::common::invalid;
+use crate::graph::build::stage_with_graph as stage;
+use crate::graph::{elements, launched};
 use crate::module::kernels::{VECTOR, kernel};
 use cuda_safe::graph::UpdateProblem;
 use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Stream, TypedKernel};
@@ -23,8 +25,7 @@ fn a_changed_kernel_runs_in_later_launches() {
     // SAFETY: the kernel accesses the first three elements.
     let node = unsafe { graph.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 3)) };
     let node = node.expect("a node");
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&graph, &stream);
     for factor in [3, 5] {
         let mut nodes = executable.nodes(&graph).expect("its graph");
         // SAFETY: as above.
@@ -32,8 +33,7 @@ fn a_changed_kernel_runs_in_later_launches() {
             .expect("a change");
         executable.launch(&stream).expect("a launch");
     }
-    let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [30; 3]);
+    assert_eq!(elements(&mut executable, &mut data, &stream), [30; 3]);
 }
 
 #[test]
@@ -49,14 +49,11 @@ fn a_disabled_node_does_nothing() {
     assert!(!nodes.is_enabled(node).expect("a query"));
     nodes.set_fill(node, &mut data, 8).expect("a change");
     executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [0; 3]);
-    drop(access);
+    assert_eq!(elements(&mut executable, &mut data, &stream), [0; 3]);
     let mut nodes = executable.nodes(&graph).expect("its graph");
     nodes.set_enabled(node, true).expect("a change");
     executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [8; 3]);
+    assert_eq!(elements(&mut executable, &mut data, &stream), [8; 3]);
 }
 
 #[test]
@@ -86,8 +83,7 @@ fn copies_functions_and_events_are_changed() {
     executable.launch(&stream).expect("a launch");
     events[1].synchronize().expect("the launch records it");
     assert_eq!(*list.lock().expect("no panic"), [2]);
-    let access = executable.access(&mut target, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [2; 4]);
+    assert_eq!(elements(&mut executable, &mut target, &stream), [2; 4]);
 }
 
 #[test]
@@ -106,8 +102,7 @@ fn a_change_that_makes_accesses_unordered_is_refused() {
     assert!(matches!(invalid(refused), Invalid::UnorderedAccess { .. }));
     nodes.set_fill(node, &mut other, 4).expect("a change");
     executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut one, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [1; 4]);
+    assert_eq!(elements(&mut executable, &mut one, &stream), [1; 4]);
 }
 
 #[test]
@@ -162,17 +157,14 @@ fn a_whole_graph_is_updated_from_one_with_the_same_shape() {
         (data, fill)
     };
     let (_first, fill) = build(&mut graph, 1, 1);
-    let mut executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let mut executable = launched(&graph, &stream);
     let mut second = Graph::new(&context).expect("a graph");
     let (mut data, _) = build(&mut second, 5, 3);
     executable.update(&second).expect("the same shape");
     assert!(matches!(invalid(second.instantiate()), Invalid::SecondExecutable { .. }));
     drop(second);
     executable.launch(&stream).expect("a launch");
-    let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(access.as_slice().to_vec().expect("a copy"), [15; 3]);
-    drop(access);
+    assert_eq!(elements(&mut executable, &mut data, &stream), [15; 3]);
     let mut nodes = executable.nodes(&graph).expect("its graph");
     assert!(nodes.is_enabled(fill).expect("the nodes are those of the first graph"));
     let refused = nodes.set_fill(

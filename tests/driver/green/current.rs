@@ -394,8 +394,7 @@ mod provoked {
     /// If a driver crashes on one of these calls, only the child process ends, and the test fails.
     #[test]
     fn a_null_green_context_is_refused_by_every_function() {
-        child::with_context(|context| {
-            or_skip!(common::since(12, 9));
+        child::with_context_since(12, 9, |context| {
             let event = context.event().expect("an event");
             // SAFETY: the driver rejects null.
             let destroyed = unsafe { cuGreenCtxDestroy(null_mut()) };

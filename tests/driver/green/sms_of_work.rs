@@ -121,8 +121,7 @@ fn the_largest_cluster_of_a_partition_is_reported() {
     let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
     if !device.attribute(attribute::CLUSTER_LAUNCH).unwrap_or(false) {
-        common::skip("the device has no clusters");
-        return;
+        return common::skip("the device has no clusters");
     }
     let context = Context::primary(&device).expect("a primary context");
     let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");

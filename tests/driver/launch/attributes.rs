@@ -194,8 +194,7 @@ fn an_event_of_another_context_is_refused() {
 fn an_attribute_newer_than_the_driver_is_refused_rather_than_ignored() {
     let context = or_skip!(common::context());
     if common::offers(13, 2) {
-        common::skip("the driver has all attributes");
-        return;
+        return common::skip("the driver has all attributes");
     }
     let attributes = LaunchAttributes {
         shared_memory_mode: Some(cuda_safe::sys::CUsharedMemoryMode::default()),

@@ -77,8 +77,7 @@ fn a_kernel_without_parameters_is_launched_with_none() {
 
 #[test]
 fn arguments_of_a_wrong_number_or_size_are_refused() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(12, 4));
+    let context = or_skip!(common::context_since(12, 4));
     let scale = vector(&context).kernel("scale").expect("a kernel");
     let refusal = |error: Error| match error {
         Error::Invalid(invalid) => *invalid,

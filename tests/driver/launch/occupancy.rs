@@ -124,8 +124,7 @@ fn clusters_are_counted_if_the_device_has_them() {
     let context = or_skip!(common::context());
     let clusters = context.device().attribute(attribute::CLUSTER_LAUNCH);
     if !clusters.unwrap_or(false) {
-        common::skip("the device has no clusters");
-        return;
+        return common::skip("the device has no clusters");
     }
     let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
     let ranks = ranks.kernel();

@@ -77,8 +77,7 @@ fn parts_and_samples_of_managed_memory_are_checked() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let has = context.device().attribute(attribute::MANAGED_MEMORY);
     if !has.expect("known") {
-        common::skip("needs a device with managed memory");
-        return;
+        return common::skip("needs a device with managed memory");
     }
     let buffer = ManagedBuffer::<u8>::zeroed(&stream, 100).expect("memory");
     let range = buffer.range(..).expect("the whole");

@@ -154,8 +154,7 @@ fn a_device_allocates_from_the_pool_that_was_set() {
 
 #[test]
 fn the_pools_of_a_location_are_those_of_its_device() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     let place = MemoryLocation::Device(context.device());
     let default = MemoryPool::default_at(&context, place, false).expect("a pool");
     assert_eq!(default, MemoryPool::default_of(&context).expect("a pool"));

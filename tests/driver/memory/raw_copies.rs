@@ -110,8 +110,7 @@ fn added(context: &Context, copy: &CUDA_MEMCPY3D) -> CUresult {
 
 #[test]
 fn copies_and_fills_of_no_bytes_succeed_at_every_address_and_are_not_captured() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
@@ -168,8 +167,7 @@ fn copies_and_fills_of_no_bytes_succeed_at_every_address_and_are_not_captured() 
 
 #[test]
 fn a_pitch_and_a_height_of_0_stand_for_rows_and_slices_without_gaps() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     let source: Vec<u8> = (1..=250).collect();
@@ -221,8 +219,7 @@ fn a_pitch_and_a_height_of_0_stand_for_rows_and_slices_without_gaps() {
 
 #[test]
 fn rows_and_slices_that_overlap_are_refused_even_if_there_is_only_one() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 4096).expect("memory");
@@ -287,8 +284,7 @@ unsafe extern "C" fn fill_later(place: *mut c_void) {
 /// The launch waits for the copy, and the copy for the work before it.
 #[test]
 fn a_launch_waits_for_copies_within_host_memory() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     for (source_is_pinned, target_is_pinned) in
@@ -350,8 +346,7 @@ fn a_launch_waits_for_copies_within_host_memory() {
 
 #[test]
 fn an_executable_graph_keeps_the_types_of_memory_of_its_copies() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(13, 0));
+    let context = or_skip!(common::context_since(13, 0));
     let _current = context.make_current().expect("current");
     let stream = context.stream().expect("a stream");
     let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory");

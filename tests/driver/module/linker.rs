@@ -184,8 +184,7 @@ fn invalid_option_values_are_refused() {
 fn an_option_newer_than_the_driver_is_refused() {
     let context = or_skip!(common::context());
     if common::offers(13, 1) {
-        common::skip("the driver has all options");
-        return;
+        return common::skip("the driver has all options");
     }
     let options = JitOptions { loader_threads: Some(2), ..Default::default() };
     let error = Module::from_ptx_with(&context, VECTOR, &options).expect_err("newer");

@@ -10,8 +10,7 @@ use cuda_safe::{Error, Invalid, Module};
 
 #[test]
 fn a_module_lists_its_kernels_and_their_parameters() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(12, 4));
+    let context = or_skip!(common::context_since(12, 4));
     let module = vector(&context);
     let mut names = module.kernel_names().expect("a driver of 12.4 or later");
     names.sort();
@@ -56,8 +55,7 @@ mod provoked {
 
     #[test]
     fn parameters_report_offsets_and_sizes() {
-        let context = or_skip!(common::context());
-        or_skip!(common::since(12, 4));
+        let context = or_skip!(common::context_since(12, 4));
         let kernel = vector(&context).kernel("add").expect("a kernel");
         let parameter = |offset, size| Parameter { offset, size };
         assert_eq!(
@@ -70,8 +68,7 @@ mod provoked {
 
     #[test]
     fn the_error_for_a_missing_kernel_lists_the_existing_ones() {
-        let context = or_skip!(common::context());
-        or_skip!(common::since(12, 4));
+        let context = or_skip!(common::context_since(12, 4));
         let library = Library::from_ptx(VECTOR).expect("the test kernels");
         let errors = [
             vector(&context).kernel("subtract").expect_err("missing"),
@@ -87,8 +84,7 @@ mod provoked {
 
     #[test]
     fn a_compiler_error_includes_the_log() {
-        let context = or_skip!(common::context());
-        or_skip!(common::since(12, 0));
+        let context = or_skip!(common::context_since(12, 0));
         let wrong = VECTOR.replace("add.f32 %f3, %f1, %f2;", "add.f32 %f3, %f1, %nonsense;");
         for result in [
             Module::from_ptx(&context, &wrong).map(|_| ()),

@@ -1,6 +1,6 @@
 //! Checkpoints of processes: the tests that need no second process that uses CUDA. (tests/gpu has the rest.)
 
-use crate::common::{self, child};
+use crate::common::child;
 use cuda_safe::process::checkpoint::{LockedProcess, ProcessState, RunningProcess};
 use cuda_safe::{CUresult, Error, Invalid};
 use std::process::{Command, Stdio};
@@ -8,8 +8,7 @@ use std::time::Duration;
 
 #[test]
 fn the_own_process_can_be_locked_and_unlocked() {
-    child::with_context(|context| {
-        or_skip!(common::since(12, 8));
+    child::with_context_since(12, 8, |context| {
         let own = std::process::id();
         let running = RunningProcess::of(own).expect("it runs");
         let locked = running.lock(Some(Duration::from_secs(5))).expect("idle");
@@ -35,8 +34,7 @@ mod provoked {
 
     #[test]
     fn other_processes_are_refused() {
-        child::with_context(|_| {
-            or_skip!(common::since(12, 8));
+        child::with_context_since(12, 8, |_| {
             let mut other =
                 Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("a process");
             let of = |pid| ProcessState::of(pid).map_err(|error| error.code());
@@ -61,8 +59,7 @@ mod provoked {
 
     #[test]
     fn a_process_in_another_state_is_refused() {
-        child::with_context(|_| {
-            or_skip!(common::since(12, 8));
+        child::with_context_since(12, 8, |_| {
             let own = std::process::id();
             let error = LockedProcess::of(own).expect_err("it runs");
             assert!(error.to_string().contains("is running"), "{error}");

@@ -67,8 +67,7 @@ mod provoked {
 
     #[test]
     fn paths_and_settings_that_cannot_be_set_are_refused() {
-        child::with_context(|context| {
-            or_skip!(common::since(12, 1));
+        child::with_context_since(12, 1, |context| {
             let file = |path: &str| CoredumpSettings {
                 on_exception: Some(true),
                 file: Some(path.into()),

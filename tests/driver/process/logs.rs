@@ -17,8 +17,7 @@ fn fail(context: &Context) -> Error {
 
 #[test]
 fn a_position_starts_at_the_end_of_the_log() {
-    common::child::with_context(|context| {
-        or_skip!(common::since(12, 9));
+    common::child::with_context_since(12, 9, |context| {
         context.synchronize().expect("a wait");
         let mut position = LogPosition::end().expect("a position");
         context.synchronize().expect("a wait");
@@ -77,8 +76,7 @@ mod provoked {
 
     #[test]
     fn errors_of_several_threads_have_their_own_logs() {
-        child::with_context(|context| {
-            or_skip!(common::since(12, 9));
+        child::with_context_since(12, 9, |context| {
             std::thread::scope(|scope| {
                 let log_of = |error: super::Error| {
                     let its = error.driver_error().expect("an error of the driver");
@@ -105,8 +103,7 @@ mod provoked {
 
     #[test]
     fn a_closure_receives_entries_until_it_is_dropped() {
-        child::with_context(|context| {
-            or_skip!(common::since(12, 9));
+        child::with_context_since(12, 9, |context| {
             let (callback, seen) = collect();
             let (second, also_seen) = collect();
             context.synchronize().expect("a wait");
@@ -125,8 +122,7 @@ mod provoked {
 
     #[test]
     fn failures_in_a_closure_do_not_call_it_again() {
-        child::with_context(|context| {
-            or_skip!(common::since(12, 9));
+        child::with_context_since(12, 9, |context| {
             let calls = Arc::new(AtomicUsize::new(0));
             let (counter, inner) = (Arc::clone(&calls), context.clone());
             let _callback = LogCallback::new(move |_, _| {
@@ -145,8 +141,7 @@ mod provoked {
 
     #[test]
     fn a_closure_can_work_unregister_itself_and_panic() {
-        child::with_context(|context| {
-            or_skip!(common::since(12, 9));
+        child::with_context_since(12, 9, |context| {
             let slot = Arc::new(Mutex::new(None::<LogCallback>));
             let (mine, inner) = (Arc::clone(&slot), context.clone());
             let runs = Arc::new(AtomicUsize::new(0));
@@ -170,8 +165,7 @@ mod provoked {
 
     #[test]
     fn a_position_reads_each_entry_once() {
-        child::with_context(|context| {
-            or_skip!(common::since(12, 9));
+        child::with_context_since(12, 9, |context| {
             let mut position = LogPosition::end().expect("a position");
             let mut file = position.clone();
             fail(&context);
@@ -215,8 +209,7 @@ mod provoked {
             // A POSIX function: ends the process by a signal after this number of seconds.
             safe fn alarm(seconds: core::ffi::c_uint) -> core::ffi::c_uint;
         }
-        child::with_context(|_| {
-            or_skip!(common::since(12, 9));
+        child::with_context_since(12, 9, |_| {
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for _ in 0..3 {

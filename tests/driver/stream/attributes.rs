@@ -1,20 +1,12 @@
 //! Attributes of streams, and the contexts that streams belong to.
 
-use crate::common::{self, child};
+use crate::common::{self, child, invalid};
 use cuda_safe::device::attribute;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::stream::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream, StreamOptions};
-
-#[track_caller]
-fn invalid<T: std::fmt::Debug>(result: Result<T, Error>) -> Invalid {
-    match result {
-        Err(Error::Invalid(invalid)) => *invalid,
-        other => panic!("{other:?}"),
-    }
-}
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Invalid, Stream, StreamOptions};
 
 #[test]
 fn a_stream_says_whether_it_is_blocking() {
@@ -44,8 +36,7 @@ fn an_access_window_is_set_and_cleared() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let largest = context.device().attribute(attribute::MAX_ACCESS_POLICY_WINDOW_SIZE);
     if largest.is_ok_and(|largest| largest < 4096) {
-        common::skip("this device has no access windows");
-        return;
+        return common::skip("this device has no access windows");
     }
     assert_eq!(stream.access_window().expect("known"), None);
     let memory = DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
@@ -92,8 +83,7 @@ fn the_memory_synchronization_domain_is_set() {
 
 #[test]
 fn a_streams_priority_changes() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(11, 8));
+    let context = or_skip!(common::context_since(11, 8));
     let range = context.stream_priorities().expect("known");
     let stream = context.stream().expect("a stream");
     stream.set_priority(*range.start()).expect("set");
@@ -143,8 +133,7 @@ fn a_borrowed_stream_of_a_green_context_belongs_to_the_primary_context() {
         let one = SplitByCount { max_groups: Some(1), ..Default::default() };
         let split = SmResource::of_device(&device).map(|all| all.split_by_count(one));
         let Ok(Ok(split)) = split else {
-            common::skip("this device has no green contexts");
-            return;
+            return common::skip("this device has no green contexts");
         };
         let green = GreenContext::new(split.groups).expect("a green context");
         let stream = green.stream().expect("a stream");

@@ -127,8 +127,7 @@ fn words_of_8_bytes_are_written_and_waited_for() {
     common::child::with_context(|context| {
         let wide = attribute::CAN_USE_64_BIT_STREAM_MEM_OPS;
         if !context.device().attribute(wide).is_ok_and(|wide| wide) {
-            common::skip("the device has no 8-byte operations");
-            return;
+            return common::skip("the device has no 8-byte operations");
         }
         let (producer, consumer) = streams(&context);
         let words = DeviceBuffer::<u64>::zeroed_sync(&producer, 2).expect("memory");
@@ -271,8 +270,7 @@ fn atomic_operations_change_words_in_streams_and_graphs() {
 fn atomic_operations_are_refused_by_older_drivers() {
     let context = or_skip!(common::context());
     if cuda_safe::version().expect("a driver") >= sys::CudaVersion::new(13, 1) {
-        common::skip("the driver has atomic operations");
-        return;
+        return common::skip("the driver has atomic operations");
     }
     let stream = context.stream().expect("a stream");
     let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");

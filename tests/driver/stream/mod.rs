@@ -21,8 +21,7 @@ fn a_stream_reports_whether_its_work_is_complete() {
 
 #[test]
 fn streams_have_ids_and_priorities() {
-    let context = or_skip!(common::context());
-    or_skip!(common::since(12, 0));
+    let context = or_skip!(common::context_since(12, 0));
     let high = StreamOptions { priority: -1, ..Default::default() };
     let (a, b) =
         (context.stream().expect("a stream"), context.stream_with(high).expect("a stream"));

@@ -21,8 +21,7 @@ pub(super) fn contexts(trace: &mut Trace) -> Result<()> {
     assert!(clone.memory_info()?.total > 0);
     trace.drop(primary);
     again.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(super) fn settings(trace: &mut Trace) -> Result<()> {
@@ -39,8 +38,7 @@ pub(super) fn settings(trace: &mut Trace) -> Result<()> {
     own.api_version()?;
     assert!(own.stream_priorities()?.contains(&0));
     own.reset_persisting_l2()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(super) fn events(trace: &mut Trace) -> Result<()> {
@@ -50,8 +48,7 @@ pub(super) fn events(trace: &mut Trace) -> Result<()> {
     context.wait_event(&event)?;
     stream.synchronize()?;
     event.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(super) fn bound(trace: &mut Trace) -> Result<()> {
@@ -64,8 +61,7 @@ pub(super) fn bound(trace: &mut Trace) -> Result<()> {
         own.event()?;
         primary.memory_info()?;
         trace.drop(own);
-        trace.drops_from_here();
-        Ok(())
+        trace.drops_from_here()
     })
 }
 
@@ -89,6 +85,5 @@ pub(super) fn guards(trace: &mut Trace) -> Result<()> {
     own.with_current(|_| primary.with_current(|_| own.memory_info()))???;
     let dropped = primary.make_current()?;
     drop(dropped);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

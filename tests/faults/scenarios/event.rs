@@ -1,13 +1,12 @@
 //! Events.
 
-use super::{expect, invalid, primary};
+use super::{expect, invalid, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::event::EventIpcHandle;
 use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, EventOptions, Invalid, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let event = context.event()?;
     assert!(event.is_complete()?, "an event that was never recorded is complete");
     event.synchronize()?;
@@ -48,6 +47,5 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     trace.drop((stream, event.clone()));
     event.synchronize()?;
     trace.drop(work);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

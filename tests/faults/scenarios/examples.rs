@@ -57,8 +57,7 @@ pub(super) fn vector_add(trace: &mut Trace) -> Result<()> {
     unsafe { add.launch(&stream, config, arguments) }?;
     let right: Vec<f32> = (0..N).map(|i| 3.0 * f32::from(i)).collect();
     assert_eq!(device_sum.to_vec()?, right);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Runs a kernel that records its SMs on two halves of the device, on both at the same time.
@@ -102,8 +101,7 @@ pub(super) fn partition(trace: &mut Trace) -> Result<()> {
         seen.extend(sms);
         trace.drop(smids);
     }
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Runs a short kernel next to other work, in partitions and with priorities.
@@ -138,8 +136,7 @@ pub(super) fn isolation(trace: &mut Trace) -> Result<()> {
         streams[0].synchronize()?;
     }
     event.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Switches between two partitionings of a pool.
@@ -162,8 +159,7 @@ pub(super) fn switch(trace: &mut Trace) -> Result<()> {
         trace.drop((stream, lease));
     }
     assert!(pool.stats()?.created <= 2);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Captures a chain, extends it by hand, launches it, and changes a kernel.
@@ -204,6 +200,5 @@ pub(super) fn graphs(trace: &mut Trace) -> Result<()> {
     let its = executable.access(&mut samples, &stream)?;
     assert_eq!(its.as_slice().to_vec()?, [5; N as usize]);
     drop(its);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -55,8 +55,7 @@ pub(super) fn one_group_each(trace: &mut Trace) -> Result<()> {
             assert!(seen.insert(sm), "SM {sm} is in two partitions");
         }
     }
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Uses partitions of several groups, smaller groups, and a second split of the device.
@@ -96,8 +95,7 @@ pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
         plain.copy_from(x)?;
         assert_eq!(plain.to_vec()?, [3, 5, 7]);
     }
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
@@ -138,8 +136,7 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
         trace.drop(split.remainder);
     }
     exactly(trace, &device)?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Uses exact splits: of the device, of a group and of the remainder.
@@ -219,8 +216,7 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
     let stats = pool.stats()?;
     assert_eq!((stats.leases, stats.created, stats.splits), (8, 3, 2));
     trace.drops(|| drop(pool.trim(1)));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(super) fn current(trace: &mut Trace) -> Result<()> {
@@ -262,8 +258,7 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
     trace.drop((foreign, plain));
     stream.synchronize()?;
     trace.drop(stream);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Traces two partitions at the same time, and uses clusters on one of them.
@@ -301,6 +296,5 @@ pub(super) fn proof(trace: &mut Trace) -> Result<()> {
     trace.drop(greens);
     trace.drop(streams);
     assert_eq!(finish(trace, probing)?.sms.len(), 8);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,6 +1,6 @@
 //! Arrays of other libraries.
 
-use super::primary;
+use super::{primary, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::interop::dlpack::{ConsumerStream, Export, ManagedTensor};
 use cuda_safe::interop::{ArrayViewMut, ExportedStream, Index, StreamSync};
@@ -42,13 +42,11 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     }
     trace.drop(mask);
     trace.drop(buffer);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (home, stream) = (context.stream()?, context.stream()?);
+    let (_, [home, stream]) = primary_and_streams()?;
     // The tensor owns the memory. If the end of its use is unknown, both are leaked.
     let lent = || -> Result<Export> {
         let buffer = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?;
@@ -88,7 +86,7 @@ pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
     // SAFETY: no other work uses the memory.
     let array = unsafe { tensor.import::<u32>(&home, StreamSync::Synchronize) }?;
     assert_eq!(array.as_slice().to_vec()?, [1, 2, 3]);
-    trace.drops_from_here();
+    trace.drops_from_here()?;
     drop(array);
     Ok(())
 }
@@ -105,6 +103,5 @@ pub(super) fn views(trace: &mut Trace) -> Result<()> {
     first.copy_from(column)?;
     assert_eq!(first.as_view().to_vec()?, [1, 2, 3]);
     assert_eq!(buffer.to_vec()?, [1, 7, 1, 0, 2, 7, 2, 0, 3, 7, 3, 0]);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -21,7 +21,7 @@ mod virtual_memory;
 
 use crate::Scenario;
 use crate::trace::Trace;
-use cuda_safe::{CUresult, Context, Device, Error, Invalid, Result};
+use cuda_safe::{CUresult, Context, Device, Error, Invalid, Result, Stream};
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const SMID: &str = include_str!("../../kernels/smid.ptx");
@@ -153,6 +153,16 @@ pub(crate) fn clean_up() {
 
 fn primary() -> Result<Context> {
     Context::primary(&Device::get(0)?)
+}
+
+/// Returns the primary context and new streams.
+fn primary_and_streams<const N: usize>() -> Result<(Context, [Stream; N])> {
+    let context = primary()?;
+    let mut streams = Vec::new();
+    for _ in 0..N {
+        streams.push(context.stream()?);
+    }
+    Ok((context, streams.try_into().expect("as many")))
 }
 
 /// Checks a call that fails without any fault: `Ok` if the error is the expected one, otherwise the

@@ -22,7 +22,7 @@ pub(super) fn logs(trace: &mut Trace) -> Result<()> {
     )?;
     position.read()?;
     entries()?;
-    trace.drops_from_here();
+    trace.drops_from_here()?;
     drop((callback, context));
     Ok(())
 }
@@ -42,8 +42,7 @@ pub(super) fn dumps(trace: &mut Trace) -> Result<()> {
     context.apply_coredump_settings(&settings)?.end()?;
     if_there_is(DumpCallback::on_start(|_| {}))?;
     if_there_is(DumpCallback::on_complete(|_| {}))?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(super) fn checkpoints(trace: &mut Trace) -> Result<()> {
@@ -60,8 +59,7 @@ pub(super) fn checkpoints(trace: &mut Trace) -> Result<()> {
     let locked = running.lock(None)?;
     ProcessState::of(OTHER)?;
     trace.drop(locked);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(super) fn profiler(trace: &mut Trace) -> Result<()> {
@@ -70,6 +68,5 @@ pub(super) fn profiler(trace: &mut Trace) -> Result<()> {
     context.synchronize()?;
     range.end()?;
     context.flush_gpu_direct_rdma_writes(RdmaScope::Owner)?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,6 +1,6 @@
 //! Virtual memory: mappings that move, and buffers that grow and shrink.
 
-use super::primary;
+use super::primary_and_streams;
 use crate::trace::Trace;
 use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
@@ -11,8 +11,7 @@ use cuda_safe::{Device, DeviceBuffer, Error, Result};
 
 /// A mapping that is used, moved, and dropped after its work.
 pub(super) fn mapping(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let size = PhysicalOptions::new(context.device()).granularity()?;
     let space = Reservation::new(4 * size)?;
     let mut mapping = space.map(0, PhysicalMemory::new(context.device(), size)?)?;
@@ -35,14 +34,12 @@ pub(super) fn mapping(trace: &mut Trace) -> Result<()> {
     trace.drop(buffer);
     trace.drop(space);
     trace.drop(stream);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// A buffer that grows, shrinks, and grows again.
 pub(super) fn growable(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let size = PhysicalOptions::new(context.device()).granularity()?;
     let mut buffer = GrowableBuffer::<u8>::new(&stream, 8 * size)?;
     buffer.extend_from_slice(&[1, 2, 3])?;
@@ -57,8 +54,7 @@ pub(super) fn growable(trace: &mut Trace) -> Result<()> {
     trace.drops_before(|| stream.synchronize())?;
     trace.drops(cuda_safe::attempt_deferred_releases);
     trace.drop(buffer);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// A multicast object of two devices, with both kinds of bindings and a mapping.
@@ -83,8 +79,7 @@ pub(super) fn multicast(trace: &mut Trace) -> Result<()> {
     let again = object.bind(devices[1], 0, others)?;
     trace.drop((object, memory));
     trace.drop(again);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// A logical endpoint with both kinds of bindings.
@@ -107,14 +102,12 @@ pub(super) fn endpoint(trace: &mut Trace) -> Result<()> {
     let again = endpoint.bind(device, 0, others)?;
     trace.drop((endpoint, memory));
     trace.drop(again);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Copies to a logical endpoint and back.
 pub(super) fn fabric_copies(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let device = context.device();
     let options = EndpointOptions::new(EndpointDevices::Unicast(device), 2 << 20);
     let mut pending = EndpointIds::reserve(1)?.create(0, &options)?;
@@ -146,8 +139,7 @@ pub(super) fn fabric_copies(trace: &mut Trace) -> Result<()> {
     assert_eq!(copied?, [1, 2]);
     trace.drop((endpoint, bound));
     trace.drop((source, target));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// What the driver says about the fabric.

@@ -1,6 +1,6 @@
 //! Arrays, and the textures and surfaces of kernels.
 
-use crate::scenarios::primary;
+use crate::scenarios::primary_and_streams;
 use crate::trace::Trace;
 use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, MipmappedArray, ReadMode, Sampler, SparseArray, Surface,
@@ -16,8 +16,7 @@ const TEXTURE: &str = include_str!("../../../kernels/texture.ptx");
 const PLANE: ArrayShape = ArrayShape::TwoD { width: 4, height: 2 };
 
 pub(crate) fn copies(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut plane = Array::<u32>::new(&stream, PLANE)?;
     plane.copy_from_slice(&[3; 8])?;
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 8)?;
@@ -37,14 +36,12 @@ pub(crate) fn copies(trace: &mut Trace) -> Result<()> {
     let other = context.stream()?;
     plane.rebind(&other)?;
     trace.drop(levels);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Tiles that are mapped, used, unmapped, and mapped again.
 pub(crate) fn sparse(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let shape = ArrayShape::TwoD { width: 300, height: 200 };
     let mut plane = SparseArray::<u32>::new(&stream, shape)?;
     let dot = Extent::new_2d(1, 1);
@@ -57,13 +54,11 @@ pub(crate) fn sparse(trace: &mut Trace) -> Result<()> {
     plane.rebind(&other)?;
     let texture = Texture::new(plane, &Sampler::default())?;
     assert_eq!(texture.sampler()?, Sampler::default());
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn objects(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let module = Module::from_ptx(&context, TEXTURE)?;
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = Array::<u32>::with_options(&stream, PLANE, options)?;
@@ -103,6 +98,5 @@ pub(crate) fn objects(trace: &mut Trace) -> Result<()> {
     let rows = Texture::new(rows, &Sampler::default())?;
     assert_eq!(rows.sampler()?, Sampler::default());
     trace.drop(rows);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

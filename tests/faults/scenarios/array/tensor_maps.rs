@@ -1,6 +1,6 @@
 //! The encoding of tensor maps.
 
-use crate::scenarios::primary;
+use crate::scenarios::primary_and_streams;
 use crate::trace::Trace;
 use cuda_safe::tensor_map::{
     Im2colBox, TensorDataType, TensorLayout, TensorMap, TensorMapOptions, TiledBox,
@@ -8,8 +8,7 @@ use cuda_safe::tensor_map::{
 use cuda_safe::{DeviceBuffer, Result};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (_, [stream]) = primary_and_streams()?;
     let mut first = DeviceBuffer::<f32>::zeroed(&stream, 512)?;
     let second = DeviceBuffer::<f32>::zeroed(&stream, 512)?;
     let layout =
@@ -27,6 +26,5 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
         element_strides: &[],
     };
     TensorMap::im2col_mut(&mut first, layout, shape, options)?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,7 +1,7 @@
 //! Drops during a capture and in a host function, where objects cannot be released at once. The
 //! releases are deferred.
 
-use crate::scenarios::{VECTOR, primary, raw};
+use crate::scenarios::{VECTOR, primary_and_streams, raw};
 use crate::trace::Trace;
 use core::ffi::c_void;
 use cuda_safe::capture::CaptureMode;
@@ -10,8 +10,7 @@ use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
 pub(crate) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let ordered = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 4)?;
     let mut used = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
@@ -34,8 +33,7 @@ pub(crate) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
     trace.drops_before(|| stream.synchronize())?;
     let after = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     assert_eq!(after.to_vec()?, [0; 4]);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// The objects that the host function [`drop_things`] drops.
@@ -60,8 +58,7 @@ impl Drop for Rest {
 }
 
 pub(crate) fn drops_in_a_callback(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let things: Vec<Box<dyn Any + Send>> = vec![
         Box::new(DeviceBuffer::<u32>::zeroed(&stream, 4)?),
         Box::new(DeviceBuffer::<u32>::zeroed_sync(&stream, 4)?),
@@ -77,6 +74,5 @@ pub(crate) fn drops_in_a_callback(trace: &mut Trace) -> Result<()> {
     trace.drops_before(|| stream.synchronize())?;
     // This call releases the deferred objects.
     trace.drops_before(|| stream.synchronize())?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,6 +1,6 @@
 //! Captures into graphs, recorded graphs, and recaptures.
 
-use crate::scenarios::{VECTOR, primary, raw};
+use crate::scenarios::{VECTOR, primary_and_streams, raw};
 use crate::trace::Trace;
 use cuda_safe::Result;
 use cuda_safe::capture::CaptureMode;
@@ -11,8 +11,7 @@ const MODE: CaptureMode = CaptureMode::ThreadLocal;
 
 /// A capture into a graph, with host functions, dependencies and a child graph.
 pub(crate) fn into(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
     let (forks, joins) = (context.event()?, context.event()?);
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     stream.synchronize()?;
@@ -51,14 +50,12 @@ pub(crate) fn into(trace: &mut Trace) -> Result<()> {
     let graph = Graph::new(&context)?;
     let capture = stream.begin_capture_into(graph, &[], MODE)?;
     trace.drop(capture);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Captures into the body of a conditional node, and into a body within it.
 pub(crate) fn into_body(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     stream.synchronize()?;
     let mut graph = Graph::new(&context)?;
@@ -90,14 +87,12 @@ pub(crate) fn into_body(trace: &mut Trace) -> Result<()> {
     let node = graph.add_if(&[], handle, |_| Ok(()))?;
     let capture = stream.begin_capture_into_body(graph, node, 0, &[], MODE)?;
     trace.drop(capture);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// A recorded graph, with memory of its own and a capture.
 pub(crate) fn recorded(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
     let event = context.event()?;
     let scale = Module::from_ptx(&context, VECTOR)?
         .kernel("scale")?
@@ -124,14 +119,12 @@ pub(crate) fn recorded(trace: &mut Trace) -> Result<()> {
     stream.synchronize()?;
     other.synchronize()?;
     trace.drop(executable);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// A recapture of a graph, and an update with it.
 pub(crate) fn recaptured(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (_, [stream, other]) = primary_and_streams()?;
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     stream.synchronize()?;
     raw::may_stay_captured(&stream);
@@ -146,6 +139,5 @@ pub(crate) fn recaptured(trace: &mut Trace) -> Result<()> {
     other.synchronize()?;
     assert_eq!(buffer.to_vec()?, [2; 4]);
     trace.drop(executable);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,6 +1,6 @@
 //! Conditional nodes and launches from the device.
 
-use crate::scenarios::primary;
+use crate::scenarios::primary_and_streams;
 use crate::trace::Trace;
 use cuda_safe::graph::{ConditionalHandle, DeviceGraph, InstantiateOptions};
 use cuda_safe::{DeviceBuffer, Graph, LaunchConfig, Module, Result};
@@ -10,8 +10,7 @@ const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
 
 /// A graph with nested conditional nodes: launched, changed, edited and dropped while it runs.
 pub(crate) fn bodies(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let module = Module::from_ptx(&context, CONDITIONAL)?;
     let choose = module.kernel("choose")?.typed::<(ConditionalHandle, u32)>()?;
     let count_down = module.kernel("count_down")?.typed::<(ConditionalHandle, &mut [u32])>()?;
@@ -45,14 +44,12 @@ pub(crate) fn bodies(trace: &mut Trace) -> Result<()> {
     trace.drop(executable);
     trace.drop(graph);
     stream.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// An executable graph that is uploaded for kernels, and returned.
 pub(crate) fn device_launch(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
     let mut graph = Graph::new(&context)?;
     let mut data = graph.own(DeviceBuffer::<u8>::zeroed(&stream, 8)?)?;
     graph.add_fill(&[], &mut data, 7)?;
@@ -69,6 +66,5 @@ pub(crate) fn device_launch(trace: &mut Trace) -> Result<()> {
     }
     // The launch may not be complete, so the graph is destroyed later.
     trace.drops_before(|| other.synchronize())?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

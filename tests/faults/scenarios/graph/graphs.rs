@@ -1,6 +1,6 @@
 //! Captures and graphs.
 
-use crate::scenarios::{VECTOR, expect, invalid, primary, raw};
+use crate::scenarios::{VECTOR, expect, invalid, primary_and_streams, raw};
 use crate::trace::Trace;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::graph::{EdgeKind, InstantiateOptions};
@@ -9,8 +9,7 @@ use cuda_safe::{CUresult, CudaVersion, DeviceBuffer, Error, Graph};
 use cuda_safe::{Invalid, LaunchConfig, Module, PinnedBuffer, Result};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
     let (forks, joins) = (context.event()?, context.event()?);
     let outside = context.event()?;
     let mut a = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
@@ -51,8 +50,7 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     trace.drop(capture);
     CaptureMode::Relaxed.with(|| stream.capture_status())??;
     stream.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 fn captured() -> impl Fn(&Error) -> bool {
@@ -61,8 +59,7 @@ fn captured() -> impl Fn(&Error) -> bool {
 
 /// A graph with a node of each kind that is built by hand: launched, changed, updated and dropped.
 pub(crate) fn built(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
     let event = context.event()?;
     let scale = Module::from_ptx(&context, VECTOR)?
         .kernel("scale")?
@@ -121,14 +118,12 @@ pub(crate) fn built(trace: &mut Trace) -> Result<()> {
     other.synchronize()?;
     trace.drop(executable);
     trace.drop(graph);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// The queries of a graph, edges of other kinds, and child graphs that are moved.
 pub(crate) fn queried(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let scale = Module::from_ptx(&context, VECTOR)?
         .kernel("scale")?
         .typed::<(&mut [i32], i32, i32, u32)>()?;
@@ -185,14 +180,12 @@ pub(crate) fn queried(trace: &mut Trace) -> Result<()> {
     stream.synchronize()?;
     trace.drop(executable);
     trace.drop(parent);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Launches on two streams that are not complete when their objects are replaced and dropped.
 pub(crate) fn busy(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
     let (event, later) = (context.event()?, context.event()?);
     let mut graph = Graph::new(&context)?;
     let mut data = graph.own(DeviceBuffer::<i32>::zeroed(&stream, 8)?)?;
@@ -231,15 +224,13 @@ pub(crate) fn busy(trace: &mut Trace) -> Result<()> {
 
     trace.drop(same);
     trace.drop(graph);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// A graph with a host function that is dropped after launches on two streams. The software driver runs the
 /// function inside the calls that ask for its stream.
 pub(crate) fn busy_host_function(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
     let mut graph = Graph::new(&context)?;
     graph.add_host_function(&[], || ())?;
     let executable = graph.instantiate()?;
@@ -251,6 +242,5 @@ pub(crate) fn busy_host_function(trace: &mut Trace) -> Result<()> {
     trace.drops_before(|| stream.synchronize())?;
     trace.drops_before(|| other.synchronize())?;
     trace.drops(cuda_safe::attempt_deferred_releases);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,6 +1,6 @@
 //! Memory that nodes of graphs allocate.
 
-use crate::scenarios::{expect, invalid, primary};
+use crate::scenarios::{expect, invalid, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions};
@@ -22,8 +22,7 @@ fn build(context: &Context) -> Result<(Graph, GraphAllocation<u32>)> {
 
 /// Memory that a graph keeps: taken, freed by a launch, and freed by a drop.
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
 
     let (graph, kept) = build(&context)?;
     let options = InstantiateOptions { auto_free_on_launch: true, ..Default::default() };
@@ -53,8 +52,7 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     trace.drop(executable);
     trace.drop(graph);
     trace.drop(buffer);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn usage(_: &mut Trace) -> Result<()> {

@@ -1,14 +1,13 @@
 //! Nodes of graphs that are changed and read.
 
-use crate::scenarios::{VECTOR, primary};
+use crate::scenarios::{VECTOR, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::graph::node_attribute;
 use cuda_safe::stream::MemoryOperation;
 use cuda_safe::{DeviceBuffer, Graph, LaunchConfig, Module, Result};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let events = (context.event()?, context.event()?);
     let module = Module::from_ptx(&context, VECTOR)?;
     let nothing = module.kernel("nothing")?.typed::<()>()?;
@@ -85,6 +84,5 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     // SAFETY: no kernel gets the handle.
     unsafe { graph.make_device_updatable(kernel) }?;
     trace.drop(graph);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

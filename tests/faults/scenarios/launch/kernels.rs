@@ -29,8 +29,7 @@ pub(crate) fn attributes(trace: &mut Trace) -> Result<()> {
         Err(error) if !is_newer(&error) => return Err(error),
         _ => {}
     }
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn occupancy(trace: &mut Trace) -> Result<()> {
@@ -56,6 +55,5 @@ pub(crate) fn occupancy(trace: &mut Trace) -> Result<()> {
     // Queries the kernel while a context other than the kernel's context is current.
     let other = cuda_safe::Context::new(&context.device(), Default::default())?;
     other.with_current(|_| kernel.max_active_blocks(32, Default::default()))??;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

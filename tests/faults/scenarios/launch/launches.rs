@@ -1,6 +1,6 @@
 //! Kernel launches, typed and built.
 
-use crate::scenarios::{HOPPER, VECTOR, expect, invalid, primary};
+use crate::scenarios::{HOPPER, VECTOR, expect, invalid, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::launch::{LaunchAttributes, ProgrammaticEvent, Value};
 use cuda_safe::module::Library;
@@ -9,8 +9,7 @@ use cuda_safe::{
 };
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let module = Module::from_ptx(&context, VECTOR)?;
     let scale = module.kernel("scale")?;
     let x = typed(&stream, &scale.typed()?)?;
@@ -40,8 +39,7 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     assert_eq!(y.to_vec()?, [18; 10]);
     assert_eq!(x.to_vec()?, [7; 10]);
     stream.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
@@ -57,8 +55,7 @@ fn typed(stream: &Stream, scale: &Scale) -> Result<DeviceBuffer<i32>> {
 }
 
 pub(crate) fn with_attributes(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let module = Module::from_ptx(&context, HOPPER)?;
     let ranks = module.kernel("cluster_ranks")?.typed::<(&mut [u32],)>()?;
     let event = context.event()?;
@@ -93,6 +90,5 @@ pub(crate) fn with_attributes(trace: &mut Trace) -> Result<()> {
     expect(refused, invalid(|why| matches!(why, Invalid::LaunchAttribute { .. })))?;
     trace.drop((module, ranks, event));
     stream.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

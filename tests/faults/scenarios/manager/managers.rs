@@ -1,6 +1,6 @@
 //! Memory managers.
 
-use crate::scenarios::primary;
+use crate::scenarios::{primary, primary_and_streams};
 use crate::trace::Trace;
 use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
@@ -85,16 +85,14 @@ pub(crate) fn shared(trace: &mut Trace) -> Result<()> {
     let again = unsafe { context.open_memory(&handle) }?;
     assert_eq!(again.as_raw(), opened.as_raw());
     trace.drop((opened, context, again));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Shares a manager's own pool with another process, and imports a pool of another process.
 pub(crate) fn shared_pool(trace: &mut Trace) -> Result<()> {
     let options = MemoryPoolOptions { shareable: true, ..Default::default() };
     let _chosen = choose(move |context| OrderedManager::with(context, options));
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let memory = AutoFreePointer::from(MemoryPointer::allocate_on(&stream, 5000)?);
     let exported = memory.part(1000, 2000).expect("within").export()?;
     let manager = context.memory_manager_as::<OrderedManager>()?;
@@ -123,14 +121,12 @@ pub(crate) fn shared_pool(trace: &mut Trace) -> Result<()> {
     trace.drop((imported, opened));
     trace.drop((again, stream));
     trace.drop(context);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Uses a context with any manager, as a program does.
 fn use_it(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     for _ in 0..3 {
         let mut buffer = DeviceBuffer::from_slice(&stream, &[2u32; 64])?;
         buffer.fill(3)?;
@@ -177,6 +173,5 @@ fn use_it(trace: &mut Trace) -> Result<()> {
     trace.drop(stream);
     trace.drop(context);
     trace.drop(last);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

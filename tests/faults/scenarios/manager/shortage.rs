@@ -102,6 +102,5 @@ fn use_all<M: MemoryManager>(
 
 fn end(trace: &mut Trace, context: Context) -> Result<()> {
     trace.drop(context);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

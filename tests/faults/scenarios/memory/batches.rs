@@ -1,13 +1,12 @@
 //! Batches of copies with host memory and with regions, and copies of regions between contexts.
 
-use crate::scenarios::primary;
+use crate::scenarios::primary_and_streams;
 use crate::trace::Trace;
 use cuda_safe::memory::{CopyBatch, Extent, Region};
 use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, PinnedBuffer, Result};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut there = PinnedBuffer::<u32>::zeroed(&context, 4)?;
     let mut back = PinnedBuffer::<u32>::zeroed(&context, 4)?;
     there.copy_from_slice(&[1, 2, 3, 4]);
@@ -39,6 +38,5 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     copy.as_mut_slice().copy_3d_from_peer(plane, packed, &reader, packed)?;
     assert_eq!(copy.to_vec()?, [0, 1, 2, 3]);
     trace.drop((reader, shared));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

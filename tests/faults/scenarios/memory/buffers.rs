@@ -1,14 +1,13 @@
 //! Device memory and host memory.
 
-use crate::scenarios::{expect, invalid, primary};
+use crate::scenarios::{expect, invalid, primary, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::{
     CUresult, Context, ContextFlags, Device, DeviceBuffer, Invalid, PinnedBuffer, Result,
 };
 
 pub(crate) fn ordered(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let from = DeviceBuffer::from_slice(&stream, &[1u64, 2, 3])?;
     let mut to = DeviceBuffer::<u64>::zeroed(&stream, 3)?;
     to.copy_from(&from)?;
@@ -40,13 +39,11 @@ pub(crate) fn ordered(trace: &mut Trace) -> Result<()> {
     let back = unsafe { DeviceBuffer::<f32>::from_raw(address, 5, &its_stream) }?;
     trace.drop((stream, its_stream, context));
     assert_eq!(back.to_vec()?, [1.5; 5]);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn plain(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut plain = DeviceBuffer::<i32>::zeroed_sync(&stream, 8)?;
     let ordered = DeviceBuffer::from_slice(&stream, &[3; 8])?;
     assert_eq!(plain.to_vec()?, [0; 8]);
@@ -59,13 +56,11 @@ pub(crate) fn plain(trace: &mut Trace) -> Result<()> {
     last.fill(5)?;
     trace.drop((stream, context));
     trace.drop(ordered);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn pinned(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut host = PinnedBuffer::<u32>::zeroed(&context, 4)?;
     assert_eq!(*host, [0; 4]);
     host.copy_from_slice(&[1, 2, 3, 4]);
@@ -78,13 +73,11 @@ pub(crate) fn pinned(trace: &mut Trace) -> Result<()> {
     buffer.copy_to_slice(&mut back)?;
     assert_eq!(*back, [1, 2, 3, 4]);
     assert!(PinnedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn pending(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     let there = buffer.copy_from_pinned(PinnedBuffer::zeroed(&context, 4)?)?;
     let back = buffer.copy_to_pinned(there.synchronize()?)?;
@@ -93,13 +86,11 @@ pub(crate) fn pending(trace: &mut Trace) -> Result<()> {
     assert_eq!(*host, [0; 4]);
     let dropped = buffer.copy_from_pinned(host)?;
     trace.drop(dropped);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn ranges(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let host = PinnedBuffer::<u32>::uninit(&context, 4)?.write_with(|n| n as u32);
     let mut buffer = DeviceBuffer::<u32>::uninit_sync(&stream, 4)?;
     let mut copies = Vec::new();
@@ -117,13 +108,11 @@ pub(crate) fn ranges(trace: &mut Trace) -> Result<()> {
     for (part, range) in copy.chunks_exact(2)?.zip(ranges.drain(..)) {
         trace.drop(part.copy_to_pinned(range)?);
     }
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn slices(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (_, [stream, other]) = primary_and_streams()?;
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3, 4])?;
     let (mut low, high) = buffer.as_mut_slice().split_at(2)?;
     low.copy_from(high)?;
@@ -133,13 +122,11 @@ pub(crate) fn slices(trace: &mut Trace) -> Result<()> {
     trace.drop(stream);
     assert_eq!(buffer.slice(1..)?.to_vec()?, [4, 3, 9]);
     expect(buffer.slice(3..5), invalid(|why| matches!(why, Invalid::Range { .. })))?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn shared(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (home, other) = (context.stream()?, context.stream()?);
+    let (_, [home, other]) = primary_and_streams()?;
     // If this fails, the buffer is returned and dropped here.
     let shared = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?.share()?;
     let mut copy = DeviceBuffer::<u32>::uninit(&other, 3)?;
@@ -162,13 +149,11 @@ pub(crate) fn shared(trace: &mut Trace) -> Result<()> {
     trace.drop((home, last));
     copy.copy_from(&reader)?;
     assert_eq!(copy.to_vec()?, [9; 3]);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn scope(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     let mut there = PinnedBuffer::<u32>::zeroed(&context, 4)?;
     let mut back = PinnedBuffer::<u32>::zeroed(&context, 2)?;
@@ -178,8 +163,7 @@ pub(crate) fn scope(trace: &mut Trace) -> Result<()> {
         scope.copy_to_pinned(buffer.slice(2..)?, &mut back)
     })?;
     assert_eq!(*back, [3, 4]);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn of_peers(trace: &mut Trace) -> Result<()> {
@@ -198,6 +182,5 @@ pub(crate) fn of_peers(trace: &mut Trace) -> Result<()> {
     let not_enabled = Some(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     // SAFETY: no work is pending.
     expect(unsafe { context.disable_peer_access(&other) }, |error| error.code() == not_enabled)?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

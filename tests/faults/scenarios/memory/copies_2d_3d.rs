@@ -1,13 +1,12 @@
 //! Planes, volumes and batches of copies.
 
-use crate::scenarios::primary;
+use crate::scenarios::primary_and_streams;
 use crate::trace::Trace;
 use cuda_safe::memory::{CopyBatch, Extent, PitchedBuffer, Region};
 use cuda_safe::{DeviceBuffer, Result};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (_, [stream]) = primary_and_streams()?;
     let (whole, part) = (Extent::new_3d(4, 3, 2), Extent::new_3d(2, 2, 2));
     let inside = Region::new(whole).at(1, 1, 0);
     let mut volume = DeviceBuffer::<u32>::zeroed(&stream, 24)?;
@@ -35,6 +34,5 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     batch.push(high, volume.slice(4..8)?)?;
     batch.enqueue()?;
     assert_eq!(cut.to_vec()?[5], 5);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

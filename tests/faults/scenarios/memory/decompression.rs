@@ -1,14 +1,13 @@
 //! A batch of decompressions, which a device without an engine refuses.
 
-use crate::scenarios::{answer, primary};
+use crate::scenarios::{answer, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::memory::{CompressionFormat, DecompressBatch};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{DeviceBuffer, Error, Result};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (_, [stream]) = primary_and_streams()?;
     let source = DeviceBuffer::<u8>::zeroed_sync(&stream, 5)?;
     let mut target = DeviceBuffer::<u8>::zeroed_sync(&stream, 4)?;
     let mut written = DeviceBuffer::<u32>::zeroed_sync(&stream, 1)?;
@@ -22,6 +21,5 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
         Err(error) => return Err(error),
     }
     trace.drop((source, target, written));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,13 +1,12 @@
 //! Device memory as a DMA-BUF, and the locations of managed memory.
 
-use crate::scenarios::primary;
+use crate::scenarios::primary_and_streams;
 use crate::trace::Trace;
 use cuda_safe::memory::{DmaBufOptions, ManagedBuffer};
 use cuda_safe::{DeviceBuffer, Error, Result};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (_, [stream]) = primary_and_streams()?;
     let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 1 << 20)?;
     let start = memory.as_raw().next_multiple_of(4096) - memory.as_raw();
     let start = usize::try_from(start).unwrap_or(0);
@@ -19,6 +18,5 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
         Err(error) => return Err(error),
     }
     trace.drop(managed);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,6 +1,6 @@
 //! Pinned, registered, mapped and managed memory, pools, and queries of pointers.
 
-use crate::scenarios::{VECTOR, expect, if_there_is, invalid, primary};
+use crate::scenarios::{VECTOR, expect, if_there_is, invalid, primary, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::memory::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT, USED_HIGH};
 use cuda_safe::memory::{
@@ -10,8 +10,7 @@ use cuda_safe::memory::{
 use cuda_safe::{DeviceBuffer, Invalid, LaunchConfig, Module, PinnedBuffer, Result};
 
 pub(crate) fn pinned(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let options = PinnedOptions { mapped: true, ..Default::default() };
     let memory = PinnedBuffer::<i32>::zeroed_with(&context, 8, options)?;
     memory.flags()?;
@@ -35,13 +34,11 @@ pub(crate) fn pinned(trace: &mut Trace) -> Result<()> {
     mapped.as_mut_slice().fill(4)?;
     trace.drop((mapped, scale));
     trace.drop((stream, context));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn registered(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut buffer = DeviceBuffer::<u64>::zeroed(&stream, 100)?;
     let host = PinnedBuffer::register(&context, vec![5u64; 100])?;
     let host = buffer.copy_from_pinned(host)?.synchronize()?;
@@ -58,13 +55,11 @@ pub(crate) fn registered(trace: &mut Trace) -> Result<()> {
     trace.drop((stream, buffer));
     trace.drop(context);
     trace.drop(host);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn managed(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let device = MemoryLocation::Device(context.device());
     let mut buffer = ManagedBuffer::<u32>::zeroed(&stream, 2000)?;
     assert_eq!(buffer.host()?, [0; 2000]);
@@ -89,8 +84,7 @@ pub(crate) fn managed(trace: &mut Trace) -> Result<()> {
     trace.drop(other);
     trace.drop((stream, context));
     trace.drop(buffer);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn pools(trace: &mut Trace) -> Result<()> {
@@ -122,13 +116,11 @@ pub(crate) fn pools(trace: &mut Trace) -> Result<()> {
     buffer.fill(7)?;
     assert_eq!(buffer.to_vec()?, [7; 100]);
     trace.drop((own, stream, context));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn pointers(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let mut buffer = DeviceBuffer::<u16>::zeroed_sync(&stream, 100)?;
     let (start, end) = (buffer.as_raw(), buffer.as_raw() + 200);
     assert_eq!(context.address_range(start + 7)?, start..end);
@@ -136,6 +128,5 @@ pub(crate) fn pointers(trace: &mut Trace) -> Result<()> {
     assert_eq!(info.map(|info| info.range), Some(start..end));
     assert_eq!(context.pointer_info(0x1234)?, None);
     buffer.set_sync_memops(true)?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -24,8 +24,7 @@ pub(crate) fn options(trace: &mut Trace) -> Result<()> {
         invalid(|why| matches!(why, Invalid::JitOption { .. })),
     )?;
     trace.drop((module, library, kernel));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn linker(trace: &mut Trace) -> Result<()> {
@@ -53,8 +52,7 @@ pub(crate) fn linker(trace: &mut Trace) -> Result<()> {
     let apply = library.kernel(&context, "apply")?;
     apply.typed::<(&mut [u32],)>()?;
     trace.drop((module, context));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Completes a linker, which is destroyed after it returned its image.

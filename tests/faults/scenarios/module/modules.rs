@@ -1,6 +1,8 @@
 //! Modules and libraries.
 
-use crate::scenarios::{GLOBALS, SMID, VECTOR, expect, if_there_is, invalid, primary};
+use crate::scenarios::{
+    GLOBALS, SMID, VECTOR, expect, if_there_is, invalid, primary, primary_and_streams,
+};
 use crate::trace::Trace;
 use cuda_safe::module::JitOptions;
 use cuda_safe::module::{Library, LinkInput, Linker, attribute as kernel_attribute};
@@ -41,8 +43,7 @@ pub(crate) fn module(trace: &mut Trace) -> Result<()> {
     // Kernels keep their modules alive.
     elsewhere.parameters()?;
     add.attribute(kernel_attribute::REGISTERS)?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn library(trace: &mut Trace) -> Result<()> {
@@ -67,8 +68,7 @@ pub(crate) fn library(trace: &mut Trace) -> Result<()> {
     trace.drop((library, other));
     if_there_is(elsewhere.parameters())?;
     if_there_is(add.parameters())?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// Code for a device, which is loaded without compilation.
@@ -114,8 +114,7 @@ pub(crate) fn images(trace: &mut Trace) -> Result<()> {
     both.kernel("scale")?;
     both.kernel("bump")?;
     trace.drop(context);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 fn no_such_global(error: &Error) -> bool {
@@ -123,8 +122,7 @@ fn no_such_global(error: &Error) -> bool {
 }
 
 pub(crate) fn globals(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let module = Module::from_ptx(&context, GLOBALS)?;
     let bump = module.kernel("bump")?.typed::<(u32,)>()?;
     let counter = module.global("counter")?;
@@ -153,6 +151,5 @@ pub(crate) fn globals(trace: &mut Trace) -> Result<()> {
     // SAFETY: nothing else uses the variable.
     let all = unsafe { factors.buffer::<f32>(&stream) }?;
     assert_eq!(all.to_vec()?, [1.0, 2.0, 3.0, 4.0]);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

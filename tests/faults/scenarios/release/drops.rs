@@ -1,6 +1,6 @@
 //! Drops in other orders, with other contexts current, and on other threads.
 
-use crate::scenarios::{VECTOR, primary};
+use crate::scenarios::{VECTOR, primary, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::module::Library;
@@ -68,8 +68,7 @@ pub(crate) fn in_other_orders(trace: &mut Trace) -> Result<()> {
     // The step has no divisor in common with the number of objects, so all of them are dropped,
     // each time in another order.
     for (step, start) in [(3, 5), (7, 7)] {
-        let context = primary()?;
-        let stream = context.stream()?;
+        let (context, [stream]) = primary_and_streams()?;
         let mut all = All::new(context, stream)?;
         for place in 0..All::COUNT {
             let index = (start + step * place) % All::COUNT;
@@ -81,13 +80,11 @@ pub(crate) fn in_other_orders(trace: &mut Trace) -> Result<()> {
     let stream = own.stream()?;
     let all = All::new(own, stream)?;
     primary.with_current(|_| trace.drop(all))?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn on_other_threads(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let all = All::new(context.clone(), stream)?;
     trace.on_thread(|trace| trace.drop(all));
 
@@ -104,6 +101,5 @@ pub(crate) fn on_other_threads(trace: &mut Trace) -> Result<()> {
     let stream = trace.on_thread(|_| partition.stream())?;
     let all = All::new(context, stream)?;
     trace.on_thread(|trace| trace.drop((partition, all)));
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

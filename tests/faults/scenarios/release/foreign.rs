@@ -10,8 +10,7 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     contexts(trace, &primary)?;
     objects(trace, &primary)?;
     memory(trace, &primary.stream()?)?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 fn contexts(trace: &mut Trace, primary: &Context) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Attributes of streams, and memory operations.
 
-use crate::scenarios::{expect, invalid, primary};
+use crate::scenarios::{expect, invalid, primary, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::stream::{
     AccessWindow, BarrierScope, MemoryOperation, MemorySyncDomain, MemorySyncDomainMap,
@@ -9,8 +9,7 @@ use cuda_safe::stream::{
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Invalid, Result, Stream};
 
 pub(crate) fn attributes(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+    let (context, [stream, other]) = primary_and_streams()?;
     assert!(!stream.is_blocking()?);
     let policy = SynchronizationPolicy::Yield;
     stream.set_synchronization_policy(policy)?;
@@ -34,8 +33,7 @@ pub(crate) fn attributes(trace: &mut Trace) -> Result<()> {
     // SAFETY: as above.
     let wrong = unsafe { Stream::borrow_checked(stream.as_raw(), &own) };
     expect(wrong, invalid(|why| matches!(why, Invalid::OtherContext { .. })))?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn memory_operations(trace: &mut Trace) -> Result<()> {
@@ -66,6 +64,5 @@ pub(crate) fn memory_operations(trace: &mut Trace) -> Result<()> {
         unsafe { stream.memory_operation(wait) }?;
     }
     stream.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }

@@ -1,6 +1,6 @@
 //! Streams.
 
-use crate::scenarios::{expect, if_there_is, invalid, primary};
+use crate::scenarios::{expect, if_there_is, invalid, primary_and_streams};
 use crate::trace::Trace;
 use cuda_safe::stream::StreamFuture;
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Invalid, Result, Stream, StreamOptions};
@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, Wake, Waker};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let first = context.stream()?;
+    let (context, [first]) = primary_and_streams()?;
     let blocking = context.stream_with(StreamOptions { blocking: true, ..Default::default() })?;
     let high = context.stream_with(StreamOptions { priority: -1, ..Default::default() })?;
     assert_eq!(first.priority()?, 0);
@@ -33,13 +32,11 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     blocking.synchronize()?;
     high.launch_host_function(|| {})?;
     high.synchronize()?;
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 pub(crate) fn default_streams(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let event = context.event()?;
     let current = context.make_current()?;
     for default in [current.legacy_stream(), current.per_thread_stream()] {
@@ -56,8 +53,7 @@ pub(crate) fn default_streams(trace: &mut Trace) -> Result<()> {
     trace.drop(inner);
     stream.synchronize()?;
     trace.drop(current);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
 
 /// A waker that does nothing: the future is polled instead.
@@ -73,8 +69,7 @@ fn poll(done: &mut StreamFuture) -> Poll<Result<()>> {
 }
 
 pub(crate) fn futures(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let stream = context.stream()?;
+    let (context, [stream]) = primary_and_streams()?;
     let buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     let mut done = stream.completion()?;
     let mut dropped = stream.completion()?;
@@ -91,6 +86,5 @@ pub(crate) fn futures(trace: &mut Trace) -> Result<()> {
     // The future keeps the stream alive.
     trace.drop((stream, context));
     trace.drop(done);
-    trace.drops_from_here();
-    Ok(())
+    trace.drops_from_here()
 }
