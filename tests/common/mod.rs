@@ -10,7 +10,8 @@ mod sim;
 
 pub(crate) use sim::register_kernels;
 
-use cuda_safe::{Context, CudaVersion, Device, Error, Invalid, Stream};
+use cuda_safe::device::attribute::Attribute;
+use cuda_safe::{Context, CudaVersion, Device, Error, Event, Invalid, Stream};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -117,6 +118,17 @@ pub(crate) fn since(major: u16, minor: u16) -> Option<()> {
     }
 }
 
+/// Returns `Some(())` if the device of the context has an attribute. Otherwise reports a skip with the
+/// reason.
+#[track_caller]
+pub(crate) fn has(context: &Context, attribute: Attribute<bool>, reason: &str) -> Option<()> {
+    if context.device().attribute(attribute).expect("known") {
+        return Some(());
+    }
+    skip(reason);
+    None
+}
+
 /// Returns whether the driver has at least this CUDA version.
 pub(crate) fn offers(major: u16, minor: u16) -> bool {
     cuda_safe::version().expect("a driver") >= CudaVersion::new(major, minor)
@@ -157,6 +169,12 @@ pub(crate) fn context_and_streams<const N: usize>() -> Option<(Context, [Stream;
 #[track_caller]
 pub(crate) fn streams<const N: usize>(context: &Context) -> [Stream; N] {
     std::array::from_fn(|_| context.stream().expect("a stream"))
+}
+
+/// Returns new events of a context.
+#[track_caller]
+pub(crate) fn events<const N: usize>(context: &Context) -> [Event; N] {
+    std::array::from_fn(|_| context.event().expect("an event"))
 }
 
 /// Returns why this crate refused a call. Panics if the call succeeded, or if the driver refused it.

@@ -104,7 +104,7 @@ mod provoked {
     #[test]
     fn elapsed_time_is_refused_for_events_without_timing() {
         let (context, stream) = or_skip!(common::context_and_stream());
-        let (start, end) = (context.event().expect("an event"), context.event().expect("an event"));
+        let [start, end] = common::events(&context);
         start.record(&stream).expect("a record");
         end.record(&stream).expect("a record");
         stream.synchronize().expect("a wait");

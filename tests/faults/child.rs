@@ -167,7 +167,6 @@ fn release() {
 /// Exposes a raw handle, with which other code could begin a capture.
 fn others_may_capture() {
     let context = Device::get(0).and_then(|device| Context::primary(&device));
-    let event = context.and_then(|context| context.event());
-    let event = event.expect("no call fails here");
+    let event = context.and_then(|context| context.event()).expect("no call fails here");
     assert!(!event.as_raw().is_null());
 }

@@ -11,20 +11,15 @@ use cuda_safe::array::{
     Texture,
 };
 use cuda_safe::capture::CaptureMode;
+use cuda_safe::device::attribute::MAXIMUM_SURFACE1D_WIDTH;
 use cuda_safe::memory::{Extent, Region};
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
+use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 use std::fmt::Debug;
 
-fn stage() -> Option<(Context, Stream)> {
-    let context = common::context()?;
-    let stream = context.stream().expect("a stream");
-    Some((context, stream))
-}
-
-/// Returns the rejected property of an array.
-fn rejected<T>(result: Result<T, impl Into<Error>>) -> &'static str {
+/// Returns the rejected property of an array or a texture.
+pub(crate) fn rejected<T>(result: Result<T, impl Into<Error>>) -> &'static str {
     match invalid(result) {
-        Invalid::Array { what, .. } => what,
+        Invalid::Array { what, .. } | Invalid::Texture { what, .. } => what,
         other => panic!("{other:?}"),
     }
 }
@@ -54,7 +49,7 @@ const SHAPES: [ArrayShape; 7] = [
 
 #[test]
 fn a_copy_returns_the_texels_of_every_shape() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream) = or_skip!(common::context_and_stream());
     for shape in SHAPES {
         let all = numbered(shape);
         let made = array(&stream, shape);
@@ -76,8 +71,7 @@ fn a_copy_returns_the_texels_of_every_shape() {
         let pending = third.as_ref().copy_to_pinned(pinned).expect("a copy");
         let pinned = pending.synchronize().expect("the copy");
         assert_eq!(*pinned, *all, "{shape:?}");
-        let pending = second.as_mut().copy_from_pinned(pinned).expect("a copy");
-        drop(pending);
+        drop(second.as_mut().copy_from_pinned(pinned).expect("a copy"));
         assert_eq!(second.to_vec().expect("a copy"), all, "{shape:?}");
     }
 }
@@ -90,7 +84,7 @@ fn the_descriptor_names_shape_format_and_options() {
         assert_eq!((its.format, its.channels), (Some(format), channels));
         assert_eq!((its.shape, its.flags), (PLANE, 0));
     }
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     check::<u8>(&stream, TexelFormat::Unsigned8, 1);
     check::<[u8; 2]>(&stream, TexelFormat::Unsigned8, 2);
     check::<[u16; 4]>(&stream, TexelFormat::Unsigned16, 4);
@@ -114,7 +108,7 @@ fn the_descriptor_names_shape_format_and_options() {
 
 #[test]
 fn a_part_is_copied_from_and_to_buffers_slices_and_arrays() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let whole = ArrayShape::ThreeD { width: 5, height: 4, depth: 3 };
     let part = Extent::new_3d(2, 3, 2);
     let at = [3, 1, 1];
@@ -162,7 +156,7 @@ fn a_part_is_copied_from_and_to_buffers_slices_and_arrays() {
 
 #[test]
 fn a_part_beyond_the_array_is_refused() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let array = array(&stream, PLANE);
     let one = Extent::new_2d(1, 1);
     for (at, extent) in [
@@ -180,7 +174,7 @@ fn a_part_beyond_the_array_is_refused() {
 
 #[test]
 fn copies_of_other_sizes_and_streams_are_refused() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream) = or_skip!(common::context_and_stream());
     let mut made = array(&stream, PLANE);
     let lengths = Invalid::Lengths { source: 19, target: 20 };
     assert_eq!(invalid(made.copy_from_slice(&[0; 19])), lengths);
@@ -194,19 +188,16 @@ fn copies_of_other_sizes_and_streams_are_refused() {
     let other = context.stream().expect("a stream");
     let elsewhere = DeviceBuffer::<u32>::zeroed(&other, 20).expect("memory");
     let second = array(&other, PLANE);
-    for refused in
-        [invalid(made.copy_from(&elsewhere)), invalid(made.as_mut().copy_from_array(&second))]
-    {
-        assert!(matches!(refused, Invalid::OtherStream { .. }), "{refused:?}");
+    for refused in [made.copy_from(&elsewhere), made.as_mut().copy_from_array(&second)] {
+        assert!(matches!(invalid(refused), Invalid::OtherStream { .. }));
     }
     let line = array(&stream, ArrayShape::OneD { width: 20 });
-    let refused = rejected(made.as_mut().copy_from_array(&line));
-    assert_eq!(refused, "the extent of the source");
+    assert_eq!(rejected(made.as_mut().copy_from_array(&line)), "the extent of the source");
 }
 
 #[test]
 fn arrays_that_a_device_cannot_access_are_refused() {
-    let (_context, stream) = or_skip!(stage());
+    let (context, stream) = or_skip!(common::context_and_stream());
     fn new(stream: &Stream, shape: ArrayShape) -> &'static str {
         rejected(Array::<u8>::new(stream, shape))
     }
@@ -223,9 +214,8 @@ fn arrays_that_a_device_cannot_access_are_refused() {
 
     let wide = ArrayShape::OneD { width: 32769 };
     let surface = ArrayOptions { surface: true, ..ArrayOptions::default() };
-    let most =
-        stream.context().device().attribute(cuda_safe::device::attribute::MAXIMUM_SURFACE1D_WIDTH);
-    if most.expect("an attribute") == 32768 {
+    let most = context.device().attribute(MAXIMUM_SURFACE1D_WIDTH).expect("an attribute");
+    if most == 32768 {
         Array::<u8>::new(&stream, wide).expect("a texture can be wider than a surface");
         let refused = rejected(Array::<u8>::with_options(&stream, wide, surface));
         assert_eq!(refused, "the width of a surface");
@@ -233,22 +223,16 @@ fn arrays_that_a_device_cannot_access_are_refused() {
     let gather = ArrayOptions { gather: true, ..ArrayOptions::default() };
     Array::<u8>::with_options(&stream, PLANE, gather).expect("an array");
     let line = ArrayShape::OneD { width: 4 };
-    let refused = rejected(Array::<u8>::with_options(&stream, line, gather));
-    assert_eq!(refused, "the option gather");
+    assert_eq!(rejected(Array::<u8>::with_options(&stream, line, gather)), "the option gather");
 }
 
 #[test]
 fn levels_of_a_mipmapped_array_halve() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let shape = ArrayShape::TwoDLayered { width: 8, height: 3, layers: 2 };
     assert_eq!(shape.max_levels(), 4);
     let mut made = MipmappedArray::<u32>::new(&stream, shape, 4).expect("an array");
-    let extents = [
-        Extent::new_3d(8, 3, 2),
-        Extent::new_3d(4, 1, 2),
-        Extent::new_3d(2, 1, 2),
-        Extent::new_3d(1, 1, 2),
-    ];
+    let extents = [(8, 3), (4, 1), (2, 1), (1, 1)].map(|(x, y)| Extent::new_3d(x, y, 2));
     for (level, extent) in (0..).zip(extents) {
         let mut its = made.level_mut(level).expect("a level");
         assert_eq!(its.extent(), extent);
@@ -262,15 +246,14 @@ fn levels_of_a_mipmapped_array_halve() {
     }
     assert_eq!(rejected(made.level(4)), "the level");
     for levels in [0, 5] {
-        let refused = rejected(MipmappedArray::<u32>::new(&stream, shape, levels));
-        assert_eq!(refused, "the number of levels");
+        let refused = MipmappedArray::<u32>::new(&stream, shape, levels);
+        assert_eq!(rejected(refused), "the number of levels");
     }
 }
 
 #[test]
 fn an_array_moves_to_another_stream_with_its_work() {
-    let (context, stream) = or_skip!(stage());
-    let other = context.stream().expect("a stream");
+    let (context, [stream, other]) = or_skip!(common::context_and_streams());
     let mut made = array(&stream, PLANE);
     let busy = Busy::new(&context, &stream);
     let ones = DeviceBuffer::from_slice(&stream, &[1u32; 20]).expect("memory");
@@ -283,7 +266,7 @@ fn an_array_moves_to_another_stream_with_its_work() {
 
 #[test]
 fn an_array_of_other_code_has_the_format_of_its_type() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let (raw, stream) = array(&stream, PLANE).into_raw();
     assert!(!raw.is_null());
     // SAFETY: the handle is an array of this context.
@@ -306,7 +289,7 @@ fn an_array_of_other_code_has_the_format_of_its_type() {
 
 #[test]
 fn a_mipmapped_array_of_other_code_has_the_levels_of_its_shape() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream) = or_skip!(common::context_and_stream());
     let shape = ArrayShape::TwoD { width: 8, height: 4 };
     let mut levels = MipmappedArray::<u32>::new(&stream, shape, 3).expect("an array");
     let mut last = levels.level_mut(2).expect("a level");
@@ -344,8 +327,7 @@ fn a_mipmapped_array_of_other_code_has_the_levels_of_its_shape() {
 
 #[test]
 fn an_array_is_created_and_dropped_beside_a_capture() {
-    let (context, stream) = or_skip!(stage());
-    let other = context.stream().expect("a stream");
+    let (_context, [stream, other]) = or_skip!(common::context_and_streams());
     let captured = array(&other, PLANE);
     let capture = other.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
     // None of these calls breaks the capture of the other stream.
@@ -364,7 +346,7 @@ fn an_array_is_created_and_dropped_beside_a_capture() {
 
 #[test]
 fn copies_of_arrays_are_not_captured() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut first = array(&stream, PLANE);
     let second = array(&stream, PLANE);
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, first.len()).expect("memory");
@@ -397,7 +379,7 @@ fn shown(value: &impl Debug, parts: &[&str]) {
 
 #[test]
 fn debug_output_names_texel_and_shape() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut array = array(&stream, PLANE);
     shown(&array, &["Array", "u32", "width: 5", "height: 4"]);
     shown(&array.as_mut(), &["ArrayMut", "u32", "width: 5"]);

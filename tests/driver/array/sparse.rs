@@ -1,31 +1,17 @@
 //! Sparse arrays: tiles that are mapped and unmapped in the order of a stream.
 
+use super::rejected;
 use crate::common;
 use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
 use cuda_safe::memory::Extent;
-use cuda_safe::{CUresult, Context, Error, Invalid, Stream};
+use cuda_safe::{CUresult, Context, Invalid, Stream};
 
 fn stage() -> Option<(Context, Stream)> {
-    let context = common::context()?;
-    let supported = context.device().attribute(SPARSE_CUDA_ARRAY_SUPPORTED);
-    if !supported.expect("an attribute") {
-        common::skip("the device has no sparse arrays");
-        return None;
-    }
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = common::context_and_stream()?;
+    common::has(&context, SPARSE_CUDA_ARRAY_SUPPORTED, "the device has no sparse arrays")?;
     Some((context, stream))
-}
-
-fn rejected<T>(result: Result<T, Error>) -> &'static str {
-    match result.map(drop) {
-        Err(Error::Invalid(what)) => match *what {
-            Invalid::Array { what, .. } => what,
-            other => panic!("{other:?}"),
-        },
-        other => panic!("{other:?}"),
-    }
 }
 
 const SHAPE: ArrayShape = ArrayShape::TwoD { width: 1000, height: 600 };
@@ -159,12 +145,9 @@ fn tiles_of_a_captured_stream_are_not_changed() {
     let mut plane = plane(&stream);
     plane.map([0; 3], DOT).expect("a mapping");
     let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
-    let captured = |result: Result<(), Error>| match result {
-        Err(Error::Invalid(what)) => assert_eq!(*what, Invalid::StreamIsCaptured),
-        other => panic!("{other:?}"),
-    };
-    captured(plane.map([500, 500, 0], DOT));
-    captured(plane.unmap([0; 3], ALL));
+    for refused in [plane.map([500, 500, 0], DOT), plane.unmap([0; 3], ALL)] {
+        assert_eq!(common::invalid(refused), Invalid::StreamIsCaptured);
+    }
     assert_eq!(plane.mapped_tiles(), 1);
     // Destroyed after the capture.
     drop(plane);

@@ -8,7 +8,7 @@ use cuda_safe::tensor_map::{
     TensorLayout, TensorMap, TensorMapOptions, TiledBox,
 };
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, Result, Stream,
+    Context, DeviceBuffer, Graph, Invalid, LaunchConfig, Module, Result, Stream,
 };
 
 const TENSOR: &str = include_str!("../../kernels/tensor.ptx");
@@ -32,16 +32,15 @@ const WIDE: Im2colWideBox<'_> = Im2colWideBox {
     mode: Im2colWideMode::W,
 };
 
-/// Returns the context of a device with tensor maps, or reports a skip.
-fn context() -> Option<Context> {
-    let context = common::context()?;
-    common::since(12, 0)?;
-    let has = context.device().attribute(attribute::TENSOR_MAP_ACCESS_SUPPORTED);
-    if !has.expect("known") {
-        common::skip("needs a device with tensor maps");
-        return None;
-    }
-    Some(context)
+/// Returns the context of a device with tensor maps, a stream, and memory for a tensor, or reports a
+/// skip.
+fn stage() -> Option<(Context, Stream, DeviceBuffer<f32>)> {
+    let context = common::context_since(12, 0)?;
+    let tensor_maps = attribute::TENSOR_MAP_ACCESS_SUPPORTED;
+    common::has(&context, tensor_maps, "needs a device with tensor maps")?;
+    let stream = context.stream().expect("a stream");
+    let memory = memory(&stream);
+    Some((context, stream, memory))
 }
 
 fn memory(stream: &Stream) -> DeviceBuffer<f32> {
@@ -50,20 +49,16 @@ fn memory(stream: &Stream) -> DeviceBuffer<f32> {
 
 #[track_caller]
 fn check_refused<T>(done: Result<T>, parameter: &str) {
-    match done.map(drop) {
-        Err(Error::Invalid(invalid)) => match *invalid {
-            Invalid::TensorMap { parameter: named, .. } => assert_eq!(named, parameter),
-            other => panic!("{other}"),
-        },
-        done => panic!("{parameter}: {done:?}"),
+    match common::invalid(done) {
+        Invalid::TensorMap { parameter: named, .. } => assert_eq!(named, parameter),
+        other => panic!("{parameter}: {other}"),
     }
 }
 
 #[test]
 fn a_map_describes_a_tensor_in_memory() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let (first, mut second) = (memory(&stream), memory(&stream));
+    let (_, stream, first) = or_skip!(stage());
+    let mut second = memory(&stream);
     let options = TensorMapOptions {
         swizzle: Swizzle::Span32,
         fill: TensorFill::NanRequestZeroFma,
@@ -85,9 +80,7 @@ fn a_map_describes_a_tensor_in_memory() {
 
 #[test]
 fn maps_of_one_to_five_dimensions_are_encoded() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let memory = memory(&stream);
+    let (_context, _stream, memory) = or_skip!(stage());
     let (dims, strides) = ([16, 8, 4, 2, 2], [64, 512, 2048, 4096]);
     for rank in 1..=5 {
         let layout = TensorLayout {
@@ -104,9 +97,7 @@ fn maps_of_one_to_five_dimensions_are_encoded() {
 
 #[test]
 fn maps_for_convolutions_are_encoded() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let mut memory = memory(&stream);
+    let (_context, _stream, mut memory) = or_skip!(stage());
     let options = TensorMapOptions::default();
     TensorMap::im2col(&memory, LAYOUT, COLUMN, options).expect("a map");
     let map = TensorMap::im2col_mut(&mut memory, LAYOUT, COLUMN, options).expect("a map");
@@ -115,10 +106,8 @@ fn maps_for_convolutions_are_encoded() {
 
 #[test]
 fn maps_for_wide_convolutions_are_encoded() {
-    let context = or_skip!(context());
+    let (_context, _stream, mut memory) = or_skip!(stage());
     or_skip!(common::since(12, 8));
-    let stream = context.stream().expect("a stream");
-    let mut memory = memory(&stream);
     let options = TensorMapOptions::default();
     TensorMap::im2col_wide(&memory, LAYOUT, WIDE, options).expect("a map");
     TensorMap::im2col_wide_mut(&mut memory, LAYOUT, WIDE, options).expect("a map");
@@ -126,9 +115,7 @@ fn maps_for_wide_convolutions_are_encoded() {
 
 #[test]
 fn a_tensor_outside_of_its_memory_is_refused() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let memory = memory(&stream);
+    let (_context, stream, memory) = or_skip!(stage());
     let options = TensorMapOptions::default();
     let len = memory.len();
     let short = memory.slice(..len - 1).expect("a part");
@@ -152,9 +139,7 @@ fn a_tensor_outside_of_its_memory_is_refused() {
 
 #[test]
 fn shapes_of_tensors_are_checked() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let memory = memory(&stream);
+    let (_context, _stream, memory) = or_skip!(stage());
     let cases: [(&[u64], &[u64], &str); 12] = [
         (&[], &[], "dims"),
         (&[1; 6], &[16; 5], "dims"),
@@ -177,20 +162,15 @@ fn shapes_of_tensors_are_checked() {
     }
     // In another order, and with a dimension whose stride is irrelevant.
     for strides in [[1024, 128], [128, 0]] {
-        let layout = TensorLayout {
-            dims: &[32, 4, if strides[1] == 0 { 1 } else { 8 }],
-            strides: &strides,
-            ..LAYOUT
-        };
+        let dims = &[32, 4, if strides[1] == 0 { 1 } else { 8 }];
+        let layout = TensorLayout { dims, strides: &strides, ..LAYOUT };
         TensorMap::tiled(&memory, layout, SHAPE, TensorMapOptions::default()).expect("a map");
     }
 }
 
 #[test]
 fn boxes_and_options_are_checked() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let memory = memory(&stream);
+    let (_context, _stream, memory) = or_skip!(stage());
     let tiled = |dims: &[u32], element_strides: &[u32], swizzle| {
         let shape = TiledBox { dims, element_strides };
         let options = TensorMapOptions { swizzle, ..TensorMapOptions::default() };
@@ -216,9 +196,7 @@ fn boxes_and_options_are_checked() {
 
 #[test]
 fn columns_of_convolutions_are_checked() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let memory = memory(&stream);
+    let (_context, _stream, memory) = or_skip!(stage());
     let options = TensorMapOptions::default();
     let im2col = |shape| TensorMap::im2col(&memory, LAYOUT, shape, options).map(drop);
     let with = |lower_corner, upper_corner| Im2colBox { lower_corner, upper_corner, ..COLUMN };
@@ -239,44 +217,37 @@ fn columns_of_convolutions_are_checked() {
     let plane = TensorLayout { dims: &[32, 16], strides: &[128], ..LAYOUT };
     check_refused(TensorMap::im2col(&memory, plane, COLUMN, options), "dims");
     check_refused(TensorMap::im2col_wide(&memory, plane, WIDE, options), "dims");
-    let shape = Im2colWideBox { lower_corner_width: 1 << 15, ..WIDE };
-    let refused = TensorMap::im2col_wide(&memory, LAYOUT, shape, options);
-    check_refused(refused, "lower_corner_width");
-    let shape = Im2colWideBox { upper_corner_width: -(1 << 15) - 1, ..WIDE };
-    let refused = TensorMap::im2col_wide(&memory, LAYOUT, shape, options);
-    check_refused(refused, "upper_corner_width");
+    let wide = |shape| TensorMap::im2col_wide(&memory, LAYOUT, shape, options).map(drop);
+    let lower = Im2colWideBox { lower_corner_width: 1 << 15, ..WIDE };
+    check_refused(wide(lower), "lower_corner_width");
+    let upper = Im2colWideBox { upper_corner_width: -(1 << 15) - 1, ..WIDE };
+    check_refused(wide(upper), "upper_corner_width");
 }
 
 #[test]
 fn a_launch_refuses_a_map_of_another_stream() {
-    let context = or_skip!(context());
-    let streams = [(); 2].map(|()| context.stream().expect("a stream"));
-    let [stream, other] = &streams;
+    let (context, _stream, memory) = or_skip!(stage());
+    let other = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, TENSOR).expect("a module");
     let kernel = module.kernel("store_box").expect("a kernel");
-    let typed = kernel.clone().typed::<(CUtensorMap, i32, i32)>();
-    let typed = typed.expect("the types");
-    let memory = memory(stream);
+    let typed = kernel.clone().typed::<(CUtensorMap, i32, i32)>().expect("the types");
     let options = TensorMapOptions::default();
     let map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
     let config = LaunchConfig::linear(1, 32);
     // SAFETY: the launch is refused.
-    let refused = unsafe { typed.launch(other, config, (&map, 0, 0)) };
-    let mut builder = kernel.launch_builder(other);
+    let refused = unsafe { typed.launch(&other, config, (&map, 0, 0)) };
+    let mut builder = kernel.launch_builder(&other);
     builder.arg(&map).arg(0_i32).arg(0_i32);
     // SAFETY: the launch is refused.
     let built = unsafe { builder.launch(config) };
     for refused in [refused, built] {
-        let invalid = common::invalid(refused);
-        assert!(matches!(invalid, Invalid::OtherStream { .. }), "{invalid}");
+        assert!(matches!(common::invalid(refused), Invalid::OtherStream { .. }));
     }
 }
 
 #[test]
 fn a_map_of_other_code_keeps_its_memory_borrowed() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let memory = memory(&stream);
+    let (_context, _stream, memory) = or_skip!(stage());
     let options = TensorMapOptions::default();
     let map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
     let raw = *map.as_raw();
@@ -288,16 +259,13 @@ fn a_map_of_other_code_keeps_its_memory_borrowed() {
 
 #[test]
 fn nodes_that_use_one_tensor_must_be_ordered_if_one_writes() {
-    let context = or_skip!(context());
+    let (context, _stream, memory) = or_skip!(stage());
     or_skip!(common::since(12, 3));
-    let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, TENSOR).expect("a module");
-    let kernel = module
-        .kernel("store_box")
-        .and_then(|kernel| kernel.typed::<(CUtensorMap, i32, i32)>())
-        .expect("a kernel");
+    let kernel = module.kernel("store_box").expect("a kernel");
+    let kernel = kernel.typed::<(CUtensorMap, i32, i32)>().expect("the types");
     let mut graph = Graph::new(&context).expect("a graph");
-    let mut data = graph.own(memory(&stream)).expect("memory of the graph");
+    let mut data = graph.own(memory).expect("memory of the graph");
     let options = TensorMapOptions::default();
     let config = LaunchConfig::linear(1, 32);
     for _ in 0..2 {
@@ -311,12 +279,9 @@ fn nodes_that_use_one_tensor_must_be_ordered_if_one_writes() {
     let map = map.expect("a map");
     // SAFETY: the graph is not launched.
     unsafe { graph.add_kernel(&[], &context, &kernel, config, (map, 0, 0)) }.expect("a node");
-    match graph.instantiate() {
-        Err(Error::Invalid(invalid)) => match *invalid {
-            Invalid::UnorderedAccess { buffer, .. } => assert_eq!(buffer, data.number()),
-            other => panic!("{other}"),
-        },
-        done => panic!("{done:?}"),
+    match common::invalid(graph.instantiate()) {
+        Invalid::UnorderedAccess { buffer, .. } => assert_eq!(buffer, data.number()),
+        other => panic!("{other}"),
     }
     let short = data.slice(1..).expect("a part");
     check_refused(GraphTensorMap::tiled(short, LAYOUT, SHAPE, options), "memory");

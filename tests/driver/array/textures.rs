@@ -1,5 +1,6 @@
 //! Textures and surfaces: kernels read what the host computes.
 
+use super::rejected;
 use crate::common;
 use crate::green::{partition, resource_alone};
 use crate::module::kernels::{Busy, TEXTURE, kernel};
@@ -7,26 +8,11 @@ use cuda_safe::array::{
     AddressMode, Array, ArrayOptions, ArrayShape, FilterMode, Half, MipmappedArray, Normalized,
     ReadMode, Sampler, Surface, SurfaceObject, Texel, Texture, TextureObject,
 };
+use cuda_safe::bytemuck::Pod;
 use cuda_safe::memory::{Extent, PitchedBuffer};
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Stream, attempt_deferred_releases,
+    DeviceBuffer, Error, Invalid, LaunchConfig, Module, Stream, attempt_deferred_releases,
 };
-
-fn stage() -> Option<(Context, Stream)> {
-    let context = common::context()?;
-    let stream = context.stream().expect("a stream");
-    Some((context, stream))
-}
-
-fn rejected<T>(result: Result<T, impl Into<Error>>) -> &'static str {
-    match result.map(drop).map_err(Into::into) {
-        Err(Error::Invalid(what)) => match *what {
-            Invalid::Texture { what, .. } | Invalid::Array { what, .. } => what,
-            other => panic!("{other:?}"),
-        },
-        other => panic!("{other:?}"),
-    }
-}
 
 const WIDTH: usize = 4;
 const HEIGHT: usize = 3;
@@ -45,25 +31,19 @@ fn bumps() -> Vec<f32> {
 
 /// Reads a texture at coordinates with the kernel `name`.
 fn sample<S>(name: &str, texture: &Texture<S>, at: &[[f32; 4]]) -> Vec<[f32; 4]> {
-    type Params = (TextureObject, &'static [[f32; 4]], &'static mut [[f32; 4]], u32);
-    let stream = texture.stream();
-    let kernel = kernel::<Params>(stream.context(), TEXTURE, name);
-    let at = DeviceBuffer::from_slice(stream, at).expect("memory");
-    let mut results = DeviceBuffer::<[f32; 4]>::zeroed(stream, at.len()).expect("memory");
-    let config = LaunchConfig::for_elements(at.len(), 64).expect("a configuration");
-    let count = u32::try_from(at.len()).expect("a few");
-    // SAFETY: the kernel reads the texture at these coordinates, and writes as many results.
-    unsafe { kernel.launch(stream, config, (texture, &at, &mut results, count)) }
-        .expect("a launch");
-    results.to_vec().expect("the results")
+    sample_as(name, texture, at)
 }
 
 fn sample_integers<S>(texture: &Texture<S>, at: &[[f32; 4]]) -> Vec<[u32; 4]> {
-    type Params = (TextureObject, &'static [[f32; 4]], &'static mut [[u32; 4]], u32);
+    sample_as("sample_integers", texture, at)
+}
+
+fn sample_as<S, T: Pod>(name: &str, texture: &Texture<S>, at: &[[f32; 4]]) -> Vec<[T; 4]> {
+    type Params<T> = (TextureObject, &'static [[f32; 4]], &'static mut [[T; 4]], u32);
     let stream = texture.stream();
-    let kernel = kernel::<Params>(stream.context(), TEXTURE, "sample_integers");
+    let kernel = kernel::<Params<T>>(stream.context(), TEXTURE, name);
     let at = DeviceBuffer::from_slice(stream, at).expect("memory");
-    let mut results = DeviceBuffer::<[u32; 4]>::zeroed(stream, at.len()).expect("memory");
+    let mut results = DeviceBuffer::<[T; 4]>::zeroed(stream, at.len()).expect("memory");
     let config = LaunchConfig::for_elements(at.len(), 64).expect("a configuration");
     let count = u32::try_from(at.len()).expect("a few");
     // SAFETY: the kernel reads the texture at these coordinates, and writes as many results.
@@ -141,7 +121,7 @@ fn points() -> Vec<[f32; 2]> {
 
 #[test]
 fn a_texture_is_filtered_and_addressed_as_the_sampler_says() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let plane = array(&stream, PLANE, &bumps());
     let points = points();
     for filter in [FilterMode::Point, FilterMode::Linear] {
@@ -194,7 +174,7 @@ fn every_format_is_read_as_its_sampler_says() {
             assert!((found - expected).abs() < 1e-4, "{found}, not {expected}");
         }
     }
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let fractions = ReadMode::Normalized;
     near(read(&stream, 51u8, fractions), &[0.2]);
     near(read(&stream, [0u8, 255, 102, 51], fractions), &[0.0, 1.0, 0.4, 0.2]);
@@ -212,14 +192,13 @@ fn every_format_is_read_as_its_sampler_says() {
 
 #[test]
 fn integers_are_read_as_integers_or_fractions() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let texels: Vec<[u8; 4]> = (0..12).map(|i| [i, 2 * i, 3 * i, 255]).collect();
     let mut plane = array(&stream, PLANE, &texels);
     let sampler = Sampler::default();
     let texture = Texture::new(&plane, &sampler).expect("a texture");
     let at = [[1.5, 1.5, 0.0, 0.0], [3.5, 2.5, 0.0, 0.0]];
-    let found = sample_integers(&texture, &at);
-    assert_eq!(found, [[5, 10, 15, 255], [11, 22, 33, 255]]);
+    assert_eq!(sample_integers(&texture, &at), [[5, 10, 15, 255], [11, 22, 33, 255]]);
     assert_eq!(texture.sampler().expect("the sampler"), sampler);
     drop(texture);
     // The array is written while no texture exists.
@@ -235,7 +214,7 @@ fn integers_are_read_as_integers_or_fractions() {
 
 #[test]
 fn volumes_and_layers_are_sampled() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let texels: Vec<f32> = (0..24u8).map(f32::from).collect();
     let (width, height, depth) = (4, 3, 2);
     let volume = ArrayShape::ThreeD { width, height, depth };
@@ -258,7 +237,7 @@ fn volumes_and_layers_are_sampled() {
 
 #[test]
 fn linear_memory_is_fetched_by_index() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let elements: Vec<f32> = (0..100u8).map(|i| f32::from(i) * 0.5).collect();
     let buffer = DeviceBuffer::from_slice(&stream, &elements).expect("memory");
     let first = |found: Vec<[f32; 4]>| found.iter().map(|its| its[0]).collect::<Vec<f32>>();
@@ -294,7 +273,7 @@ fn linear_memory_is_fetched_by_index() {
 
 #[test]
 fn pitched_memory_is_filtered() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut plane = PitchedBuffer::<f32>::zeroed(&stream, WIDTH, HEIGHT).expect("memory");
     plane.copy_from_slice(&bumps()).expect("a copy");
     let sampler = Sampler { filter: FilterMode::Linear, ..Sampler::default() };
@@ -310,7 +289,7 @@ fn pitched_memory_is_filtered() {
 
 #[test]
 fn a_level_is_a_texture_of_its_own() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let shape = ArrayShape::TwoD { width: 4, height: 4 };
     let mut levels = MipmappedArray::<f32>::new(&stream, shape, 3).expect("an array");
     for (level, texels) in (0..).zip([16, 4, 1]) {
@@ -336,7 +315,7 @@ fn a_level_is_a_texture_of_its_own() {
 
 #[test]
 fn kernels_write_surfaces_that_textures_then_read() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
     let texels: Vec<u32> = (0..12).collect();
@@ -367,8 +346,7 @@ fn kernels_write_surfaces_that_textures_then_read() {
     let mut surface = Surface::new(level).expect("a surface");
     add(&mut surface, [4, 4], 4).expect("a launch");
     drop(surface);
-    let texels = levels.level(1).expect("a level").to_vec();
-    assert_eq!(texels.expect("a copy"), [7; 16]);
+    assert_eq!(levels.level(1).expect("a level").to_vec().expect("a copy"), [7; 16]);
 }
 
 /// A green context has a context of its own in the driver, and handles of other contexts mean other objects.
@@ -390,7 +368,7 @@ fn textures_and_surfaces_are_used_on_a_stream_of_a_green_context() {
 
 #[test]
 fn a_launch_on_another_stream_is_refused() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream) = or_skip!(common::context_and_stream());
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let other = context.stream().expect("a stream");
     let made = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
@@ -400,9 +378,7 @@ fn a_launch_on_another_stream_is_refused() {
     let config = LaunchConfig::linear(1, 1);
     // SAFETY: the launch is refused.
     let refused = unsafe { fetch.launch(&other, config, (&texture, 0, &mut results, 1)) };
-    let Err(Error::Invalid(refused)) = refused else {
-        panic!("{refused:?}");
-    };
+    let refused = common::invalid(refused);
     assert!(refused.to_string().contains("argument 0"), "{refused}");
     drop(texture);
     let mut surface = Surface::new(made).expect("a surface");
@@ -411,45 +387,35 @@ fn a_launch_on_another_stream_is_refused() {
     let mut launch = add.launch_builder(&other);
     launch.arg(&mut surface).arg(1u32).arg(1u32).arg(1u32);
     // SAFETY: the launch is refused.
-    let refused = unsafe { launch.launch(config) };
-    assert!(
-        matches!(&refused, Err(Error::Invalid(what)) if matches!(**what, Invalid::OtherStream { .. })),
-        "{refused:?}"
-    );
+    let refused = common::invalid(unsafe { launch.launch(config) });
+    assert!(matches!(refused, Invalid::OtherStream { .. }), "{refused}");
 }
 
 #[test]
 fn textures_that_the_driver_would_accept_are_refused() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let integers = array(&stream, PLANE, &[0u8; 12]);
     let wide = array(&stream, PLANE, &[0u32; 12]);
     let new = |sampler: Sampler| rejected(Texture::new(&integers, &sampler));
     let base = Sampler::default();
-    let filter = FilterMode::Linear;
-    assert_eq!(new(Sampler { filter, ..base }), "the filter");
-    let max_anisotropy = 17;
-    let sampler = Sampler { max_anisotropy, ..base };
-    assert_eq!(new(sampler), "the anisotropy");
+    assert_eq!(new(Sampler { filter: FilterMode::Linear, ..base }), "the filter");
+    assert_eq!(new(Sampler { max_anisotropy: 17, ..base }), "the anisotropy");
     for mode in [AddressMode::Wrap, AddressMode::Mirror] {
-        let sampler =
-            Sampler { address_modes: [AddressMode::Clamp, mode, AddressMode::Clamp], ..base };
-        assert_eq!(new(sampler), "the address modes");
+        let address_modes = [AddressMode::Clamp, mode, AddressMode::Clamp];
+        assert_eq!(new(Sampler { address_modes, ..base }), "the address modes");
     }
     assert_eq!(new(Sampler { srgb: true, ..base }), "the option srgb");
-    let read = ReadMode::Normalized;
-    let refused = rejected(Texture::new(&wide, &Sampler { read, ..base }));
-    assert_eq!(refused, "the read mode");
+    let fractions = Sampler { read: ReadMode::Normalized, ..base };
+    assert_eq!(rejected(Texture::new(&wide, &fractions)), "the read mode");
 
-    let part = wide.as_ref().part([0; 3], Extent::new_2d(2, 2));
-    let refused = Texture::new(part.expect("a part"), &base);
-    assert_eq!(rejected(refused), "the part");
+    let part = wide.as_ref().part([0; 3], Extent::new_2d(2, 2)).expect("a part");
+    assert_eq!(rejected(Texture::new(part, &base)), "the part");
     assert_eq!(rejected(Surface::new(wide)), "the surface");
 
     let empty = DeviceBuffer::<f32>::zeroed(&stream, 0).expect("no memory");
     assert_eq!(rejected(Texture::linear(empty, ReadMode::Element)), "the memory");
     let buffer = DeviceBuffer::<f32>::zeroed(&stream, 1000).expect("memory");
-    let unaligned = buffer.slice(1..).expect("a part");
-    let refused = Texture::linear(unaligned, ReadMode::Element);
+    let refused = Texture::linear(buffer.slice(1..).expect("a part"), ReadMode::Element);
     assert_eq!(rejected(refused), "the address");
     // The memory is returned with the error.
     let integers = DeviceBuffer::<u32>::zeroed(&stream, 10).expect("memory");
@@ -461,7 +427,7 @@ fn textures_that_the_driver_would_accept_are_refused() {
 
 #[test]
 fn objects_are_destroyed_after_the_work_that_uses_them() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream) = or_skip!(common::context_and_stream());
     let buffer = DeviceBuffer::from_slice(&stream, &[2.5f32; 64]).expect("memory");
     let fetch = kernel::<(TextureObject, i32, &mut [[f32; 4]], u32)>(&context, TEXTURE, "fetch");
     let mut results = DeviceBuffer::<[f32; 4]>::zeroed(&stream, 4).expect("memory");
@@ -482,7 +448,7 @@ fn objects_are_destroyed_after_the_work_that_uses_them() {
 
 #[test]
 fn an_object_is_dropped_with_another_context_or_none_current() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream) = or_skip!(common::context_and_stream());
     let array = array(&stream, PLANE, &bumps());
     let texture = Texture::new(&array, &Sampler::default()).expect("a texture");
     let kept = Texture::new(&array, &Sampler::default()).expect("a texture");
@@ -497,7 +463,7 @@ fn an_object_is_dropped_with_another_context_or_none_current() {
 
 #[test]
 fn a_forgotten_texture_only_leaks() {
-    let (_context, stream) = or_skip!(stage());
+    let (_, stream) = or_skip!(common::context_and_stream());
     let mut array = array(&stream, PLANE, &bumps());
     std::mem::forget(Texture::new(&array, &Sampler::default()).expect("a texture"));
     array.copy_from_slice(&[1.0; 12]).expect("a copy");

@@ -129,8 +129,7 @@ mod provoked {
             // SAFETY: the driver rejects null.
             assert_eq!(unsafe { cuCtxAttach(null_mut(), 0) }, INVALID_VALUE);
             // SAFETY: the driver rejects null.
-            let null = unsafe { cuCtxDetach(null_mut()) };
-            assert_eq!(null, INVALID_CONTEXT);
+            assert_eq!(unsafe { cuCtxDetach(null_mut()) }, INVALID_CONTEXT);
             pop();
             assert_eq!(attach(0).0, INVALID_CONTEXT);
             // SAFETY: the context is alive and current on no thread.
@@ -155,12 +154,10 @@ mod provoked {
             // SAFETY: a context is current.
             assert_eq!(unsafe { cuCtxSetSharedMemConfig(unknown) }, INVALID_VALUE);
             // SAFETY: the driver rejects null.
-            let null = unsafe { cuCtxGetSharedMemConfig(null_mut()) };
-            assert_eq!(null, INVALID_VALUE);
+            assert_eq!(unsafe { cuCtxGetSharedMemConfig(null_mut()) }, INVALID_VALUE);
             let kernel = kernel.kernel().as_raw();
             // SAFETY: the kernel is alive.
-            let refused = unsafe { cuFuncSetSharedMemConfig(kernel, unknown) };
-            assert_eq!(refused, INVALID_VALUE);
+            assert_eq!(unsafe { cuFuncSetSharedMemConfig(kernel, unknown) }, INVALID_VALUE);
         });
         asked.expect("a guard");
     }

@@ -56,8 +56,7 @@ fn partitioned(resource: &SmResource) -> Result<Vec<Stream>> {
 fn one_question_mark_converts_each_error() {
     let context = or_skip!(common::context());
     let elements = vec![1, 2, 3, 4, u32::MAX];
-    let moved = through_all_memory(&context, elements.clone());
-    assert_eq!(moved, Ok(elements));
+    assert_eq!(through_all_memory(&context, elements.clone()), Ok(elements));
 
     let stream = context.stream().expect("a stream");
     let memory = DeviceBuffer::<u8>::zeroed(&stream, 6).expect("memory");
@@ -91,8 +90,7 @@ fn closures_of_captures_and_scopes_return_the_error_of_a_library() {
         Err(LibraryError::Empty)
     });
     assert_eq!(graph.expect_err("of the closure"), LibraryError::Empty);
-    let status = stream.capture_status().expect("a status");
-    assert_eq!(status, CaptureStatus::None);
+    assert_eq!(stream.capture_status().expect("a status"), CaptureStatus::None);
 
     let mut host = pinned(&context, &[0; 4]);
     let copied: Result<()> = stream.copy_scope(|scope| {

@@ -162,14 +162,12 @@ fn a_failed_capture_into_a_body_releases_what_the_graph_owned() {
             Ok::<_, Error>(())
         });
         let code = invalidated.expect_err("the capture was invalidated").code();
-        let expected = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        assert_eq!(code, Some(expected));
+        assert_eq!(code, Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
         assert_eq!(Arc::strong_count(&object), 1);
 
         let (graph, node) = owning();
         let failed = stream.capture_into_body(graph, node, 0, &[], MODE, |_| Err(Error::Forked));
-        let failed = failed.expect_err("the error of the function");
-        assert_eq!(failed, Error::Forked);
+        assert_eq!(failed.expect_err("the error of the function"), Error::Forked);
         assert_eq!(Arc::strong_count(&object), 1);
 
         let (graph, node) = owning();
@@ -179,8 +177,7 @@ fn a_failed_capture_into_a_body_releases_what_the_graph_owned() {
         };
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         assert_eq!(Arc::strong_count(&object), 1);
-        let status = stream.capture_status().expect("a query");
-        assert_eq!(status, CaptureStatus::None);
+        assert_eq!(stream.capture_status().expect("a query"), CaptureStatus::None);
         stream.synchronize().expect("the stream is as before");
     });
 }
@@ -199,8 +196,7 @@ fn a_captured_host_function_belongs_to_the_body_and_is_refused_there() {
         assert_eq!(Arc::strong_count(&object), 2);
         let why = invalid(graph.instantiate());
         assert!(matches!(why, Invalid::Instantiation { .. }), "{why}");
-        let removed = graph.edit_body(node, 0, |body| body.remove(last[0]));
-        removed.expect("the node is in the body");
+        graph.edit_body(node, 0, |body| body.remove(last[0])).expect("the node is in the body");
         run(&graph, stream);
         drop(graph);
         assert_eq!(Arc::strong_count(&object), 1);
@@ -223,8 +219,7 @@ fn a_promise_about_captured_work_lasts_when_its_body_changes() {
         drop(executable);
 
         let mut child = stream.capture(MODE, |_| data.fill(8)).expect("a graph");
-        let added = graph.edit_body(node, 0, |body| body.add_child(&last, &mut child));
-        added.expect("a node");
+        graph.edit_body(node, 0, |body| body.add_child(&last, &mut child)).expect("a node");
         let executable = graph.instantiate().expect("an executable graph");
         assert_eq!(invalid(executable.launch(stream)), Invalid::GraphBorrows);
     });

@@ -56,8 +56,7 @@ fn captured_work_comes_between_the_nodes_before_and_after_it() {
     with_stream(|context, stream| {
         let log = Log::default();
         let mut graph = graph(context);
-        let first = graph.add_host_function(&[], log.append("first"));
-        let first = first.expect("a node");
+        let first = graph.add_host_function(&[], log.append("first")).expect("a node");
         let captured = stream.capture_into(graph, &[first.id()], MODE, |stream| {
             assert_eq!(status(stream), CaptureStatus::Active);
             stream.capture_host_function(log.append("second"))?;
@@ -246,8 +245,7 @@ fn the_panic_of_a_captured_host_function_is_returned() {
 #[test]
 fn a_host_function_of_a_graph_needs_a_capture() {
     with_stream(|_, stream| {
-        let refused = stream.capture_host_function(|| panic!("never"));
-        let why = invalid(refused);
+        let why = invalid(stream.capture_host_function(|| panic!("never")));
         assert!(matches!(why, Invalid::NotCaptured { .. }), "{why}");
         stream.synchronize().expect("nothing was enqueued");
     });
@@ -259,8 +257,7 @@ fn dependencies_of_captured_work_are_read_and_changed() {
         let log = Log::default();
         let mut capture = stream.begin_capture(MODE).expect("begins");
         // SAFETY: no other thread uses the stream.
-        let none = unsafe { capture.dependencies() }.expect("a query");
-        assert_eq!(none, []);
+        assert_eq!(unsafe { capture.dependencies() }.expect("a query"), []);
         stream.capture_host_function(log.append("first")).expect("captured");
         // SAFETY: as above.
         let first = unsafe { capture.dependencies() }.expect("a query");

@@ -132,8 +132,7 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         let rejected = buffer.as_mut_slice().try_copy_from_pinned(host);
         let Rejected { error, value } = rejected.expect_err("captured");
         refused::<()>(Err(error));
-        let rejected = buffer.as_slice().try_copy_to_pinned(value);
-        let rejected = rejected.expect_err("captured");
+        let rejected = buffer.as_slice().try_copy_to_pinned(value).expect_err("captured");
         refused::<()>(Err(rejected.error));
         assert_eq!(rejected.value[..], [1, 2, 3, 4], "returned");
         capture.end().expect("a valid capture");
@@ -162,8 +161,7 @@ fn objects_dropped_in_a_capture_are_released_after_it() {
 fn a_stream_that_waits_for_a_captured_event_joins_the_capture() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
-        let (forks, joins) =
-            (context.event().expect("an event"), context.event().expect("an event"));
+        let [forks, joins] = common::events(context);
         let mut a = DeviceBuffer::<u32>::zeroed(stream, 4).expect("memory");
         let mut b = DeviceBuffer::<u32>::zeroed(&other, 4).expect("memory");
         context.synchronize().expect("a wait");
@@ -266,8 +264,7 @@ fn a_forked_child_does_not_release_a_capture_or_its_graph() {
 fn each_launch_performs_external_records_and_waits() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
-        let (before, after) =
-            (context.event().expect("an event"), context.event().expect("an event"));
+        let [before, after] = common::events(context);
         let mut buffer = DeviceBuffer::<u32>::zeroed(stream, 4).expect("memory");
         let mut copy = DeviceBuffer::<u32>::zeroed(&other, 4).expect("memory");
         other.synchronize().expect("a wait");
@@ -292,8 +289,7 @@ fn each_launch_performs_external_records_and_waits() {
 fn the_capture_mode_of_a_thread_is_restored() {
     with_stream(|_, _| {
         let inner = || CaptureMode::ThreadLocal.with(|| 7);
-        let seven = CaptureMode::Relaxed.with(inner).expect("set");
-        assert_eq!(seven.expect("set"), 7);
+        assert_eq!(CaptureMode::Relaxed.with(inner).expect("set").expect("set"), 7);
         let panics = || CaptureMode::Relaxed.with(|| panic!("on purpose"));
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         assert_eq!(raw_mode(), 0, "the mode of a new thread");

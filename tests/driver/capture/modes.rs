@@ -357,8 +357,7 @@ mod provoked {
     #[test]
     fn an_event_belongs_to_the_capture_that_recorded_it_last() {
         child::with_context(|context| {
-            let streams = [context.stream(), context.stream(), context.stream()];
-            let [first, second, waiting] = streams.map(|its| its.expect("a stream"));
+            let [first, second, waiting] = common::streams(&context);
             let event = context.event().expect("an event");
             begin(first.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
             begin(second.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -373,8 +372,7 @@ mod provoked {
                 second.capture_id().expect("a number")
             );
             // A record outside of all captures makes the event belong to no capture.
-            let (outside, free) = (context.stream(), context.stream());
-            let (outside, free) = (outside.expect("a stream"), free.expect("a stream"));
+            let [outside, free] = common::streams(&context);
             // SAFETY: as above.
             succeeds(unsafe { sys::cuEventRecord(event.as_raw(), outside.as_raw()) });
             // SAFETY: as above.

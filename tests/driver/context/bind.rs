@@ -43,8 +43,7 @@ fn a_bound_context_stays_current_after_calls_and_guards_of_other_contexts() {
         use_current_context();
         other.memory_info().expect("a query");
         other.stream().expect("a stream").synchronize().expect("a wait");
-        let inside = other.with_current(|_| current()).expect("current");
-        assert_eq!(inside, other.as_raw());
+        assert_eq!(other.with_current(|_| current()).expect("current"), other.as_raw());
         let guard = primary.make_current().expect("already current");
         guard.end().expect("still current");
         primary.bind_to_thread().expect("bound already");

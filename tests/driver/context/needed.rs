@@ -451,8 +451,7 @@ mod provoked {
                 // SAFETY: the library is alive.
                 let kernel = unsafe { kernel_of(library.as_raw()) };
                 // The first launch loads the kernel. SAFETY: both are alive.
-                let loaded = unsafe { launch(kernel.cast(), raw) };
-                assert_eq!(loaded, CUresult::CUDA_SUCCESS);
+                assert_eq!(unsafe { launch(kernel.cast(), raw) }, CUresult::CUDA_SUCCESS);
                 (spare, executable, kernel)
             };
             let (spare, executable, its_kernel) = context.with_current(prepare).expect("current");
@@ -472,8 +471,7 @@ mod provoked {
                 round: Cell::new(0),
                 spare,
             };
-            let own = Context::new(&context.device(), ContextFlags::empty());
-            let own = own.expect("a context");
+            let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
             stream.synchronize().expect("a wait");
             let mut seen = wrong(&its, &stream, false, true, "none");
             let current = own.make_current().expect("current");

@@ -67,8 +67,7 @@ fn each_cache_preference_is_set_and_read() {
         (CachePreference::None, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE),
     ];
     let context = or_skip!(own());
-    let before = context.cache_preference().expect("known");
-    assert_eq!(before, CachePreference::None);
+    assert_eq!(context.cache_preference().expect("known"), CachePreference::None);
     for (preference, expected) in EACH {
         context.set_cache_preference(preference).expect("set");
         assert_eq!(context.cache_preference().expect("known"), preference);
@@ -200,8 +199,7 @@ fn the_primary_context_is_active_while_it_is_retained() {
     let device = or_skip!(common::gpu());
     let context = Context::primary(&device).expect("a primary context");
     assert!(device.primary_state().expect("known").active);
-    let flags = device.primary_state().expect("known").flags;
-    device.set_primary_flags(flags).expect("restored");
+    device.set_primary_flags(device.primary_state().expect("known").flags).expect("restored");
     drop(context);
 }
 
@@ -231,8 +229,7 @@ fn flags_of_the_primary_context_can_be_set_before_and_while_it_is_retained() {
         device.set_primary_flags(second).expect("while it is retained");
         let state = device.primary_state().expect("known");
         assert!(state.active && state.flags.contains(second), "{state:?}");
-        let waits = ContextFlags::SCHED_BLOCKING_SYNC;
-        assert!(!state.flags.contains(waits), "{state:?}");
+        assert!(!state.flags.contains(ContextFlags::SCHED_BLOCKING_SYNC), "{state:?}");
         assert_eq!(raw_state(&device), (true, state.flags.bits()));
         assert!(context.flags().expect("known").contains(second));
         drop(context);
@@ -283,7 +280,7 @@ fn a_retained_primary_context_can_be_reset() {
 fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
     common::child::with_context_since(12, 5, |context| {
         let [a, b] = common::streams(&context);
-        let (all, later) = (context.event().expect("an event"), context.event().expect("an event"));
+        let [all, later] = common::events(&context);
         let scale = Scale::new(&context);
         let busy = Busy::new(&context, &a);
         context.record_event(&all).expect("a record");
@@ -401,7 +398,6 @@ mod provoked {
         let error = context.set_cache_preference(CachePreference::Other(77));
         let code = error.expect_err("there are four").code();
         assert_eq!(code, Some(CUresult::CUDA_ERROR_INVALID_VALUE));
-        let unchanged = context.cache_preference().expect("known");
-        assert_eq!(unchanged, CachePreference::None);
+        assert_eq!(context.cache_preference().expect("known"), CachePreference::None);
     }
 }

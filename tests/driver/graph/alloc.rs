@@ -1,22 +1,16 @@
 //! Memory that nodes of a graph allocate and free.
 
 use crate::common::{self, invalid};
-use crate::graph::launched;
-use crate::module::kernels::{VECTOR, kernel};
+use crate::graph::{ONE, launched, own, scale};
 use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions, Node, NodeId, kind};
 use cuda_safe::memory::MemoryLocation;
 use cuda_safe::sys::{CUresult, cuGraphAddMemFreeNode};
 use cuda_safe::{
-    Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, PinnedBuffer,
-    Result, Stream, TypedKernel,
+    Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, PinnedBuffer, Result, Stream,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
-
-const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 
 fn stage() -> Option<(Context, Stream, Graph)> {
     let context = common::context()?;
@@ -31,21 +25,24 @@ fn stage() -> Option<(Context, Stream, Graph)> {
     Some((context, stream, graph))
 }
 
-fn scale(context: &Context) -> Scale {
-    kernel(context, VECTOR, "scale")
-}
-
 /// Adds an allocation.
 fn alloc(graph: &mut Graph, len: usize) -> (Node<kind::Alloc>, GraphAllocation<i32>) {
     let options = AllocOptions::default();
     graph.add_alloc(&[], len, &options).expect("a node")
 }
 
-/// Returns a graph that keeps four elements with the value 7, and its memory.
-fn keeping(mut graph: Graph) -> (Graph, GraphAllocation<i32>) {
-    let (node, mut memory) = alloc(&mut graph, 4);
+/// Makes a graph keep four elements with the value 7. Returns its memory.
+fn keep(graph: &mut Graph) -> GraphAllocation<i32> {
+    let (node, mut memory) = alloc(graph, 4);
     graph.add_fill(&[node.id()], &mut memory, 7).expect("a node");
-    (graph, memory)
+    memory
+}
+
+/// Like [`stage`], with a graph that keeps four elements with the value 7, and its memory.
+fn keeping() -> Option<(Context, Stream, Graph, GraphAllocation<i32>)> {
+    let (context, stream, mut graph) = stage()?;
+    let memory = keep(&mut graph);
+    Some((context, stream, graph, memory))
 }
 
 fn with_auto_free(graph: &Graph) -> ExecutableGraph {
@@ -146,8 +143,7 @@ fn parts_are_used_by_copies_fills_and_kernels() {
 fn a_graph_with_memory_nodes_is_not_copied_and_loses_nothing() {
     let (context, _stream, mut graph) = or_skip!(stage());
     let (node, mut memory) = alloc(&mut graph, 4);
-    let fill = graph.add_fill(&[node.id()], &mut memory, 1);
-    let fill = fill.expect("a node");
+    let fill = graph.add_fill(&[node.id()], &mut memory, 1).expect("a node");
     for refused in [graph.remove(fill), graph.remove_dependency(node, fill)] {
         assert!(matches!(invalid(refused), Invalid::MemoryNodes { .. }));
     }
@@ -157,11 +153,9 @@ fn a_graph_with_memory_nodes_is_not_copied_and_loses_nothing() {
     let refused = parent.add_child(&[], &mut graph);
     assert!(matches!(invalid(refused), Invalid::GraphOwnsMemory { .. }));
     let options = InstantiateOptions { device_launch: true, ..InstantiateOptions::default() };
-    let refused = graph.instantiate_with(&options);
-    assert!(matches!(invalid(refused), Invalid::MemoryNodes { .. }));
+    assert!(matches!(invalid(graph.instantiate_with(&options)), Invalid::MemoryNodes { .. }));
     let mut executable = graph.instantiate().expect("an executable graph");
-    let refused = graph.instantiate();
-    assert!(matches!(invalid(refused), Invalid::SecondExecutable { .. }));
+    assert!(matches!(invalid(graph.instantiate()), Invalid::SecondExecutable { .. }));
     let mut nodes = executable.nodes(&graph).expect("its graph");
     nodes.set_fill(fill, &mut memory, 2).expect("a change");
     nodes.set_enabled(node, false).expect_err("only kernels, copies and fills can be disabled");
@@ -169,8 +163,7 @@ fn a_graph_with_memory_nodes_is_not_copied_and_loses_nothing() {
 
 #[test]
 fn memory_that_a_launch_keeps_must_be_freed_before_the_next_launch() {
-    let (_context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
+    let (_context, stream, graph, memory) = or_skip!(keeping());
     let mut executable = graph.instantiate().expect("an executable graph");
     for _ in 0..3 {
         executable.launch(&stream).expect("a launch");
@@ -198,12 +191,10 @@ fn memory_that_a_launch_keeps_must_be_freed_before_the_next_launch() {
 
 #[test]
 fn memory_is_taken_once_after_a_launch_that_keeps_it() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (mut graph, memory) = keeping(graph);
+    let (context, stream, mut graph, memory) = or_skip!(keeping());
     let (node, mut freed) = alloc(&mut graph, 4);
     graph.add_free(&[node.id()], &mut freed).expect("a node");
-    let other = Graph::new(&context).expect("a graph");
-    let (_other, theirs) = keeping(other);
+    let theirs = keep(&mut Graph::new(&context).expect("a graph"));
     let mut executable = graph.instantiate().expect("an executable graph");
     let refused = |executable: &mut ExecutableGraph, its: &GraphAllocation<i32>| {
         let why = Invalid::AllocationNotAlive { allocation: its.number() };
@@ -221,8 +212,7 @@ fn memory_is_taken_once_after_a_launch_that_keeps_it() {
 
 #[test]
 fn a_launch_frees_memory_of_the_launch_before_but_not_of_a_buffer() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
+    let (context, stream, graph, memory) = or_skip!(keeping());
     let other = context.stream().expect("a stream");
     let mut executable = with_auto_free(&graph);
     for _ in 0..3 {
@@ -243,16 +233,14 @@ fn a_launch_frees_memory_of_the_launch_before_but_not_of_a_buffer() {
 
 #[test]
 fn a_dropped_executable_graph_frees_the_memory_that_it_keeps() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
+    let (context, stream, graph, memory) = or_skip!(keeping());
     for auto_free in [false, true, false] {
         let mut executable = match auto_free {
             false => graph.instantiate().expect("an executable graph"),
             true => with_auto_free(&graph),
         };
         executable.launch(&stream).expect("freed before");
-        let buffer = executable.take_allocation(&memory, &stream).expect("kept");
-        drop(buffer);
+        drop(executable.take_allocation(&memory, &stream).expect("kept"));
         executable.launch(&stream).expect("freed before");
         drop(executable);
     }
@@ -261,14 +249,12 @@ fn a_dropped_executable_graph_frees_the_memory_that_it_keeps() {
 
 #[test]
 fn a_buffer_outlives_the_graphs_that_allocated_it() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
+    let (context, stream, graph, memory) = or_skip!(keeping());
     let mut executable = launched(&graph, &stream);
     let mut buffer = executable.take_allocation(&memory, &stream).expect("kept");
     drop(executable);
     let executable = graph.instantiate().expect("another executable graph");
-    let refused = executable.launch(&stream);
-    assert!(matches!(invalid(refused), Invalid::AllocationAlive { .. }));
+    assert!(matches!(invalid(executable.launch(&stream)), Invalid::AllocationAlive { .. }));
     drop((executable, graph, memory));
     let other = context.stream().expect("a stream");
     buffer.rebind(&other).expect("the same context");
@@ -278,8 +264,7 @@ fn a_buffer_outlives_the_graphs_that_allocated_it() {
 
 #[test]
 fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (mut child, mut memory) = keeping(graph);
+    let (context, stream, mut child, mut memory) = or_skip!(keeping());
     let mut executable = launched(&child, &stream);
     let mut buffer = executable.take_allocation(&memory, &stream).expect("kept");
     buffer.fill(9).expect("a fill");
@@ -326,8 +311,7 @@ fn the_driver_accepts_a_free_node_in_another_graph_only_once() {
 
 #[test]
 fn a_launch_comes_after_the_free_of_the_buffer() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
+    let (context, stream, graph, memory) = or_skip!(keeping());
     let mut executable = graph.instantiate().expect("an executable graph");
     for _ in 0..8 {
         let other = context.stream().expect("a stream");
@@ -345,27 +329,22 @@ fn a_launch_comes_after_the_free_of_the_buffer() {
 
 #[test]
 fn a_buffer_that_is_freed_on_a_borrowed_stream_permits_the_next_launch() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
+    let (context, stream, graph, memory) = or_skip!(keeping());
     let mut executable = launched(&graph, &stream);
     let other = context.stream().expect("a stream");
     // SAFETY: `other` outlives the borrowed stream.
-    let borrowed = unsafe { Stream::borrow_raw(other.as_raw(), &context) };
-    let borrowed = borrowed.expect("a stream");
-    let buffer = executable.take_allocation(&memory, &borrowed);
-    drop(buffer.expect("kept"));
+    let borrowed = unsafe { Stream::borrow_raw(other.as_raw(), &context) }.expect("a stream");
+    drop(executable.take_allocation(&memory, &borrowed).expect("kept"));
     drop((borrowed, other));
     executable.launch(&stream).expect("a launch");
 }
 
 #[test]
 fn a_launch_that_keeps_memory_needs_an_owned_stream() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
+    let (context, stream, graph, memory) = or_skip!(keeping());
     let executable = graph.instantiate().expect("an executable graph");
     // SAFETY: `stream` outlives the borrowed stream.
-    let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) };
-    let borrowed = borrowed.expect("a stream");
+    let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) }.expect("a stream");
     // SAFETY: nothing is launched.
     let refused = unsafe { executable.launch_unchecked(&borrowed) };
     let why = Invalid::AllocationOnBorrowedStream { allocation: memory.number() };
@@ -374,8 +353,7 @@ fn a_launch_that_keeps_memory_needs_an_owned_stream() {
 
 #[test]
 fn of_concurrent_launches_one_keeps_the_memory() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
+    let (context, stream, graph, memory) = or_skip!(keeping());
     let mut executable = graph.instantiate().expect("an executable graph");
     for _ in 0..16 {
         let launched = AtomicUsize::new(0);
@@ -439,8 +417,7 @@ fn a_free_node_that_is_refused_can_be_added_again() {
 #[test]
 fn an_older_executable_graph_cannot_use_the_memory_of_a_newer_node() {
     let (_context, stream, mut graph) = or_skip!(stage());
-    let buffer = DeviceBuffer::<i32>::zeroed(&stream, 4).expect("memory");
-    let mut data = graph.own(buffer).expect("the graph owns it");
+    let mut data = own(&mut graph, &stream, &[0; 4]);
     let fill = graph.add_fill(&[], &mut data, 1).expect("a node");
     let mut executable = graph.instantiate().expect("an executable graph");
     let (_node, mut memory) = alloc(&mut graph, 4);
@@ -452,15 +429,13 @@ fn an_older_executable_graph_cannot_use_the_memory_of_a_newer_node() {
 
 #[test]
 fn an_update_takes_memory_nodes_from_its_own_graph_only() {
-    let (context, stream, graph) = or_skip!(stage());
-    let (graph, memory) = keeping(graph);
-    let (other, _theirs) = keeping(Graph::new(&context).expect("a graph"));
+    let (context, stream, graph, memory) = or_skip!(keeping());
+    let mut other = Graph::new(&context).expect("a graph");
+    let _theirs = keep(&mut other);
     let mut executable = graph.instantiate().expect("an executable graph");
-    let refused = executable.update(&other);
-    assert!(matches!(invalid(refused), Invalid::MemoryNodes { .. }));
+    assert!(matches!(invalid(executable.update(&other)), Invalid::MemoryNodes { .. }));
     let empty = Graph::new(&context).expect("a graph");
-    let refused = executable.update(&empty);
-    assert!(matches!(invalid(refused), Invalid::MemoryNodes { .. }));
+    assert!(matches!(invalid(executable.update(&empty)), Invalid::MemoryNodes { .. }));
     executable.update(&graph).expect("its own graph");
     executable.launch(&stream).expect("a launch");
     let buffer = executable.take_allocation(&memory, &stream).expect("kept");
@@ -478,10 +453,8 @@ fn the_parameters_of_memory_nodes_are_returned() {
     assert_eq!(parameters.size_bytes, 16);
     assert_eq!(parameters.location, Some(MemoryLocation::Device(device)));
     assert_eq!(parameters.access, []);
-    let freed = graph.free_parameters(free).expect("a query");
-    assert_eq!(freed, memory.as_raw());
-    let wrong = graph.typed::<kind::Free>(node.id());
-    assert!(matches!(invalid(wrong), Invalid::NodeKind { .. }));
+    assert_eq!(graph.free_parameters(free).expect("a query"), memory.as_raw());
+    assert!(matches!(invalid(graph.typed::<kind::Free>(node.id())), Invalid::NodeKind { .. }));
 }
 
 #[test]
@@ -490,8 +463,7 @@ fn a_graph_runs_again_after_its_memory_was_trimmed() {
     let device = context.device();
     let (node, mut memory) = alloc(&mut graph, 1 << 20);
     let fill = graph.add_fill(&[node.id()], &mut memory, 1);
-    let free = graph.add_free(&[fill.expect("a node").id()], &mut memory);
-    free.expect("a node");
+    graph.add_free(&[fill.expect("a node").id()], &mut memory).expect("a node");
     let executable = graph.instantiate().expect("an executable graph");
     // Other tests use graphs at the same time.
     for _ in 0..3 {

@@ -9,13 +9,8 @@ use cuda_safe::{Context, Error, Graph, Invalid, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-fn stage() -> Option<(Context, Stream)> {
-    let (context, stream, _) = stage_with_graph()?;
-    Some((context, stream))
-}
-
 /// Returns a context with a stream and an empty graph.
-pub(crate) fn stage_with_graph() -> Option<(Context, Stream, Graph)> {
+pub(crate) fn stage() -> Option<(Context, Stream, Graph)> {
     let context = common::context()?;
     common::since(12, 3)?;
     let stream = context.stream().expect("a stream");
@@ -40,9 +35,8 @@ impl Log {
 
 #[test]
 fn nodes_run_in_the_order_of_their_edges_at_each_launch() {
-    let (context, stream) = or_skip!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let log = Log::default();
-    let mut graph = Graph::new(&context).expect("a graph");
     let last = graph.add_host_function(&[], log.append("last")).expect("a node");
     let first = graph.add_host_function(&[], log.append("first")).expect("a node");
     let join = graph.add_empty(&[first.id()]).expect("a node");
@@ -58,7 +52,7 @@ fn nodes_run_in_the_order_of_their_edges_at_each_launch() {
 
 #[test]
 fn the_objects_of_a_running_launch_live_until_it_is_complete() {
-    let (_context, stream, mut graph) = or_skip!(stage_with_graph());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let finished = Arc::new(AtomicU32::new(0));
     let its = Arc::clone(&finished);
     let sleep = || std::thread::sleep(std::time::Duration::from_millis(30));
@@ -84,8 +78,7 @@ fn the_objects_of_a_running_launch_live_until_it_is_complete() {
 
 #[test]
 fn a_panic_of_a_host_function_is_returned_once() {
-    let (context, stream) = or_skip!(stage());
-    let mut graph = Graph::new(&context).expect("a graph");
+    let (_context, stream, mut graph) = or_skip!(stage());
     let panics = || panic!("out of cheese");
     graph.add_host_function(&[], panics).expect("a node");
     let executable = launched(&graph, &stream);
@@ -99,8 +92,7 @@ fn a_panic_of_a_host_function_is_returned_once() {
 
 #[test]
 fn queries_list_nodes_and_edges() {
-    let (context, _stream) = or_skip!(stage());
-    let mut graph = Graph::new(&context).expect("a graph");
+    let (_context, _stream, mut graph) = or_skip!(stage());
     let (a, b) = (graph.add_empty(&[]), graph.add_empty(&[]));
     let (a, b) = (a.expect("a node").id(), b.expect("a node").id());
     let c = graph.add_empty(&[a, b]).expect("a node").id();
@@ -127,8 +119,7 @@ fn queries_list_nodes_and_edges() {
 
 #[test]
 fn handles_of_removed_nodes_are_errors_even_after_their_slot_is_used_again() {
-    let (context, _stream) = or_skip!(stage());
-    let mut graph = Graph::new(&context).expect("a graph");
+    let (_context, _stream, mut graph) = or_skip!(stage());
     let removed = graph.add_empty(&[]).expect("a node");
     graph.remove(removed).expect("a node");
     let again = graph.add_empty(&[]).expect("a node");
@@ -147,8 +138,7 @@ fn handles_of_removed_nodes_are_errors_even_after_their_slot_is_used_again() {
 
 #[test]
 fn handles_of_another_graph_are_errors() {
-    let (context, _stream) = or_skip!(stage());
-    let mut graph = Graph::new(&context).expect("a graph");
+    let (context, _stream, mut graph) = or_skip!(stage());
     let mut other = Graph::new(&context).expect("a graph");
     let theirs = other.add_empty(&[]).expect("a node");
     let ours = graph.add_empty(&[]).expect("a node");
@@ -163,8 +153,7 @@ fn handles_of_another_graph_are_errors() {
 
 #[test]
 fn a_node_of_another_kind_is_an_error() {
-    let (context, _stream) = or_skip!(stage());
-    let mut graph = Graph::new(&context).expect("a graph");
+    let (_context, _stream, mut graph) = or_skip!(stage());
     let node = graph.add_empty(&[]).expect("a node");
     assert_eq!(graph.typed::<kind::Empty>(node.id()).expect("its kind"), node);
     let why = invalid(graph.typed::<kind::Kernel>(node.id()));
@@ -173,9 +162,8 @@ fn a_node_of_another_kind_is_an_error() {
 
 #[test]
 fn an_unchanged_clone_has_nodes_of_its_own() {
-    let (context, stream) = or_skip!(stage());
+    let (_context, stream, mut graph) = or_skip!(stage());
     let log = Log::default();
-    let mut graph = Graph::new(&context).expect("a graph");
     let node = graph.add_host_function(&[], log.append("run")).expect("a node");
     let mut clone = graph.try_clone().expect("a clone");
     let its = clone.node_in_clone(node).expect("it was cloned");
@@ -193,11 +181,10 @@ fn an_unchanged_clone_has_nodes_of_its_own() {
 
 #[test]
 fn a_child_graph_is_a_copy() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let log = Log::default();
     let mut child = Graph::new(&context).expect("a graph");
     child.add_host_function(&[], log.append("child")).expect("a node");
-    let mut graph = Graph::new(&context).expect("a graph");
     let before = graph.add_host_function(&[], log.append("before")).expect("a node");
     let node = graph.add_child(&[before.id()], &mut child).expect("a node");
     graph.add_host_function(&[node.id()], log.append("after")).expect("a node");
@@ -210,12 +197,11 @@ fn a_child_graph_is_a_copy() {
 
 #[test]
 fn a_child_graph_can_be_moved() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     or_skip!(common::since(12, 9));
     let log = Log::default();
     let mut child = Graph::new(&context).expect("a graph");
     child.add_host_function(&[], log.append("child")).expect("a node");
-    let mut graph = Graph::new(&context).expect("a graph");
     let node = graph.add_child_moved(&[], child).expect("a node");
     assert_eq!(graph.nodes().expect("a query"), [node.id()]);
     let executable = graph.instantiate().expect("an executable graph");
@@ -227,8 +213,7 @@ fn a_child_graph_can_be_moved() {
 
 #[test]
 fn a_child_graph_that_cannot_be_moved_is_returned() {
-    let (context, _stream) = or_skip!(stage());
-    let mut graph = Graph::new(&context).expect("a graph");
+    let (context, _stream, mut graph) = or_skip!(stage());
     let removed = graph.add_empty(&[]).expect("a node");
     graph.remove(removed).expect("a node");
     let mut child = Graph::new(&context).expect("a graph");
@@ -240,43 +225,31 @@ fn a_child_graph_that_cannot_be_moved_is_returned() {
 
 #[test]
 fn event_nodes_order_a_launch_with_other_streams() {
-    let (context, stream) = or_skip!(stage());
+    let (context, stream, mut graph) = or_skip!(stage());
     let other = context.stream().expect("a stream");
-    let (ready, done) = (context.event(), context.event());
-    let (ready, done) = (ready.expect("an event"), done.expect("an event"));
+    let [ready, done] = common::events(&context);
     let log = Log::default();
-    let mut graph = Graph::new(&context).expect("a graph");
     let wait = graph.add_event_wait(&[], &ready).expect("a node");
     let node = graph.add_host_function(&[wait.id()], log.append("graph"));
-    let record = graph.add_event_record(&[node.expect("a node").id()], &done);
-    let record = record.expect("a node");
-    assert_eq!(
-        graph.node_event(record).expect("it exists").map(|its| its.as_raw()),
-        Some(done.as_raw())
-    );
+    let record = graph.add_event_record(&[node.expect("a node").id()], &done).expect("a node");
+    let event = graph.node_event(record).expect("it exists");
+    assert_eq!(event.map(|its| its.as_raw()), Some(done.as_raw()));
     let executable = graph.instantiate().expect("an executable graph");
     drop(graph);
-    other.launch_host_function(log.append_once("before")).expect("a function");
+    other.launch_host_function(log.append("before")).expect("a function");
     ready.record(&other).expect("a record");
     executable.launch(&stream).expect("a launch");
     other.wait_event(&done).expect("a wait");
-    other.launch_host_function(log.append_once("after")).expect("a function");
+    other.launch_host_function(log.append("after")).expect("a function");
     other.synchronize().expect("a wait");
     assert_eq!(log.take(), ["before", "graph", "after"]);
-}
-
-impl Log {
-    fn append_once(&self, word: &'static str) -> impl FnOnce() + Send + 'static {
-        self.append(word)
-    }
 }
 
 #[test]
 fn captured_graphs_list_their_nodes_and_are_not_launched_by_safe_code() {
     common::child::in_child(&[], || {
-        let (context, stream) = or_skip!(stage());
-        let (first, second) = (context.event(), context.event());
-        let (first, second) = (first.expect("an event"), second.expect("an event"));
+        let (context, stream, _) = or_skip!(stage());
+        let [first, second] = common::events(&context);
         let graph = stream.capture(CaptureMode::default(), |stream| {
             first.record_external(stream)?;
             stream.wait_external(&second)
@@ -301,8 +274,7 @@ fn captured_graphs_list_their_nodes_and_are_not_launched_by_safe_code() {
 
 #[test]
 fn a_drawing_names_the_nodes() {
-    let (context, _stream) = or_skip!(stage());
-    let mut graph = Graph::new(&context).expect("a graph");
+    let (_context, _stream, mut graph) = or_skip!(stage());
     let first = graph.add_empty(&[]).expect("a node");
     graph.add_host_function(&[first.id()], || ()).expect("a node");
     let folder = common::scratch();
@@ -318,8 +290,7 @@ fn a_drawing_names_the_nodes() {
 
 #[test]
 fn flags_of_an_executable_graph_can_be_read_back() {
-    let (context, stream) = or_skip!(stage());
-    let graph = Graph::new(&context).expect("a graph");
+    let (_context, stream, graph) = or_skip!(stage());
     let options = InstantiateOptions {
         auto_free_on_launch: true,
         upload: Some(&stream),
@@ -338,7 +309,7 @@ fn flags_of_an_executable_graph_can_be_read_back() {
 #[test]
 fn a_launch_on_a_captured_stream_is_refused_and_the_capture_continues() {
     common::child::in_child(&[], || {
-        let (context, stream) = or_skip!(stage());
+        let (context, stream, _) = or_skip!(stage());
         let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
         let executable = executable.expect("an executable graph");
         executable.launch(&stream).expect("a launch");
@@ -352,9 +323,8 @@ fn a_launch_on_a_captured_stream_is_refused_and_the_capture_continues() {
 
 #[test]
 fn threads_launch_one_executable_graph() {
-    let (context, _stream) = or_skip!(stage());
+    let (context, _stream, mut graph) = or_skip!(stage());
     static RUNS: AtomicU32 = AtomicU32::new(0);
-    let mut graph = Graph::new(&context).expect("a graph");
     let count = || {
         RUNS.fetch_add(1, Ordering::Relaxed);
     };
@@ -381,8 +351,7 @@ mod provoked {
 
     #[test]
     fn a_repeated_dependency_and_wrong_edges_are_named() {
-        let (context, _stream) = or_skip!(stage());
-        let mut graph = Graph::new(&context).expect("a graph");
+        let (_context, _stream, mut graph) = or_skip!(stage());
         let (a, b) = (graph.add_empty(&[]), graph.add_empty(&[]));
         let (a, b) = (a.expect("a node").id(), b.expect("a node").id());
         let why = invalid(graph.add_empty(&[a, a]));
@@ -408,8 +377,7 @@ mod provoked {
 
     #[test]
     fn a_cycle_is_refused_when_the_graph_is_instantiated() {
-        let (context, _stream) = or_skip!(stage());
-        let mut graph = Graph::new(&context).expect("a graph");
+        let (_context, _stream, mut graph) = or_skip!(stage());
         let a = graph.add_empty(&[]).expect("a node");
         let b = graph.add_empty(&[a.id()]).expect("a node");
         graph.add_dependency(b, a).expect("an edge");
@@ -423,8 +391,7 @@ mod provoked {
 
     #[test]
     fn only_kernels_copies_and_fills_are_disabled() {
-        let (context, _stream) = or_skip!(stage());
-        let mut graph = Graph::new(&context).expect("a graph");
+        let (_context, _stream, mut graph) = or_skip!(stage());
         let node = graph.add_empty(&[]).expect("a node");
         let mut executable = graph.instantiate().expect("an executable graph");
         let mut nodes = executable.nodes(&graph).expect("its graph");

@@ -1,12 +1,13 @@
 //! Conditional nodes. The kernels that set handles need no library: the driver has the function.
 
 use crate::common::{self, invalid};
-use crate::graph::{elements, launched};
-use crate::green::{alone, resource, smallest};
+use crate::graph::build::stage;
+use crate::graph::{elements, launched, own, scale};
+use crate::green::{alone, partition, resource};
 use crate::module::kernels::{CONDITIONAL, VECTOR, kernel};
 use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{ConditionalHandle, Node, kind};
-use cuda_safe::{Context, DeviceBuffer, Graph, Invalid, LaunchConfig, Result, Stream, TypedKernel};
+use cuda_safe::{Context, Graph, Invalid, LaunchConfig, Result, Stream, TypedKernel};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 type Choose = TypedKernel<(ConditionalHandle, u32)>;
@@ -25,13 +26,9 @@ struct Stage {
 
 impl Stage {
     fn new() -> Option<Self> {
-        let context = common::context()?;
-        common::since(12, 3)?;
-        let stream = context.stream().expect("a stream");
-        let mut graph = Graph::new(&context).expect("a graph");
-        let buffer = DeviceBuffer::from_slice(&stream, &[0]).expect("memory");
+        let (context, stream, mut graph) = stage()?;
         Some(Self {
-            data: graph.own(buffer).expect("the graph owns it"),
+            data: own(&mut graph, &stream, &[0]),
             choose: kernel(&context, CONDITIONAL, "choose"),
             context,
             stream,
@@ -54,11 +51,8 @@ impl Stage {
 
     /// Launches the graph and returns the element.
     fn run(mut self) -> u32 {
-        let mut executable = self.graph.instantiate().expect("an executable graph");
-        executable.launch(&self.stream).expect("a launch");
-        let access = executable.access(&mut self.data, &self.stream);
-        let elements = access.expect("access").as_slice().to_vec();
-        elements.expect("a copy")[0]
+        let mut executable = launched(&self.graph, &self.stream);
+        elements(&mut executable, &mut self.data, &self.stream)[0]
     }
 }
 
@@ -117,11 +111,8 @@ fn a_loop_counts_down_and_a_branch_follows() {
     let mut stage = or_skip!(Stage::new());
     let (context, stream, graph) = (&stage.context, &stage.stream, &mut stage.graph);
     let count_down: CountDown = kernel(context, CONDITIONAL, "count_down");
-    let scale: TypedKernel<(&mut [i32], i32, i32, u32)> = kernel(context, VECTOR, "scale");
-    let buffer = |first| DeviceBuffer::from_slice(stream, &[first]).expect("memory");
-    let mut left = graph.own(buffer(5u32)).expect("the graph owns it");
-    let buffer = DeviceBuffer::from_slice(stream, &[1i32]).expect("memory");
-    let mut product = graph.own(buffer).expect("the graph owns it");
+    let scale = scale(context);
+    let (mut left, mut product) = (own(graph, stream, &[5_u32]), own(graph, stream, &[1_i32]));
 
     let again = graph.conditional_handle(context, Some(1)).expect("a handle");
     let repeat = graph.add_while(&[], again, |body| {
@@ -205,9 +196,8 @@ fn nodes_in_bodies_are_changed_in_the_executable_graph() {
 fn a_change_in_a_body_that_makes_accesses_unordered_is_refused() {
     let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
-    let other = DeviceBuffer::<u32>::zeroed(&stage.stream, 1).expect("memory");
     let (graph, data) = (&mut stage.graph, &mut stage.data);
-    let mut other = graph.own(other).expect("the graph owns it");
+    let mut other = own(graph, &stage.stream, &[0_u32]);
     graph.add_fill(&[], &mut *data, 1).expect("a node");
     let mut node = None;
     graph
@@ -284,8 +274,7 @@ fn handles_belong_to_one_node_of_their_graph() {
     let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));
     let mut other = Graph::new(&stage.context).expect("a graph");
-    let foreign = other.conditional_handle(&stage.context, None);
-    let foreign = foreign.expect("a handle");
+    let foreign = other.conditional_handle(&stage.context, None).expect("a handle");
     assert!(matches!(
         invalid(stage.graph.instantiate()),
         Invalid::ConditionalHandleWithoutNode { count: 1 }
@@ -339,8 +328,7 @@ fn a_graph_with_conditional_nodes_exists_once() {
     drop(executable);
     graph.instantiate().expect("the other one is destroyed");
     if common::offers(12, 9) {
-        let refused = parent.add_child_moved(&[], stage.graph);
-        let refused = invalid(refused);
+        let refused = invalid(parent.add_child_moved(&[], stage.graph));
         assert!(matches!(refused, Invalid::GraphHasConditionals { .. }));
     }
 }
@@ -369,8 +357,7 @@ fn a_body_that_fails_stays_as_far_as_it_was_built() {
     assert!(panicked.is_err());
     let count = graph.edit_body(node, 0, |body| Ok(body.nodes()?.len()));
     assert_eq!(count.expect("a body"), 2);
-    let missing = graph.edit_body(node, 1, |_| Ok(()));
-    let missing = invalid(missing);
+    let missing = invalid(graph.edit_body(node, 1, |_| Ok(())));
     assert!(matches!(missing, Invalid::NoSuchBody { count: 1, .. }));
     assert_eq!(stage.run(), 7);
 }
@@ -402,8 +389,7 @@ fn a_body_runs_in_a_green_context() {
     let _alone = alone();
     let mut stage = or_skip!(Stage::new());
     or_skip!(common::since(12, 4));
-    let group = smallest(or_skip!(resource())).groups.remove(0);
-    let green = cuda_safe::green::GreenContext::new([group]).expect("a green context");
+    let green = partition(or_skip!(resource()));
     let handle = stage.graph.conditional_handle(&green, Some(1));
     let handle = handle.expect("a handle");
     let scale: TypedKernel<(&mut [u32], i32, i32, u32)> = kernel(&stage.context, VECTOR, "scale");

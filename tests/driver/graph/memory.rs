@@ -1,29 +1,11 @@
 //! Memory that graphs own: copies, fills, kernels, and access from outside.
 
 use crate::common::{self, invalid};
-use crate::graph::build::stage_with_graph as stage;
-use crate::graph::{elements, launched};
-use crate::module::kernels::{VECTOR, kernel};
+use crate::graph::build::stage;
+use crate::graph::{ONE, add_scale, elements, launched, own, scale};
 use cuda_safe::graph::{EdgeKind, GraphBuffer};
 use cuda_safe::memory::{Extent, Region};
-use cuda_safe::{
-    Context, DeviceBuffer, ExecutableGraph, Graph, Invalid, LaunchConfig, PinnedBuffer, Stream,
-    TypedKernel,
-};
-
-type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
-
-/// Returns a buffer of the graph with these elements.
-fn own(graph: &mut Graph, stream: &Stream, elements: &[i32]) -> GraphBuffer<i32> {
-    let buffer = DeviceBuffer::from_slice(stream, elements).expect("memory");
-    graph.own(buffer).expect("the graph owns it")
-}
-
-fn scale(context: &Context) -> Scale {
-    kernel(context, VECTOR, "scale")
-}
-
-const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
+use cuda_safe::{DeviceBuffer, ExecutableGraph, Graph, Invalid, PinnedBuffer};
 
 #[test]
 fn a_chain_of_copies_and_fills_runs_at_each_launch() {
@@ -49,8 +31,7 @@ fn a_chain_of_copies_and_fills_runs_at_each_launch() {
         assert_eq!(executable.host(&mut host).expect("the elements"), expected);
     }
     let access = executable.access(&mut b, &stream).expect("access");
-    let all = access.as_slice().to_vec().expect("a copy");
-    assert_eq!(all, [3, 4, -1, -1, -1, -1, -1, -1]);
+    assert_eq!(access.as_slice().to_vec().expect("a copy"), [3, 4, -1, -1, -1, -1, -1, -1]);
 }
 
 #[test]
@@ -117,9 +98,7 @@ fn unordered_writes_are_refused_and_both_nodes_are_named() {
     let scale = scale(&context);
     let mut data = own(&mut graph, &stream, &[1; 32]);
     let fill = graph.add_fill(&[], &mut data, 1).expect("a node");
-    // SAFETY: the kernel accesses the 32 elements.
-    let kernel = unsafe { graph.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 32)) };
-    let kernel = kernel.expect("a node");
+    let kernel = add_scale(&mut graph, &[], &scale, &mut data, 2);
     match invalid(graph.instantiate()) {
         Invalid::UnorderedAccess { first, second, buffer } => {
             assert_eq!(first, "node 0 (fill)");
@@ -211,8 +190,7 @@ fn nodes_without_bytes_are_refused() {
     let refused = graph.add_copy(&[], &mut empty, &other);
     assert!(matches!(invalid(refused), Invalid::EmptyNode { .. }));
     let long = own(&mut graph, &stream, &[1, 2]);
-    let refused = graph.add_copy(&[], &mut empty, &long);
-    assert!(matches!(invalid(refused), Invalid::Lengths { .. }));
+    assert!(matches!(invalid(graph.add_copy(&[], &mut empty, &long)), Invalid::Lengths { .. }));
 }
 
 #[test]
@@ -220,8 +198,7 @@ fn accesses_from_outside_are_ordered_with_launches() {
     let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let mut data = own(&mut graph, &stream, &[1, 2, 3]);
-    // SAFETY: the kernel accesses the first three elements.
-    unsafe { graph.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 3)) }.expect("a node");
+    add_scale(&mut graph, &[], &scale, &mut data, 2);
     let mut executable = graph.instantiate().expect("an executable graph");
     let others = [context.stream(), context.stream()].map(|its| its.expect("a stream"));
     for round in 0..4 {
@@ -263,8 +240,7 @@ fn reads_from_outside_are_ordered_with_launches() {
     let (context, stream, mut graph) = or_skip!(stage());
     let scale = scale(&context);
     let mut data = own(&mut graph, &stream, &[1, 2, 3]);
-    // SAFETY: the kernel accesses the first three elements.
-    unsafe { graph.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 3)) }.expect("a node");
+    add_scale(&mut graph, &[], &scale, &mut data, 2);
     let mut executable = graph.instantiate().expect("an executable graph");
     let other = context.stream().expect("a stream");
     let mut copies = Vec::new();

@@ -8,9 +8,40 @@ pub(crate) mod nodes;
 pub(crate) mod recorder;
 pub(crate) mod update;
 
+use crate::module::kernels::{VECTOR, kernel};
 use cuda_safe::bytemuck::Pod;
-use cuda_safe::graph::GraphBuffer;
-use cuda_safe::{ExecutableGraph, Graph, Stream};
+use cuda_safe::graph::{GraphBuffer, Node, NodeId, kind};
+use cuda_safe::{Context, DeviceBuffer, ExecutableGraph, Graph, LaunchConfig, Stream, TypedKernel};
+
+type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
+
+const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
+
+fn scale(context: &Context) -> Scale {
+    kernel(context, VECTOR, "scale")
+}
+
+/// Adds a kernel that multiplies the elements of a buffer by a factor.
+#[track_caller]
+fn add_scale(
+    graph: &mut Graph,
+    after: &[NodeId],
+    kernel: &Scale,
+    data: &mut GraphBuffer<i32>,
+    factor: i32,
+) -> Node<kind::Kernel> {
+    let (context, n) = (graph.context().clone(), u32::try_from(data.len()).expect("few"));
+    // SAFETY: the kernel accesses the first n elements of the buffer, which has n.
+    let node = unsafe { graph.add_kernel(after, &context, kernel, ONE, (data, factor, 0, n)) };
+    node.expect("a node")
+}
+
+/// Returns a buffer of the graph with these elements.
+#[track_caller]
+fn own<T: Pod>(graph: &mut Graph, stream: &Stream, elements: &[T]) -> GraphBuffer<T> {
+    let buffer = DeviceBuffer::from_slice(stream, elements).expect("memory");
+    graph.own(buffer).expect("the graph owns it")
+}
 
 /// Instantiates a graph and launches it into the stream.
 #[track_caller]

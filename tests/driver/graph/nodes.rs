@@ -2,28 +2,21 @@
 //! and semaphores.
 
 use crate::common::{self, invalid};
-use crate::graph::build::stage_with_graph as stage;
-use crate::graph::{elements, launched};
-use crate::module::kernels::{VECTOR, kernel, nothing};
+use crate::graph::build::{Log, stage};
+use crate::graph::{ONE, add_scale, elements, launched, own, scale};
+use crate::module::kernels::nothing;
 use cuda_safe::capture::CaptureMode;
-use cuda_safe::graph::{kind, kind::Kind, node_attribute};
+use cuda_safe::graph::{Node, kind, kind::Kind, node_attribute};
+use cuda_safe::launch::AccessPolicyWindow;
 use cuda_safe::stream::{BarrierScope, MemoryOperation, WaitCondition};
 use cuda_safe::{DeviceBuffer, Graph, Invalid, LaunchConfig, TypedKernel};
-use std::sync::{Arc, Mutex};
-
-type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
-
-const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 
 #[test]
 fn a_kernel_that_is_changed_in_the_graph_runs_in_executable_graphs_made_later() {
     let (context, stream, mut graph) = or_skip!(stage());
-    let scale: Scale = kernel(&context, VECTOR, "scale");
-    let buffer = DeviceBuffer::from_slice(&stream, &[1, 1, 1]).expect("memory");
-    let mut data = graph.own(buffer).expect("the graph owns it");
-    // SAFETY: the kernel accesses the first three elements.
-    let node = unsafe { graph.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 3)) };
-    let node = node.expect("a node");
+    let scale = scale(&context);
+    let mut data = own(&mut graph, &stream, &[1, 1, 1]);
+    let node = add_scale(&mut graph, &[], &scale, &mut data, 2);
     let mut executable = graph.instantiate().expect("an executable graph");
     let two = LaunchConfig::linear(2, 32);
     // SAFETY: as above.
@@ -43,39 +36,29 @@ fn a_kernel_that_is_changed_in_the_graph_runs_in_executable_graphs_made_later() 
 #[test]
 fn copies_fills_functions_and_events_are_changed_in_the_graph() {
     let (context, stream, mut graph) = or_skip!(stage());
-    let list = Arc::new(Mutex::new(Vec::new()));
-    let append = |number: i32| {
-        let list = Arc::clone(&list);
-        move || list.lock().expect("no panic").push(number)
-    };
-    let mut memory = |elements: &[i32]| {
-        let buffer = DeviceBuffer::from_slice(&stream, elements).expect("memory");
-        graph.own(buffer).expect("the graph owns it")
-    };
-    let (first, second) = (memory(&[1; 4]), memory(&[2; 4]));
-    let (mut target, mut filled) = (memory(&[0; 4]), memory(&[0; 4]));
+    let log = Log::default();
+    let [first, second, mut target, mut filled] =
+        [1, 2, 0, 0].map(|value| own(&mut graph, &stream, &[value; 4]));
     let events = [context.event(), context.event()].map(|its| its.expect("an event"));
     let copy = graph.add_copy(&[], &mut target, &first).expect("a node");
     let fill = graph.add_fill(&[], &mut filled, 3).expect("a node");
-    let host = graph.add_host_function(&[], append(1)).expect("a node");
-    let record = graph.add_event_record(&[host.id()], &events[0]);
-    let record = record.expect("a node");
+    let host = graph.add_host_function(&[], log.append("first")).expect("a node");
+    let record = graph.add_event_record(&[host.id()], &events[0]).expect("a node");
     let wait = graph.add_event_wait(&[], &events[0]).expect("a node");
 
     graph.set_copy(copy, &mut target, &second).expect("a change");
     graph.set_fill(fill, &mut filled, 4).expect("a change");
-    graph.set_host_function(host, append(2)).expect("a change");
+    graph.set_host_function(host, log.append("second")).expect("a change");
     graph.set_event_record(record, &events[1]).expect("a change");
     graph.set_event_wait(wait, &events[1]).expect("a change");
     for node in [record.id(), wait.id()] {
         let event = graph.node_event(node).expect("it exists");
         assert_eq!(event.map(|its| its.as_raw()), Some(events[1].as_raw()));
-        let raw = graph.raw_node_event(node).expect("a query");
-        assert_eq!(raw, events[1].as_raw());
+        assert_eq!(graph.raw_node_event(node).expect("a query"), events[1].as_raw());
     }
     let mut executable = launched(&graph, &stream);
     events[1].synchronize().expect("the launch records it");
-    assert_eq!(*list.lock().expect("no panic"), [2]);
+    assert_eq!(log.take(), ["second"]);
     assert_eq!(elements(&mut executable, &mut target, &stream), [2; 4]);
     assert_eq!(elements(&mut executable, &mut filled, &stream), [4; 4]);
 }
@@ -83,11 +66,7 @@ fn copies_fills_functions_and_events_are_changed_in_the_graph() {
 #[test]
 fn instantiation_checks_the_memory_of_changed_nodes() {
     let (context, stream, mut graph) = or_skip!(stage());
-    let mut memory = || {
-        let buffer = DeviceBuffer::<i32>::zeroed(&stream, 4).expect("memory");
-        graph.own(buffer).expect("the graph owns it")
-    };
-    let (mut one, mut other) = (memory(), memory());
+    let [mut one, mut other] = [(); 2].map(|()| own(&mut graph, &stream, &[0; 4]));
     graph.add_fill(&[], &mut one, 1).expect("a node");
     let node = graph.add_fill(&[], &mut other, 2).expect("a node");
     graph.instantiate().expect("they differ");
@@ -97,8 +76,7 @@ fn instantiation_checks_the_memory_of_changed_nodes() {
 
     // Memory of another graph is refused at once, and the node is as before.
     let mut others = Graph::new(&context).expect("a graph");
-    let buffer = DeviceBuffer::<i32>::zeroed(&stream, 4).expect("memory");
-    let mut theirs = others.own(buffer).expect("the graph owns it");
+    let mut theirs = own(&mut others, &stream, &[0; 4]);
     let why = invalid(graph.set_fill(node, &mut theirs, 3));
     assert!(matches!(why, Invalid::BufferOfOtherGraph { .. }), "{why}");
     graph.set_fill(node, &mut other, 4).expect("a change");
@@ -132,32 +110,36 @@ fn events_of_captured_nodes_are_found() {
         let mut graph = graph.expect("a graph");
         let node = graph.nodes().expect("a query")[0];
         assert!(graph.node_event(node).expect("it exists").is_none());
-        let raw = graph.raw_node_event(node).expect("a query");
-        assert_eq!(raw, event.as_raw());
+        assert_eq!(graph.raw_node_event(node).expect("a query"), event.as_raw());
     });
+}
+
+/// Adds a kernel that does nothing.
+#[track_caller]
+fn add_nothing(
+    graph: &mut Graph,
+    nothing: &TypedKernel<()>,
+    config: LaunchConfig,
+) -> Node<kind::Kernel> {
+    let context = graph.context().clone();
+    // SAFETY: the kernel accesses nothing.
+    unsafe { graph.add_kernel(&[], &context, nothing, config, ()) }.expect("a node")
 }
 
 #[test]
 fn attributes_of_kernel_nodes_are_set_read_and_copied() {
     let (context, stream, mut graph) = or_skip!(stage());
     let nothing = nothing(&context);
-    let add = |graph: &mut Graph| {
-        // SAFETY: the kernel accesses nothing.
-        let node = unsafe { graph.add_kernel(&[], &context, &nothing, ONE, ()) };
-        node.expect("a node")
-    };
-    let (first, second) = (add(&mut graph), add(&mut graph));
+    let [first, second] = [(); 2].map(|()| add_nothing(&mut graph, &nothing, ONE));
     let priorities = context.stream_priorities().expect("a query");
     let high = *priorities.start().min(priorities.end());
     let remote = cuda_safe::sys::CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
     // SAFETY: the kernel does nothing, whatever its attributes.
-    unsafe {
-        graph.set_kernel_attribute(first, node_attribute::PRIORITY, high).expect("a change");
-    }
+    let set = unsafe { graph.set_kernel_attribute(first, node_attribute::PRIORITY, high) };
+    set.expect("a change");
     // SAFETY: as above.
-    unsafe {
-        graph.set_kernel_attribute(first, node_attribute::MEMORY_DOMAIN, remote).expect("a change");
-    }
+    let set = unsafe { graph.set_kernel_attribute(first, node_attribute::MEMORY_DOMAIN, remote) };
+    set.expect("a change");
     // SAFETY: as above.
     unsafe { graph.set_kernel(first, &context, &nothing, LaunchConfig::linear(4, 32), ()) }
         .expect("a change");
@@ -179,15 +161,11 @@ fn a_node_has_clusters() {
     if context.device().compute_capability().expect("a query").0 < 9 {
         return common::skip("the device has no clusters");
     }
-    let config = LaunchConfig::linear(4, 32);
-    // SAFETY: the kernel accesses nothing.
-    let node = unsafe { graph.add_kernel(&[], &context, &nothing(&context), config, ()) };
-    let node = node.expect("a node");
+    let node = add_nothing(&mut graph, &nothing(&context), LaunchConfig::linear(4, 32));
     let cluster = node_attribute::CLUSTER;
     // SAFETY: the kernel does nothing, whatever its clusters.
     unsafe { graph.set_kernel_attribute(node, cluster, [2, 1, 1]) }.expect("a change");
-    let found = graph.kernel_attribute(node, cluster).expect("a query");
-    assert_eq!(found, [2, 1, 1]);
+    assert_eq!(graph.kernel_attribute(node, cluster).expect("a query"), [2, 1, 1]);
     let _executable = launched(&graph, &stream);
     stream.synchronize().expect("a wait");
 }
@@ -195,17 +173,10 @@ fn a_node_has_clusters() {
 #[test]
 fn an_attribute_out_of_range_is_refused_before_the_call() {
     let (context, _stream, mut graph) = or_skip!(stage());
-    // SAFETY: the kernel accesses nothing.
-    let node = unsafe { graph.add_kernel(&[], &context, &nothing(&context), ONE, ()) };
-    let node = node.expect("a node");
+    let node = add_nothing(&mut graph, &nothing(&context), ONE);
     let access = cuda_safe::sys::CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL;
-    let window = cuda_safe::launch::AccessPolicyWindow {
-        address: 0,
-        bytes: 0,
-        hit_ratio: 1.5,
-        hit: access,
-        miss: access,
-    };
+    let (hit, miss) = (access, access);
+    let window = AccessPolicyWindow { address: 0, bytes: 0, hit_ratio: 1.5, hit, miss };
     // SAFETY: the kernel does nothing, whatever its attributes.
     let set = unsafe { graph.set_kernel_attribute(node, node_attribute::ACCESS_POLICY, window) };
     assert!(matches!(invalid(set), Invalid::LaunchAttribute { .. }));
@@ -255,8 +226,7 @@ fn a_child_graph_that_was_moved_is_read_too() {
     let (context, stream, mut graph) = or_skip!(stage());
     or_skip!(common::since(12, 9));
     let mut child = Graph::new(&context).expect("a graph");
-    let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
-    let mut data = child.own(buffer).expect("the graph owns it");
+    let mut data = own(&mut child, &stream, &[0_u8; 4]);
     child.add_fill(&[], &mut data, 7).expect("a node");
     let node = graph.add_child_moved(&[], child).expect("a node");
     let mut view = graph.child(node).expect("a child graph");
@@ -376,12 +346,9 @@ mod provoked {
     #[test]
     fn a_change_that_the_driver_refuses_leaves_the_node_as_it_was() {
         let (context, stream, mut graph) = or_skip!(stage());
-        let scale: Scale = kernel(&context, VECTOR, "scale");
-        let buffer = DeviceBuffer::from_slice(&stream, &[1, 1, 1]).expect("memory");
-        let mut data = graph.own(buffer).expect("the graph owns it");
-        // SAFETY: the kernel accesses the first three elements.
-        let node = unsafe { graph.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 3)) };
-        let node = node.expect("a node");
+        let scale = scale(&context);
+        let mut data = own(&mut graph, &stream, &[1, 1, 1]);
+        let node = add_scale(&mut graph, &[], &scale, &mut data, 2);
         let large = LaunchConfig::linear(1, 2048);
         // SAFETY: as above.
         unsafe { graph.set_kernel(node, &context, &scale, large, (&mut data, 3, 0, 3)) }
@@ -396,12 +363,7 @@ mod provoked {
         let (context, stream, mut graph) = or_skip!(stage());
         or_skip!(common::since(12, 4));
         let nothing = nothing(&context);
-        let add = |graph: &mut Graph| {
-            // SAFETY: the kernel accesses nothing.
-            let node = unsafe { graph.add_kernel(&[], &context, &nothing, ONE, ()) };
-            node.expect("a node")
-        };
-        let (node, other) = (add(&mut graph), add(&mut graph));
+        let [node, other] = [(); 2].map(|()| add_nothing(&mut graph, &nothing, ONE));
         // SAFETY: no kernel gets the handle.
         let handle = unsafe { graph.make_device_updatable(node) }.expect("a handle");
         assert_ne!(handle.as_raw(), 0);

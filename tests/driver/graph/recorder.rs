@@ -3,19 +3,16 @@
 
 use crate::common::{child, invalid};
 use crate::graph::build::Log;
-use crate::graph::elements;
-use crate::module::kernels::{VECTOR, kernel};
+use crate::graph::{ONE, elements, scale};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::GraphRecorder;
 use cuda_safe::sys::{CUstream, cuMemcpyDtoDAsync_v2, cuMemsetD32Async};
 use cuda_safe::{
-    Context, ContextFlags, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig,
-    PinnedBuffer, Result, Stream, TypedKernel,
+    Context, ContextFlags, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, PinnedBuffer,
+    Result, Stream,
 };
 
 const MODE: CaptureMode = CaptureMode::ThreadLocal;
-const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
-
 /// Runs `body` with a recorder, in a child process.
 #[track_caller]
 fn with_recorder(body: impl FnOnce(&Context, &Stream, GraphRecorder)) {
@@ -24,10 +21,6 @@ fn with_recorder(body: impl FnOnce(&Context, &Stream, GraphRecorder)) {
         let recorder = Graph::new(&context).expect("a graph").into_recorder(&stream);
         body(&context, &stream, recorder.expect("a recorder"));
     });
-}
-
-fn scale(context: &Context) -> TypedKernel<(&'static mut [i32], i32, i32, u32)> {
-    kernel(context, VECTOR, "scale")
 }
 
 fn executable(recorder: GraphRecorder) -> ExecutableGraph {
@@ -233,8 +226,7 @@ fn a_failed_capture_ends_the_recorder_and_the_memory_can_be_used_again() {
         let mut data = recorder.zeroed::<i32>(4).expect("memory");
         recorder.fill(&mut data, 1).expect("a node");
         // SAFETY: nothing is captured.
-        let failed = unsafe { recorder.capture(MODE, |_| Err(Error::Forked)) };
-        assert_eq!(failed, Err(Error::Forked));
+        assert_eq!(unsafe { recorder.capture(MODE, |_| Err(Error::Forked)) }, Err(Error::Forked));
         let lost = |result: Result<()>| assert_eq!(invalid(result), Invalid::RecorderWithoutGraph);
         lost(recorder.fill(&mut data, 2).map(drop));
         lost(recorder.zeroed::<i32>(1).map(drop));
@@ -261,8 +253,7 @@ fn a_capture_that_does_not_begin_leaves_the_recorder_as_before() {
         let before = recorder.dependencies().to_vec();
         let open = stream.begin_capture(MODE).expect("begins");
         // SAFETY: nothing is captured.
-        let refused = unsafe { recorder.capture(MODE, |_| Ok::<_, Error>(())) };
-        let why = invalid(refused);
+        let why = invalid(unsafe { recorder.capture(MODE, |_| Ok::<_, Error>(())) });
         assert!(matches!(why, Invalid::OtherCapture { .. }), "{why}");
         drop(open);
         assert_eq!(recorder.dependencies(), before);

@@ -55,8 +55,7 @@ fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
         within.expect("a guard").expect("a guard");
         std::thread::scope(|scope| {
             let there = scope.spawn(|| one.make_current().map(|_| ()).expect_err("it is here"));
-            let why = refusal(there.join().expect("no panic"));
-            assert_eq!(why, Invalid::CurrentElsewhere);
+            assert_eq!(refusal(there.join().expect("no panic")), Invalid::CurrentElsewhere);
         });
         raw
     });
@@ -81,8 +80,7 @@ fn a_stream_reports_its_partition_or_none() {
     let plain = one.context().stream().expect("a stream");
     assert_eq!(GreenContext::of_stream(&plain).expect("an answer"), None);
     let its = one.stream().expect("a stream");
-    let found = GreenContext::of_stream(&its).expect("an answer");
-    assert_eq!(found, Some(one));
+    assert_eq!(GreenContext::of_stream(&its).expect("an answer"), Some(one));
 }
 
 /// A C library would create its streams with these functions, in the current context.
@@ -104,10 +102,8 @@ fn a_stream_of_foreign_code_reports_the_partition_that_was_current() {
             }
         }
     };
-    let under_partition = one.with_current(|_| created(one.as_raw()));
-    under_partition.expect("a guard");
-    let under_context = one.context().with_current(|_| created(null_mut()));
-    under_context.expect("a guard");
+    one.with_current(|_| created(one.as_raw())).expect("a guard");
+    one.context().with_current(|_| created(null_mut())).expect("a guard");
 }
 
 #[test]
@@ -155,8 +151,7 @@ fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
 fn the_default_streams_of_a_partition_report_it() {
     let (_alone, [one, other]) = or_skip!(two());
     let context = one.context();
-    let (ours, theirs) = (context.event(), context.event());
-    let (ours, theirs) = (ours.expect("an event"), theirs.expect("an event"));
+    let [ours, theirs] = common::events(context);
     let stream = context.stream().expect("a stream");
     let used = one.with_current(|current| {
         for default in [current.legacy_stream(), current.per_thread_stream()] {
@@ -214,8 +209,7 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
     child::in_child(&[], || {
         let (_alone, [one, _]) = or_skip!(two());
         let context = one.context();
-        let events = [context.event(), context.event()];
-        let [earlier, later] = events.map(|event| event.expect("an event"));
+        let [earlier, later] = common::events(context);
         let streams = [one.stream(), one.stream(), context.stream()];
         let [first, second, writer] = streams.map(|stream| stream.expect("a stream"));
         let mut word = DeviceBuffer::<u32>::zeroed_sync(&writer, 1).expect("memory");

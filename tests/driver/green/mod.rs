@@ -136,8 +136,7 @@ fn invalid_splits_are_refused() {
         (SplitByCount { flags: unknown, ..Default::default() }, Invalid::SplitFlags { flags: 4 }),
     ];
     for (split, expected) in cases {
-        let error = resource.split_by_count(split).expect_err("refused");
-        assert_eq!(refusal(error), expected);
+        assert_eq!(refusal(resource.split_by_count(split).expect_err("refused")), expected);
     }
     smallest(resource);
 }
@@ -190,8 +189,7 @@ fn several_groups_of_one_split_form_one_partition() {
 fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
     let (_alone, resource) = or_skip!(resource_alone());
     let device = resource.device();
-    let none = GreenContext::new([]).expect_err("no groups");
-    assert_eq!(refusal(none), Invalid::NoGroups);
+    assert_eq!(refusal(GreenContext::new([]).expect_err("no groups")), Invalid::NoGroups);
 
     let first = smallest(resource);
     let second = again(&device)

@@ -25,8 +25,7 @@ fn the_table_of_equal_splits_agrees_with_the_splits() {
         let sizes: BTreeSet<u32> = split.groups.iter().map(SmGroup::sm_count).collect();
         assert_eq!(sizes, BTreeSet::from([planned.sm_count]));
         assert_eq!(split.groups.len(), planned.groups as usize);
-        let rest = split.remainder.as_ref().map_or(0, SmGroup::sm_count);
-        assert_eq!(rest, planned.remaining);
+        assert_eq!(split.remainder.as_ref().map_or(0, SmGroup::sm_count), planned.remaining);
     }
 }
 
@@ -136,8 +135,7 @@ fn weights_divide_the_sms_that_the_others_leave() {
     or_skip!(common::since(12, 5));
     let sizes = [1, 2, 1].map(PartitionSize::Weight);
     let planned = plan(&sizes);
-    let made = resource.partition(&request_of(&sizes));
-    let made = made.expect("partitions");
+    let made = resource.partition(&request_of(&sizes)).expect("partitions");
     let given: Vec<u32> = made.parts.iter().map(|part| part.sm_count()).collect();
     let counts: Vec<u32> = planned.parts.iter().map(|part| part.sm_count).collect();
     assert_eq!(given, counts);
@@ -186,8 +184,7 @@ fn impossible_partitions_are_refused() {
         (vec![PartitionSize::Weight(u32::MAX); 200], false),
     ];
     for (case, is_nonsense) in cases {
-        let error = resource.partition(&request_of(&case)).expect_err("refused");
-        let why = refusal(error);
+        let why = refusal(resource.partition(&request_of(&case)).expect_err("refused"));
         assert_eq!(
             is_nonsense,
             matches!(

@@ -76,8 +76,7 @@ fn the_resource_of_a_context_splits_like_that_of_its_device() {
     };
     let of_device = sizes(again(&device));
     let context = Context::primary(&device).expect("a primary context");
-    let whole = SmResource::of_context(&context).expect("an answer");
-    assert_eq!(sizes(whole), of_device);
+    assert_eq!(sizes(SmResource::of_context(&context).expect("an answer")), of_device);
 }
 
 #[test]
@@ -140,8 +139,7 @@ fn a_partition_waits_for_an_event_on_the_device() {
     child::in_child(&[], || {
         let (_alone, [one, other]) = or_skip!(two());
         let context = one.context().clone();
-        let (event, later) =
-            (context.event().expect("an event"), context.event().expect("an event"));
+        let [event, later] = common::events(&context);
         let (before, after) = (one.stream().expect("a stream"), other.stream());
         let after = after.expect("a stream");
         let busy = Busy::new(&context, &before);
@@ -214,8 +212,7 @@ mod provoked {
                 let refused = unsafe {
                     cuDevSmResourceSplitByCount(first, count, &raw const input, no_remainder, 0, 0)
                 };
-                let expected = CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE;
-                assert_eq!(refused, expected, "{kind:?}");
+                assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE, "{kind:?}");
             }
         });
     }
@@ -249,8 +246,7 @@ mod provoked {
             // SAFETY: as above.
             answers.push(("cuCtxDestroy", unsafe { cuCtxDestroy_v2(green) }));
             for (function, code) in answers {
-                let expected = CUresult::CUDA_ERROR_INVALID_CONTEXT;
-                assert_eq!(code, expected, "{function}");
+                assert_eq!(code, CUresult::CUDA_ERROR_INVALID_CONTEXT, "{function}");
             }
             assert!(current().is_null());
             let stream = one.stream().expect("the green context is alive");

@@ -111,8 +111,7 @@ fn a_probe_refuses_streams_of_other_contexts_and_in_captures() {
 
     let stream = context.stream().expect("a stream");
     let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
-    let refused = probe.sms(&stream).expect_err("a capture");
-    assert_eq!(refusal(refused), Invalid::StreamIsCaptured);
+    assert_eq!(refusal(probe.sms(&stream).expect_err("a capture")), Invalid::StreamIsCaptured);
     capture.end().expect("a valid capture");
 }
 
@@ -126,8 +125,7 @@ fn the_largest_cluster_of_a_partition_is_reported() {
     let context = Context::primary(&device).expect("a primary context");
     let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
     let config = LaunchConfig::linear(16, 128);
-    let whole = ranks.kernel().max_cluster_size(config, &Default::default());
-    let whole = whole.expect("an answer");
+    let whole = ranks.kernel().max_cluster_size(config, &Default::default()).expect("an answer");
     for flags in [SplitFlags::empty(), SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE] {
         if !flags.is_empty() && !common::offers(12, 5) {
             continue;
@@ -135,8 +133,7 @@ fn the_largest_cluster_of_a_partition_is_reported() {
         let split = again(&device).split_by_count(SplitByCount { flags, ..Default::default() });
         let group = split.expect("a split").groups.remove(0);
         let partition = GreenContext::new([group]).expect("a green context");
-        let size = partition.max_cluster_size(ranks.kernel(), config);
-        let size = size.expect("an answer");
+        let size = partition.max_cluster_size(ranks.kernel(), config).expect("an answer");
         assert!((1..=whole).contains(&size), "{size} of {whole}");
         let stream = partition.stream().expect("a stream");
         let same = ranks.kernel().max_cluster_size_on(&stream, config, &Default::default());

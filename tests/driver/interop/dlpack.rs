@@ -76,8 +76,7 @@ fn a_tensor_is_ordered_after_its_producer_and_before_its_later_use() {
             let tensor = handed_over(&buffer, &stream, is_known);
             // SAFETY: the buffer owns the memory and the stream, and is next used after the array
             // is dropped.
-            let array = unsafe { tensor.import::<i32>(&stream, sync) };
-            let mut array = array.expect("an import");
+            let mut array = unsafe { tensor.import::<i32>(&stream, sync) }.expect("an import");
             let slice = array.as_mut_slice().expect("it is writable");
             scale.run(&stream, slice, 10, 0).expect("a launch");
             drop(array);
@@ -174,8 +173,7 @@ fn memory_is_returned_after_the_work_of_a_consumer_that_does_not_wait() {
     // SAFETY: `release_after` orders the later work after the consumer's work.
     let array = unsafe { tensor.import::<i32>(&theirs, StreamSync::Ignore) };
     let mut array = array.expect("an import");
-    let slice = array.as_mut_slice().expect("it is writable");
-    scale.run(&theirs, slice, 10, 0).expect("a launch");
+    scale.run(&theirs, array.as_mut_slice().expect("it is writable"), 10, 0).expect("a launch");
     drop(array);
     assert!(dropped.load(Ordering::SeqCst));
     scale.run(&home, &mut buffer, 1, 1).expect("a launch");
@@ -198,8 +196,7 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
     // SAFETY: the default stream is ordered after the work below.
     let array = unsafe { tensor.import::<i32>(&theirs, StreamSync::Ignore) };
     let mut array = array.expect("an import");
-    let slice = array.as_mut_slice().expect("it is writable");
-    scale.run(&theirs, slice, 10, 0).expect("a launch");
+    scale.run(&theirs, array.as_mut_slice().expect("it is writable"), 10, 0).expect("a launch");
     let event = context.event().expect("an event");
     event.record(&theirs).expect("a record");
     let legacy =

@@ -37,8 +37,7 @@ impl Kernels {
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1 << 12).expect("memory");
         self.delay(&stream);
-        let ran = self.scale.run(&stream, &mut buffer, 1, 5);
-        ran.expect("a launch");
+        self.scale.run(&stream, &mut buffer, 1, 5).expect("a launch");
         let array = buffer.array_interface().expect("an interface");
         (buffer, array)
     }
@@ -75,8 +74,7 @@ fn an_array_is_ordered_across_streams_in_both_directions() {
             drop(imported);
             // The producer continues after the consumer's work.
             let home = buffer.stream().clone();
-            let ran = kernels.scale.run(&home, &mut buffer, 1, 1);
-            ran.expect("a launch");
+            kernels.scale.run(&home, &mut buffer, 1, 1).expect("a launch");
             assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
             assert_eq!(copy.to_vec().expect("a copy"), [5; 1 << 12]);
         }
@@ -141,12 +139,10 @@ fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
         let stream = context.stream().expect("a stream");
         let array = array.with_stream(None);
         // SAFETY: the work on the buffer has completed, and the buffer outlives the array.
-        let imported = unsafe { array.import::<i32>(&stream, sync, ()) };
-        let mut imported = imported.expect("an import");
+        let mut imported = unsafe { array.import::<i32>(&stream, sync, ()) }.expect("an import");
         let slice = imported.as_mut_slice().expect("it is writable");
         kernels.delay(&stream);
-        let ran = kernels.scale.run(&stream, slice, 10, 0);
-        ran.expect("a launch");
+        kernels.scale.run(&stream, slice, 10, 0).expect("a launch");
         drop(imported);
         assert!(stream.is_complete().expect("an answer"));
         assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
@@ -309,8 +305,7 @@ fn the_consumers_stream_is_used_if_the_producer_gives_none() {
         assert_eq!(*imported.stream(), stream);
         let slice = imported.as_mut_slice().expect("it is writable");
         kernels.delay(&stream);
-        let ran = kernels.scale.run(&stream, slice, 10, 0);
-        ran.expect("a launch");
+        kernels.scale.run(&stream, slice, 10, 0).expect("a launch");
         drop(imported);
         if exported != Some(ExportedStream::Legacy) {
             assert!(stream.is_complete().expect("an answer"));
@@ -368,8 +363,7 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
                 unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) }
                     .expect("memory");
             kernels.delay(stream);
-            let ran = kernels.scale.run(stream, &mut foreign, 10, 0);
-            ran.expect("a launch");
+            kernels.scale.run(stream, &mut foreign, 10, 0).expect("a launch");
         }
         let stream = ExportedStream::joined(&home, [&side, &home, &other]).expect("joined");
         assert_eq!(stream, ExportedStream::of(&home));
@@ -407,8 +401,7 @@ fn a_mask_is_imported_on_request() {
     assert_eq!(refusal(refused), "mask");
     for sync in [StreamSync::Synchronize, StreamSync::WaitEvent, StreamSync::ProducerStream] {
         // SAFETY: the buffers own the memory and the streams, and outlive the arrays.
-        let imported = unsafe { array.import_masked(&stream, sync, ()) };
-        let imported = imported.expect("an import");
+        let imported = unsafe { array.import_masked(&stream, sync, ()) }.expect("an import");
         let view = imported.mask_view().expect("bytes").expect("a mask");
         assert_eq!(view.layout().shape(), [2, 3]);
         let row = view.index(&[Index::At(1)]).expect("a row");

@@ -80,8 +80,7 @@ fn views_with_unsupported_strides_are_not_copied() {
     let (mut buffer, _) = numbered(&context, [3, 4, 5]);
     let array = ArrayView::new(&buffer, &[3, 4, 5]).expect("a view");
     let backwards = array.index(&[Index::reversed(1)]).expect("a part");
-    let thin = array.index(&[Index::ALL, Index::step_by(3), Index::step_by(2)]);
-    let thin = thin.expect("a part");
+    let thin = array.index(&[Index::ALL, Index::step_by(3), Index::step_by(2)]).expect("a part");
     assert_eq!(thin.layout().shape(), [3, 2, 3]);
     let wide = array.broadcast_to(&[2, 3, 4, 5]).expect("a broadcast view");
     for view in [array.transposed(), backwards, thin, wide] {
@@ -154,11 +153,9 @@ fn only_the_selected_parts_of_an_array_are_written() {
     refused(array.reborrow().copy_from(other), "copy", "of [2]");
     // An empty array is copied whatever its strides are.
     let (_, nothing) = array.reborrow().split_at(0, 5).expect("two parts");
-    let nothing = nothing.index(&[Index::ALL, Index::reversed(5)]);
-    let mut nothing = nothing.expect("a part");
+    let mut nothing = nothing.index(&[Index::ALL, Index::reversed(5)]).expect("a part");
     let own = DeviceBuffer::<u32>::zeroed(&stream, 0).expect("no memory");
-    let own = ArrayView::new(&own, &[0, 3]).expect("a view");
-    nothing.copy_from(own).expect("no copy");
+    nothing.copy_from(ArrayView::new(&own, &[0, 3]).expect("a view")).expect("no copy");
     nothing.fill(1).expect("no fill");
     assert!(nothing.as_view().to_vec().expect("no copy").is_empty());
     array.fill(7).expect("a fill");
@@ -180,8 +177,7 @@ fn impossible_views_are_refused() {
     refused(of(1, strided(&[20], &[4])), "memory", "beyond 20");
     refused(of(usize::MAX, strided(&[], &[])), "memory", "beyond 20");
     refused(of(0, strided(&[2], &[6])), "elements", "aligned to 4");
-    let bytes = Layout::c_contiguous(&[20], 1).expect("a layout");
-    refused(of(0, bytes), "elements", "not 1");
+    refused(of(0, Layout::c_contiguous(&[20], 1).expect("a layout")), "elements", "not 1");
     let array = of(0, strided(&[4, 5], &[20, 4])).expect("a view");
     refused(array.index(&[Index::At(4)]), "index", "index 4 is out of range");
     refused(array.index(&[Index::At(0); 3]), "index", "3 indices");
@@ -300,8 +296,7 @@ fn an_imported_array_is_viewed_as_its_own_type() {
     bits.copy_from_slice(&[1.0; 4]).expect("a copy");
     let view = imported.view::<i32>().expect("a view");
     assert_eq!(view.to_vec().expect("a copy"), [1.0f32.to_bits() as i32; 4]);
-    let size = imported.view_bits::<u64>().map(drop);
-    refused(size, "elements", "of 8 bytes, not 4");
+    refused(imported.view_bits::<u64>().map(drop), "elements", "of 8 bytes, not 4");
 
     let odd = of(column.clone(), base + 2);
     let constant = of(column, base).read_only();

@@ -21,8 +21,7 @@ fn has_clusters(context: &Context) -> Option<()> {
 fn a_launch_without_attributes_works_as_launch() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let scale = vector(&context).kernel("scale").expect("found");
-    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
-    let scale = scale.expect("its parameters");
+    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
     let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
     let config = LaunchConfig::for_elements(100, 32).expect("a shape");
     let attributes = LaunchAttributes::default();
@@ -90,8 +89,7 @@ fn a_dependent_launch_sees_the_results_it_waited_for() {
 fn a_launch_records_events() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let nothing = nothing(&context);
-    let (triggered, begun) =
-        (context.event().expect("an event"), context.event().expect("an event"));
+    let [triggered, begun] = common::events(&context);
     let mut launches = vec![LaunchAttributes {
         programmatic_event: Some(ProgrammaticEvent { event: &triggered, at_block_start: true }),
         ..Default::default()
@@ -116,8 +114,7 @@ fn hints_do_not_change_the_result_of_a_kernel() {
     let (context, stream) = or_skip!(common::context_and_stream());
     or_skip!(common::since(12, 5));
     let scale = vector(&context).kernel("scale").expect("found");
-    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
-    let scale = scale.expect("its parameters");
+    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
     let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
     let priorities = context.stream_priorities().expect("known");
     let attributes = LaunchAttributes {
@@ -228,8 +225,7 @@ mod provoked {
     fn a_cooperative_grid_that_does_not_fit_is_refused() {
         let context = or_skip!(common::context());
         let attributes = LaunchAttributes { cooperative: true, ..Default::default() };
-        let config = LaunchConfig::linear(1 << 20, 1024);
-        let code = code(&context, config, &attributes);
+        let code = code(&context, LaunchConfig::linear(1 << 20, 1024), &attributes);
         assert_eq!(code, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     }
 

@@ -159,8 +159,7 @@ fn a_typed_kernel_has_more_than_sixteen_parameters() {
         u32,
         u32,
     );
-    let sum = kernel(&context, "sum_of_nineteen").typed::<Sum>();
-    let sum = sum.expect("its parameters");
+    let sum = kernel(&context, "sum_of_nineteen").typed::<Sum>().expect("its parameters");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
     let arguments = (&mut out, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19);
     // SAFETY: the kernel writes one element.
@@ -198,8 +197,7 @@ type ByValue = (&'static mut [u32], bool, Value<Options>, CUtensorMap, Value<[u6
 #[test]
 fn structs_with_padding_and_tensor_maps_are_typed_parameters() {
     let (context, stream) = or_skip!(common::context_and_stream());
-    let by_value = kernel(&context, "by_value").typed::<ByValue>();
-    let by_value = by_value.expect("its parameters");
+    let by_value = kernel(&context, "by_value").typed::<ByValue>().expect("its parameters");
     let wide = Value([80, 81, 82]);
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
     // SAFETY: the kernel writes 7 elements.

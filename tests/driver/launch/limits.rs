@@ -36,8 +36,7 @@ mod provoked {
         // The same launch without attributes fails in the same way.
         if !attributes.cooperative && attributes.cluster.is_none() {
             // SAFETY: as above.
-            let again = limit(unsafe { kernel.launch(stream, config, ()) });
-            assert_eq!(again, found);
+            assert_eq!(limit(unsafe { kernel.launch(stream, config, ()) }), found);
         }
         stream.synchronize().expect("nothing is broken");
         found
@@ -99,8 +98,7 @@ mod provoked {
             assert_eq!(way_out, given <= settable, "{found}");
         }
         let most = kernel_attribute::MAX_DYNAMIC_SHARED_BYTES;
-        let raised = nothing.kernel().set_attribute(most, settable);
-        raised.expect("the device has as much");
+        nothing.kernel().set_attribute(most, settable).expect("the device has as much");
         // SAFETY: the kernel does nothing.
         unsafe { nothing.launch(&stream, config.with_shared_bytes(settable), ()) }
             .expect("now it may");
@@ -154,8 +152,7 @@ mod provoked {
             (kernel_attribute::REQUIRED_CLUSTER_HEIGHT, 1),
             (kernel_attribute::REQUIRED_CLUSTER_DEPTH, 1),
         ] {
-            let set = ranks.kernel().set_attribute(attribute, extent);
-            set.expect("a size");
+            ranks.kernel().set_attribute(attribute, extent).expect("a size");
         }
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 8).expect("memory");
         let (config, two) = (LaunchConfig::linear(8, 32), attributes(2));
@@ -189,8 +186,7 @@ mod provoked {
         // SAFETY: the kernel does nothing.
         let launched = unsafe { nothing.launch_with(&stream, config, &cooperative, ()) };
         let code = launched.expect_err("refused").code();
-        let expected = CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-        assert_eq!(code, Some(expected));
+        assert_eq!(code, Some(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE));
     }
 
     #[test]

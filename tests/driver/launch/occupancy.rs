@@ -18,8 +18,7 @@ fn blocks_of_a_multiprocessor_are_limited_by_threads_and_shared_memory() {
     let nothing = nothing(&context);
     let kernel = nothing.kernel();
     let device = context.device();
-    let threads = device.attribute(attribute::MAX_THREADS_PER_MULTIPROCESSOR);
-    let threads = threads.expect("known");
+    let threads = device.attribute(attribute::MAX_THREADS_PER_MULTIPROCESSOR).expect("known");
     let fit = |size, options| kernel.max_active_blocks(size, options).expect("an answer");
     assert_eq!(fit(1024, Default::default()), threads / 1024);
     let keep = OccupancyOptions { keep_caching: true, ..Default::default() };

@@ -173,8 +173,7 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
     // SAFETY: the value of this key points to a length.
     assert_eq!(unsafe { length.cast::<usize>().read() }, bytes.len());
     // SAFETY: the buffer has this length, and begins with the address of the results.
-    let address = unsafe { buffer.cast::<u64>().read_unaligned() };
-    assert_eq!(address, out.as_raw());
+    assert_eq!(unsafe { buffer.cast::<u64>().read_unaligned() }, out.as_raw());
     // SAFETY: the pointer refers to a local variable, and the graph is alive.
     succeeds(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
     // SAFETY: the kernel and its memory are alive until the results are copied.

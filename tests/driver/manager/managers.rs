@@ -408,8 +408,7 @@ fn a_replay_counts_the_bytes_of_larger_blocks() {
         let text = "a 0 1 100 0\nf 1 1 0\na 2 2 600 0\na 3 3 10 0\nf 4 2 0\nf 5 3 0";
         let trace: Trace = text.parse().expect("a trace");
         // SAFETY: the replay uses no stream.
-        let replayed = unsafe { trace.replay(manager, &[]) };
-        let replayed = replayed.expect("memory");
+        let replayed = unsafe { trace.replay(manager, &[]) }.expect("memory");
         assert_eq!((replayed.allocated, replayed.high), (3, 1024 + 512));
     });
 }

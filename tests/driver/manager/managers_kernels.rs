@@ -90,8 +90,7 @@ impl Kernels {
         let arguments = (&live.memory, n, live.tag, wrong);
         // SAFETY: the kernel reads the first n elements of the memory, which has n, and writes
         // three others.
-        let given = unsafe { self.check.launch(&stream, config, arguments) };
-        given.expect("a launch");
+        unsafe { self.check.launch(&stream, config, arguments) }.expect("a launch");
     }
 }
 

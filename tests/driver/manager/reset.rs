@@ -135,8 +135,7 @@ fn leaves_memory_in_use<M: MemoryManager>(
     assert_eq!(buffer.to_vec().expect("a copy"), [7; 1000]);
     assert_eq!(view.to_vec().expect("a copy"), [8; 1000]);
     // SAFETY: the memory has this size, and nothing else uses it.
-    let bytes = unsafe { std::slice::from_raw_parts(host.as_ptr(), 1000) };
-    assert_eq!(bytes, [9; 1000]);
+    assert_eq!(unsafe { std::slice::from_raw_parts(host.as_ptr(), 1000) }, [9; 1000]);
 }
 
 #[test]

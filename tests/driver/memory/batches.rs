@@ -254,8 +254,7 @@ fn a_region_is_copied_into_another_context() {
     let mut target = copy.as_mut_slice();
     let packed = Region::new(PART);
     target.copy_3d_from_peer(PART, packed, &reader, inside()).expect("a copy");
-    let nothing = Extent::new_2d(0, 1);
-    target.copy_3d_from_peer(nothing, packed, &reader, packed).expect("no copy");
+    target.copy_3d_from_peer(Extent::new_2d(0, 1), packed, &reader, packed).expect("no copy");
     let outside = target.copy_3d_from_peer(PART, packed.at(0, 29, 0), &reader, inside());
     assert!(outside.is_err(), "two rows do not fit");
     assert_eq!(copy.to_vec().expect("a copy")[..12], part());
@@ -326,8 +325,7 @@ fn one_copy_of_an_array_in_a_green_context_is_a_batch_of_one() {
 #[test]
 fn copies_of_arrays_that_do_not_fit_are_not_added_to_a_batch() {
     let context = or_skip!(common::context());
-    let (stream, other) = (context.stream(), context.stream());
-    let (stream, other) = (stream.expect("a stream"), other.expect("a stream"));
+    let [stream, other] = common::streams(&context);
     let mut first = array(&stream, &numbers());
     let second = array(&stream, &numbers());
     let foreign = array(&other, &numbers());

@@ -135,8 +135,7 @@ fn a_scope_waits_for_its_copies_during_a_capture_of_another_stream() {
 /// values.
 fn copied_from_slice<C>(stream: &Stream, f: impl FnOnce() -> C) -> Result<(), Error> {
     const LEN: usize = 1 << 16;
-    let context = stream.context();
-    let mut host = pinned(context, &[1; LEN]);
+    let mut host = pinned(stream.context(), &[1; LEN]);
     let mut buffer = DeviceBuffer::<i32>::uninit_sync(stream, LEN).expect("memory");
     let busy = busy(stream);
     let mut kept = None;

@@ -50,8 +50,7 @@ fn a_registered_vector_is_copied_without_a_wait_and_is_returned_unchanged() {
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, LEN).expect("memory");
     let there = buffer.copy_from_pinned(host).expect("a copy");
     Scale::new(&context).run(&stream, &mut buffer, 2, 1).expect("a launch");
-    let host = there.synchronize().expect("a wait");
-    let back = buffer.copy_to_pinned(host).expect("a copy");
+    let back = buffer.copy_to_pinned(there.synchronize().expect("a wait")).expect("a copy");
     let vector = back.synchronize().expect("a wait").unregister().expect("a vector");
     assert_eq!((vector.as_ptr(), vector.capacity()), (start, capacity));
     let right: Vec<i32> = numbers().iter().map(|x| 2 * x + 1).collect();

@@ -56,8 +56,7 @@ fn memory_of_a_managed_pool_is_used_by_the_host_and_the_device() {
             DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, 5000).expect("memory");
         scale.run(&stream, &mut buffer, 1, 7).expect("a launch");
         stream.synchronize().expect("a wait");
-        let info = context.pointer_info(buffer.as_raw()).expect("a query");
-        let info = info.expect("known memory");
+        let info = context.pointer_info(buffer.as_raw()).expect("a query").expect("known memory");
         assert!(info.managed, "{info:?}");
         assert_eq!(info.memory_type, MemoryType::Device);
         assert_eq!(info.host_address, Some(buffer.as_raw()));
@@ -146,8 +145,7 @@ fn each_location_has_its_own_default_pool_of_managed_memory() {
         assert!(!pools[..index].contains(pool), "{pools:?}");
     }
     let pinned = MemoryPool::default_at(&context, nowhere, false);
-    let code = pinned.expect_err("no location").code();
-    assert_eq!(code, Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+    assert_eq!(pinned.expect_err("no location").code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
 }
 
 #[test]
@@ -197,8 +195,7 @@ fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
     let mut found = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
     // SAFETY: the node is alive, and the pointer refers to a local variable.
     succeeds(unsafe { cuGraphMemAllocNodeGetParams(node, &raw mut found) });
-    let managed = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
-    assert_eq!(found.poolProps.allocType, managed);
+    assert_eq!(found.poolProps.allocType, CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED);
     assert_eq!(found.bytesize, 4096);
     assert_ne!(found.dptr, 0);
     let stream = context.stream().expect("a stream");
@@ -224,8 +221,7 @@ fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
 #[test]
 fn an_allocation_from_a_managed_pool_of_a_device_is_captured() {
     let context = or_skip!(context());
-    let device = MemoryLocation::Device(context.device());
-    let pool = pool(&context, Some(device));
+    let pool = pool(&context, Some(MemoryLocation::Device(context.device())));
     let stream = context.stream().expect("a stream");
     let raw = stream.as_raw();
     let _current = context.make_current().expect("current");

@@ -57,8 +57,7 @@ fn a_range_is_divided_at_any_element() {
     assert_eq!(first.context(), &context);
     assert_eq!(format!("{rest:?}"), "[20, 3]");
     let out_of_bounds = Invalid::Range { start: 3, end: 2, len: 2 };
-    let error = rest.split_off(3).expect_err("it has 2 elements");
-    assert_eq!(error, out_of_bounds.into());
+    assert_eq!(rest.split_off(3).expect_err("it has 2 elements"), out_of_bounds.into());
     let end = rest.split_off(2).expect("two ranges");
     assert!(end.is_empty());
     let host = PinnedRange::join([end, rest, first]).expect("the buffer");
@@ -68,8 +67,7 @@ fn a_range_is_divided_at_any_element() {
 #[test]
 fn ranges_that_cannot_be_joined_are_returned() {
     let context = or_skip!(common::context());
-    let no_length = pinned(&context, &[1, 2, 3]).into_chunks(0);
-    let no_length = no_length.expect_err("no length");
+    let no_length = pinned(&context, &[1, 2, 3]).into_chunks(0).expect_err("no length");
     assert_eq!(no_length, Invalid::EmptyChunks.into());
     let host = pinned(&context, &[1, 2, 3]);
     let mut ranges = host.into_chunks(1).expect("ranges");
@@ -109,8 +107,7 @@ fn an_empty_buffer_and_elements_without_bytes_are_divided_and_joined() {
 fn a_vector_is_unregistered_after_its_ranges_were_joined() {
     let context = or_skip!(common::context());
     let host = PinnedBuffer::register(&context, vec![5u64; 3000]).expect("registered");
-    let ranges = host.into_chunks(1000).expect("ranges");
-    let host = PinnedRange::join(ranges).expect("the buffer");
+    let host = PinnedRange::join(host.into_chunks(1000).expect("ranges")).expect("the buffer");
     assert_eq!(host.unregister().expect("a vector"), [5; 3000]);
 }
 
@@ -120,8 +117,7 @@ fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
     let buffer = DeviceBuffer::from_slice(&stream, &[7; 1000]).expect("a copy");
     let mut ranges = pinned(&context, &[0; 3000]).into_chunks(1000).expect("ranges");
     drop(buffer.copy_to_pinned(ranges.remove(0)).expect("a copy"));
-    let forgotten = buffer.copy_to_pinned(ranges.remove(0)).expect("a copy");
-    std::mem::forget(forgotten);
+    std::mem::forget(buffer.copy_to_pinned(ranges.remove(0)).expect("a copy"));
     let copy = buffer.copy_to_pinned(ranges.remove(0)).expect("a copy");
     drop(stream);
     let range = copy.synchronize().expect("a wait");
@@ -170,8 +166,7 @@ fn pinned_memory_is_initialized_by_the_host() {
     let context = or_skip!(common::context());
     let uninit = || PinnedBuffer::<u16>::uninit(&context, 4).expect("memory");
     let lengths = Invalid::Lengths { source: 3, target: 4 };
-    let error = uninit().write_copy_of_slice(&[1, 2, 3]).expect_err("3 of 4");
-    assert_eq!(error, lengths.into());
+    assert_eq!(uninit().write_copy_of_slice(&[1, 2, 3]).expect_err("3 of 4"), lengths.into());
     let host = uninit().write_copy_of_slice(&[1, 2, 3, 4]).expect("written");
     assert_eq!(*host, [1, 2, 3, 4]);
     let options = PinnedOptions { write_combined: true, ..Default::default() };

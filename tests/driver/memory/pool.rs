@@ -255,8 +255,7 @@ fn threads_lease_the_pool_in_turn() {
             let (pool, scale) = (&pool, &scale);
             scope.spawn(move || {
                 for round in 0..20 {
-                    let lease = pool.lease(&two(pool, 1 + (thread + round) % 3));
-                    let lease = lease.expect("a turn");
+                    let lease = pool.lease(&two(pool, 1 + (thread + round) % 3)).expect("a turn");
                     let stream = lease[0].stream().expect("a stream");
                     let mut x = DeviceBuffer::from_slice(&stream, &[1; 8]).expect("a copy");
                     scale.run(&stream, &mut x, 3, 1).expect("a launch");

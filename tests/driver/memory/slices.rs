@@ -84,8 +84,7 @@ fn borrowed_memory_cannot_be_rebound() {
     // SAFETY: the owner outlives the borrowed buffer, which is the only one used.
     let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(owner.as_raw(), 4, &a) };
     let mut borrowed = borrowed.expect("memory");
-    let error = borrowed.rebind(&b).expect_err("it is borrowed");
-    assert_eq!(error, Invalid::ForeignMemory.into());
+    assert_eq!(borrowed.rebind(&b).expect_err("it is borrowed"), Invalid::ForeignMemory.into());
     assert_eq!(borrowed.stream(), &a);
     assert_eq!(borrowed.to_vec().expect("a copy"), [0; 4]);
 }

@@ -239,7 +239,6 @@ mod provoked {
         let mut linker = Linker::new(&context).expect("a linker");
         // SAFETY: the file does not exist.
         let added = unsafe { linker.add_file(LinkInput::Cubin, "/nonexistent/code.cubin") };
-        let code = added.expect_err("missing").code();
-        assert_eq!(code, Some(CUresult::CUDA_ERROR_FILE_NOT_FOUND));
+        assert_eq!(added.expect_err("missing").code(), Some(CUresult::CUDA_ERROR_FILE_NOT_FOUND));
     }
 }

@@ -44,8 +44,7 @@ mod provoked {
             let ended = of(other.id());
             let code = CUresult::CUDA_ERROR_NOT_INITIALIZED;
             assert_eq!(without_cuda, Err(Some(code)));
-            let code = CUresult::CUDA_ERROR_OPERATING_SYSTEM;
-            assert_eq!(ended, Err(Some(code)));
+            assert_eq!(ended, Err(Some(CUresult::CUDA_ERROR_OPERATING_SYSTEM)));
         });
     }
 
@@ -63,8 +62,7 @@ mod provoked {
             let own = std::process::id();
             let error = LockedProcess::of(own).expect_err("it runs");
             assert!(error.to_string().contains("is running"), "{error}");
-            let locked = RunningProcess::of(own).expect("it runs").lock(None);
-            let locked = locked.expect("idle");
+            let locked = RunningProcess::of(own).expect("it runs").lock(None).expect("idle");
             let error = RunningProcess::of(own).expect_err("it is locked");
             assert!(error.to_string().contains("is locked"), "{error}");
             locked.unlock().expect("locked");

@@ -149,8 +149,7 @@ mod provoked {
             let callback = LogCallback::new(move |_, _| {
                 counter.fetch_add(1, Ordering::Relaxed);
                 inner.synchronize().expect("calls and waits work here");
-                let own = mine.lock().expect("no panic").take();
-                drop(own);
+                drop(mine.lock().expect("no panic").take());
                 panic!("ignored");
             });
             *slot.lock().expect("no panic") = Some(callback.expect("registered"));

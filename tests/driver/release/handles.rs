@@ -137,8 +137,7 @@ fn modules_and_libraries_survive_into_raw_and_from_raw() {
 fn a_green_context_survives_into_raw_and_from_raw() {
     // The groups of a green context that was converted to a handle stay in use for the whole process.
     child::in_child(&[], || {
-        let resource = or_skip!(crate::green::resource());
-        let group = crate::green::smallest(resource).groups.pop();
+        let group = crate::green::smallest(or_skip!(crate::green::resource())).groups.pop();
         let green = GreenContext::new(group).expect("a green context");
         let (primary, sm_count) = (green.context().clone(), green.sm_count());
         let raw = green.into_raw();
@@ -246,8 +245,7 @@ fn an_empty_buffer_survives_into_raw_and_from_raw() {
         let back = unsafe { DeviceBuffer::<u32>::from_raw(address, 0, &its_stream) };
         drop(back.expect("no memory"));
         // SAFETY: as above.
-        let back = unsafe { ManagedBuffer::<u32>::from_raw(address, 0, &stream) };
-        drop(back.expect("no memory"));
+        drop(unsafe { ManagedBuffer::<u32>::from_raw(address, 0, &stream) }.expect("no memory"));
         assert_eq!(cuda_safe::leaked(), 0, "there was nothing to free");
     });
 }

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 #[test]
 fn the_default_streams_wait_record_and_run_host_functions() {
     let (context, stream) = or_skip!(common::context_and_stream());
-    let (theirs, ours) = (context.event().expect("an event"), context.event().expect("an event"));
+    let [theirs, ours] = common::events(&context);
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
     context
         .with_current(|current| {
@@ -118,8 +118,7 @@ fn a_panic_in_a_host_function_of_a_default_stream_is_returned_by_the_guards_next
     let context = or_skip!(common::context());
     let current = context.make_current().expect("current");
     let fails = || panic!("on purpose, in a host function");
-    let launched = current.per_thread_stream().launch_host_function(fails);
-    launched.expect("a launch");
+    current.per_thread_stream().launch_host_function(fails).expect("a launch");
     match current.per_thread_stream().synchronize() {
         Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
         done => panic!("{done:?}"),

@@ -229,8 +229,7 @@ fn a_future_fails_in_a_forked_child() {
     child::with_stream(|context, stream| {
         let busy = Busy::new(&context, &stream);
         let mut all = Some(stream.completion().expect("a future"));
-        let waking = Waking::this_thread();
-        let waker = Waker::from(waking);
+        let waker = Waker::from(Waking::this_thread());
         let clean = common::fork::in_fork(|| {
             let Some(mut done) = all.take() else {
                 return false;

@@ -47,8 +47,7 @@ pub(super) fn ask_addresses(worker: &mut Worker<'_>) -> Result<()> {
         // The wait ensures that the memory is allocated.
         buffer.stream().synchronize()?;
         let context = buffer.stream().context();
-        let info = context.pointer_info(buffer.as_raw())?;
-        let info = info.expect("the driver allocated it");
+        let info = context.pointer_info(buffer.as_raw())?.expect("the driver allocated it");
         assert!(info.range.contains(&buffer.as_raw()), "{info:?}");
         assert_eq!(info.device, Some(context.device().ordinal()));
         Ok(())

@@ -10,8 +10,7 @@ pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
         blocking_sync: worker.below(2) == 0,
         ..EventOptions::default()
     };
-    let event = home.context.event_with(options)?;
-    worker.keep(Item::Event(event));
+    worker.keep(Item::Event(home.context.event_with(options)?));
     Ok(())
 }
 

@@ -25,8 +25,7 @@ pub(super) fn pinned_out(worker: &mut Worker<'_>) -> Result<()> {
     with_buffer(worker, |worker, known| {
         let stream = known.buffer.stream().clone();
         let host = PinnedBuffer::zeroed(stream.context(), known.elements.len())?;
-        let pending = known.buffer.copy_to_pinned(host)?;
-        worker.keep(Item::Pending(pending, known.elements.clone()));
+        worker.keep(Item::Pending(known.buffer.copy_to_pinned(host)?, known.elements.clone()));
         Ok(())
     })
 }
@@ -81,8 +80,7 @@ pub(super) fn make_mapped(worker: &mut Worker<'_>) -> Result<()> {
     let options = PinnedOptions { mapped: true, ..PinnedOptions::default() };
     let mut host = PinnedBuffer::zeroed_with(stream.context(), elements.len(), options)?;
     host.copy_from_slice(&elements);
-    let buffer = MappedBuffer::new(host, &stream)?;
-    worker.keep(Item::Mapped(buffer, elements));
+    worker.keep(Item::Mapped(MappedBuffer::new(host, &stream)?, elements));
     Ok(())
 }
 

@@ -117,8 +117,8 @@ impl<'a> Worker<'a> {
     pub(super) fn keep(&mut self, item: Item) {
         self.items.push(item);
         if self.items.len() > 12 {
-            let at = self.below(self.items.len());
-            drop(self.items.swap_remove(at));
+            let place = self.below(self.items.len());
+            drop(self.items.swap_remove(place));
         }
     }
 }

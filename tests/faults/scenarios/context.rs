@@ -29,12 +29,9 @@ pub(super) fn settings(trace: &mut Trace) -> Result<()> {
     let flags = device.primary_state()?.flags;
     device.set_primary_flags(flags)?;
     let own = Context::new(&device, ContextFlags::empty())?;
-    let stack = own.limit(Limit::StackSize)?;
-    own.set_limit(Limit::StackSize, stack)?;
-    let preference = own.cache_preference()?;
-    own.set_cache_preference(preference)?;
-    let flags = own.flags()?;
-    own.set_flags(flags)?;
+    own.set_limit(Limit::StackSize, own.limit(Limit::StackSize)?)?;
+    own.set_cache_preference(own.cache_preference()?)?;
+    own.set_flags(own.flags()?)?;
     own.api_version()?;
     assert!(own.stream_priorities()?.contains(&0));
     own.reset_persisting_l2()?;
@@ -83,7 +80,6 @@ pub(super) fn guards(trace: &mut Trace) -> Result<()> {
     stream.synchronize()?;
     outer.end()?;
     own.with_current(|_| primary.with_current(|_| own.memory_info()))???;
-    let dropped = primary.make_current()?;
-    drop(dropped);
+    drop(primary.make_current()?);
     trace.drops_from_here()
 }

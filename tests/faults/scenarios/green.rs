@@ -87,8 +87,7 @@ pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
         let mut x = DeviceBuffer::from_slice(stream, &[1, 2, 3])?;
         // SAFETY: the kernel accesses 3 elements, and the memory has 3.
         unsafe { scale.launch(stream, LaunchConfig::linear(1, 32), (&mut x, 2, 1, 3)) }?;
-        let plain = DeviceBuffer::<i32>::zeroed_sync(stream, 3)?;
-        buffers.push((x, plain));
+        buffers.push((x, DeviceBuffer::<i32>::zeroed_sync(stream, 3)?));
     }
     trace.drop(streams);
     for (x, plain) in &mut buffers {
@@ -283,8 +282,7 @@ pub(super) fn proof(trace: &mut Trace) -> Result<()> {
     assert_eq!((overlap.first.given, overlap.cause), (Some(8), None));
     let same = trace.drops_after("cuMemcpyDtoH_v2", || probe.compare(&streams[0], &streams[0]))?;
     assert_eq!(same.cause, Some(SmOverlapCause::OnePartition));
-    let plain = probe.start(&context.stream()?)?;
-    assert_eq!(finish(trace, plain)?.given, None);
+    assert_eq!(finish(trace, probe.start(&context.stream()?)?)?.given, None);
     let probing = probe.start(&streams[1])?;
     let kernel = Module::from_ptx(&context, super::HOPPER)?.kernel("cluster_ranks")?;
     let config = LaunchConfig::linear(8, 32);

@@ -51,9 +51,7 @@ pub(super) fn checkpoints(trace: &mut Trace) -> Result<()> {
     cuda_sim::add_process(OTHER, CudaProcess::default());
     restore_thread_of(OTHER)?;
     let locked = RunningProcess::of(OTHER)?.lock(Some(Duration::from_secs(1)))?;
-    let pid = locked.keep_locked();
-    let checkpointed = LockedProcess::of(pid)?.checkpoint()?;
-    drop(checkpointed);
+    drop(LockedProcess::of(locked.keep_locked())?.checkpoint()?);
     let locked = CheckpointedProcess::of(OTHER)?.restore()?;
     let running = locked.unlock()?;
     let locked = running.lock(None)?;

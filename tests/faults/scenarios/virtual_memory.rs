@@ -23,8 +23,7 @@ pub(super) fn mapping(trace: &mut Trace) -> Result<()> {
     let mut buffer = mapping.into_buffer::<u32>(&stream)?;
     buffer.fill(7)?;
     let mapping = buffer.into_mapping()?;
-    let memory = mapping.unmap()?;
-    let mapping = space.map(2 * size, memory)?;
+    let mapping = space.map(2 * size, mapping.unmap()?)?;
     let buffer = mapping.into_buffer::<u32>(&stream)?;
     assert_eq!(buffer.slice(..2)?.to_vec()?, [7; 2]);
     let rejected = space.try_map(4 * size, PhysicalMemory::new(context.device(), size)?);
@@ -98,8 +97,7 @@ pub(super) fn endpoint(trace: &mut Trace) -> Result<()> {
     let mapping = Reservation::new(size)?.map(0, PhysicalMemory::new(device, size)?)?;
     let other = endpoint.bind_mapping(device, size, mapping)?;
     let memory = one.unbind()?;
-    let others = other.unbind()?.unmap()?;
-    let again = endpoint.bind(device, 0, others)?;
+    let again = endpoint.bind(device, 0, other.unbind()?.unmap()?)?;
     trace.drop((endpoint, memory));
     trace.drop(again);
     trace.drops_from_here()

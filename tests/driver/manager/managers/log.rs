@@ -75,8 +75,7 @@ impl Log {
             self.compare();
         }
         for place in [0, memory.len() - 1] {
-            let element = memory.slice(place..=place).expect("within");
-            self.copy(element, tag);
+            self.copy(memory.slice(place..=place).expect("within"), tag);
         }
     }
 

@@ -26,8 +26,7 @@ pub(crate) fn copies(trace: &mut Trace) -> Result<()> {
     second.as_mut().copy_from_array(&plane)?;
     let pinned = PinnedBuffer::<u32>::zeroed(&context, 8)?;
     let pinned = second.as_ref().copy_to_pinned(pinned)?.synchronize()?;
-    let pinned = plane.as_mut().copy_from_pinned(pinned)?.synchronize()?;
-    trace.drop(pinned);
+    trace.drop(plane.as_mut().copy_from_pinned(pinned)?.synchronize()?);
     assert_eq!(plane.to_vec()?, [3; 8]);
     assert_eq!(plane.descriptor()?.shape, PLANE);
     let mut levels = MipmappedArray::<u32>::new(&stream, PLANE, 3)?;

@@ -47,9 +47,7 @@ pub(crate) fn into(trace: &mut Trace) -> Result<()> {
     assert_eq!(buffer.to_vec()?, [1; 4]);
     trace.drop(executable);
 
-    let graph = Graph::new(&context)?;
-    let capture = stream.begin_capture_into(graph, &[], MODE)?;
-    trace.drop(capture);
+    trace.drop(stream.begin_capture_into(Graph::new(&context)?, &[], MODE)?);
     trace.drops_from_here()
 }
 
@@ -85,8 +83,7 @@ pub(crate) fn into_body(trace: &mut Trace) -> Result<()> {
     let mut graph = Graph::new(&context)?;
     let handle = graph.conditional_handle(&context, Some(1))?;
     let node = graph.add_if(&[], handle, |_| Ok(()))?;
-    let capture = stream.begin_capture_into_body(graph, node, 0, &[], MODE)?;
-    trace.drop(capture);
+    trace.drop(stream.begin_capture_into_body(graph, node, 0, &[], MODE)?);
     trace.drops_from_here()
 }
 

@@ -46,8 +46,7 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     assert_eq!(b.to_vec()?, [2; 4]);
     trace.drop(executable);
 
-    let capture = stream.begin_capture(CaptureMode::Relaxed)?;
-    trace.drop(capture);
+    trace.drop(stream.begin_capture(CaptureMode::Relaxed)?);
     CaptureMode::Relaxed.with(|| stream.capture_status())??;
     stream.synchronize()?;
     trace.drops_from_here()
@@ -88,8 +87,7 @@ pub(crate) fn built(trace: &mut Trace) -> Result<()> {
     graph.remove(extra)?;
     assert_eq!(graph.nodes()?.len(), 8);
     assert_eq!(graph.edges()?.len(), 6);
-    let clone = child.try_clone()?;
-    trace.drop(clone);
+    trace.drop(child.try_clone()?);
 
     let options = InstantiateOptions { upload: Some(&stream), ..Default::default() };
     let mut executable = graph.instantiate_with(&options)?;

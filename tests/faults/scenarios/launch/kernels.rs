@@ -16,8 +16,7 @@ pub(crate) fn attributes(trace: &mut Trace) -> Result<()> {
     assert_eq!(kernel.attribute(of::MAX_THREADS_PER_BLOCK)?, 64);
     assert_eq!(kernel.attribute(of::STATIC_SHARED_BYTES)?, 1024);
     kernel.set_attribute(of::MAX_DYNAMIC_SHARED_BYTES, 100 * 1024)?;
-    let most = kernel.attribute(of::MAX_DYNAMIC_SHARED_BYTES)?;
-    assert_eq!(most, 100 * 1024);
+    assert_eq!(kernel.attribute(of::MAX_DYNAMIC_SHARED_BYTES)?, 100 * 1024);
     kernel.set_attribute(of::CARVEOUT, of::Carveout::Percent(30))?;
     kernel.set_cache_preference(CachePreference::Shared)?;
     kernel.load()?;

@@ -160,8 +160,7 @@ fn use_it(trace: &mut Trace) -> Result<()> {
     let legacy = unsafe { Order::persistent(std::ptr::null_mut()) };
     let others = trace.looks_elsewhere(|| MemoryPointer::allocate_in(&context, 1 << 20, legacy))?;
     trace.drop((memory, ordered, others, guard));
-    let host = MappedMemory::allocate(&context, 100, PinnedFlags::empty())?;
-    trace.drop(host);
+    trace.drop(MappedMemory::allocate(&context, 100, PinnedFlags::empty())?);
     let mut bytes = vec![0u8; 4096];
     let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
     // SAFETY: the vector is kept alive, and its bytes do not move.

@@ -84,8 +84,7 @@ pub(crate) fn pending(trace: &mut Trace) -> Result<()> {
     back.is_complete()?;
     let host = back.synchronize()?;
     assert_eq!(*host, [0; 4]);
-    let dropped = buffer.copy_from_pinned(host)?;
-    trace.drop(dropped);
+    trace.drop(buffer.copy_from_pinned(host)?);
     trace.drops_from_here()
 }
 

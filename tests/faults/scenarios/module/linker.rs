@@ -44,8 +44,7 @@ pub(crate) fn linker(trace: &mut Trace) -> Result<()> {
     let mut alone = Linker::new(&context)?;
     alone.add_ptx("apply", APPLY)?;
     expect(completed(trace, alone), is_compile)?;
-    let unused = Linker::new(&context)?;
-    trace.drop(unused);
+    trace.drop(Linker::new(&context)?);
 
     let module = Module::from_linked(&context, &linked)?;
     let library = Library::from_linked(&linked)?;

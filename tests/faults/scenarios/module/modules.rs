@@ -31,8 +31,7 @@ pub(crate) fn module(trace: &mut Trace) -> Result<()> {
     assert_eq!(module.kernel_names()?.len(), 3);
     let add = module.kernel("add")?;
     assert_eq!(add.parameters()?.map(|its| its.len()), Some(4));
-    let missing = trace.provoke(|| module.kernel("subtract"));
-    expect(missing, no_such_kernel)?;
+    expect(trace.provoke(|| module.kernel("subtract")), no_such_kernel)?;
     let is_compile = |error: &Error| matches!(error, Error::Compile(_));
     expect(Module::from_ptx(&context, &wrong()), is_compile)?;
     expect(Module::from_ptx(&context, &newer()), too_new)?;
@@ -51,8 +50,7 @@ pub(crate) fn library(trace: &mut Trace) -> Result<()> {
     assert_eq!(library.kernel_names()?.len(), 3);
     let context = primary()?;
     let add = library.kernel(&context, "add")?;
-    let missing = trace.provoke(|| library.kernel(&context, "subtract"));
-    expect(missing, no_such_kernel)?;
+    expect(trace.provoke(|| library.kernel(&context, "subtract")), no_such_kernel)?;
     // A library reads its code when it is first used.
     let unusable = Library::from_ptx(&newer())?;
     let of_newer = unusable.kernel(&context, "add");

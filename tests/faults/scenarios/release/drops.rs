@@ -98,8 +98,7 @@ pub(crate) fn on_other_threads(trace: &mut Trace) -> Result<()> {
     let split = SmResource::of_device(&context.device())?
         .split_by_count(SplitByCount { max_groups: Some(1), ..Default::default() })?;
     let partition = GreenContext::new(split.groups)?;
-    let stream = trace.on_thread(|_| partition.stream())?;
-    let all = All::new(context, stream)?;
+    let all = All::new(context, trace.on_thread(|_| partition.stream())?)?;
     trace.on_thread(|trace| trace.drop((partition, all)));
     trace.drops_from_here()
 }
