@@ -7,9 +7,7 @@ use cuda_safe::tensor_map::{
     GraphTensorMap, Im2colBox, Im2colWideBox, Im2colWideMode, Swizzle, TensorDataType, TensorFill,
     TensorLayout, TensorMap, TensorMapOptions, TiledBox,
 };
-use cuda_safe::{
-    Context, DeviceBuffer, Graph, Invalid, LaunchConfig, Module, Result, Stream,
-};
+use cuda_safe::{Context, DeviceBuffer, Graph, Invalid, LaunchConfig, Module, Result, Stream};
 
 const TENSOR: &str = include_str!("../../kernels/tensor.ptx");
 

@@ -1,25 +1,14 @@
 //! Captures into the bodies of conditional nodes. Each test runs in a child process, because a wait for the
 //! context invalidates the captures of all threads.
 
-use crate::common::{child, invalid};
+use super::{MODE, refused_begin as refused, run, status, with_stream_since_12_3 as with_stream};
+use crate::common::invalid;
 use crate::graph::launched;
-use cuda_safe::capture::{CaptureMode, CaptureStatus};
-use cuda_safe::error::Rejected;
+use cuda_safe::capture::CaptureStatus;
 use cuda_safe::graph::{Node, NodeId, kind};
-use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Graph, Invalid, Result, Stream};
+use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Graph, Invalid, Stream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-const MODE: CaptureMode = CaptureMode::ThreadLocal;
-
-/// Runs `body` with a stream, in a child process, if the driver has conditional nodes.
-#[track_caller]
-fn with_stream(body: impl FnOnce(&Context, &Stream)) {
-    child::with_context_since(12, 3, |context| {
-        let stream = context.stream().expect("a stream");
-        body(&context, &stream);
-    });
-}
 
 /// Returns a graph with a conditional node, whose body runs if `value` is not zero.
 fn conditional(context: &Context, value: u32) -> (Graph, Node<kind::Conditional>) {
@@ -33,26 +22,6 @@ fn buffer(stream: &Stream) -> DeviceBuffer<u32> {
     let buffer = DeviceBuffer::zeroed(stream, 4).expect("memory");
     stream.synchronize().expect("a wait");
     buffer
-}
-
-/// Launches a graph that was captured.
-fn run(graph: &Graph, stream: &Stream) {
-    let executable = graph.instantiate().expect("an executable graph");
-    // SAFETY: the memory that the graph uses is alive, and is used on this stream only.
-    unsafe { executable.launch_unchecked(stream) }.expect("a launch");
-    stream.synchronize().expect("a wait");
-}
-
-/// Checks a begin that this crate refused, and returns the graph.
-#[track_caller]
-fn refused<T>(begun: Result<T, Rejected<Option<Graph>>>) -> (Invalid, Graph) {
-    match begun {
-        Err(Rejected { error, value }) => {
-            let graph = value.expect("no capture was begun");
-            (invalid::<()>(Err(error)), graph)
-        }
-        Ok(_) => panic!("this should be refused"),
-    }
 }
 
 #[test]
@@ -177,7 +146,7 @@ fn a_failed_capture_into_a_body_releases_what_the_graph_owned() {
         };
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         assert_eq!(Arc::strong_count(&object), 1);
-        assert_eq!(stream.capture_status().expect("a query"), CaptureStatus::None);
+        assert_eq!(status(stream), CaptureStatus::None);
         stream.synchronize().expect("the stream is as before");
     });
 }

@@ -2,53 +2,18 @@
 //! Each test runs in a child process, because a wait for the context invalidates the captures of all
 //! threads.
 
-use crate::common::{child, invalid};
+use super::{MODE, refused_begin as refused, run, status, with_stream_since_12_3 as with_stream};
+use crate::common::{self, invalid};
 use crate::graph::build::Log;
-use crate::graph::elements;
+use crate::graph::{elements, own};
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
-use cuda_safe::error::Rejected;
 use cuda_safe::graph::{EdgeKind, kind};
-use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Result, Stream};
+use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-const MODE: CaptureMode = CaptureMode::ThreadLocal;
-
-/// Runs `body` with a stream, in a child process, if the driver can capture into graphs.
-#[track_caller]
-fn with_stream(body: impl FnOnce(&Context, &Stream)) {
-    child::with_context_since(12, 3, |context| {
-        let stream = context.stream().expect("a stream");
-        body(&context, &stream);
-    });
-}
-
 fn graph(context: &Context) -> Graph {
     Graph::new(context).expect("a graph")
-}
-
-/// Launches a graph that was captured, and waits.
-fn run(graph: &Graph, stream: &Stream) {
-    let executable = graph.instantiate().expect("an executable graph");
-    // SAFETY: the memory that the graph uses is alive, and is used on this stream only.
-    unsafe { executable.launch_unchecked(stream) }.expect("a launch");
-    stream.synchronize().expect("a wait");
-}
-
-fn status(stream: &Stream) -> CaptureStatus {
-    stream.capture_status().expect("a query")
-}
-
-/// Checks a begin that this crate refused, and returns the graph.
-#[track_caller]
-fn refused<T>(begun: Result<T, Rejected<Option<Graph>>>) -> (Invalid, Graph) {
-    match begun {
-        Err(Rejected { error, value }) => {
-            let graph = value.expect("no capture was begun");
-            (invalid::<()>(Err(error)), graph)
-        }
-        Ok(_) => panic!("this should be refused"),
-    }
 }
 
 #[test]
@@ -79,7 +44,7 @@ fn captured_work_comes_between_the_nodes_before_and_after_it() {
 fn the_end_of_a_capture_has_all_branches_or_the_dependencies() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
-        let (forks, joins) = (context.event().expect("a"), context.event().expect("b"));
+        let [forks, joins] = common::events(context);
         let mut graph = graph(context);
         let one = graph.add_empty(&[]).expect("a node").id();
         let two = graph.add_empty(&[]).expect("a node").id();
@@ -115,9 +80,7 @@ fn a_graph_with_captured_work_is_launched_only_by_unsafe_code() {
     with_stream(|context, stream| {
         let mut buffer = DeviceBuffer::<i32>::zeroed(stream, 4).expect("memory");
         let mut graph = graph(context);
-        let mut own = graph
-            .own(DeviceBuffer::<i32>::zeroed(stream, 4).expect("memory"))
-            .expect("the graph owns it");
+        let mut own = own(&mut graph, stream, &[0; 4]);
         let fill = graph.add_fill(&[], &mut own, 7).expect("a node");
         let captured = stream.capture_into(graph, &[fill.id()], MODE, |_| buffer.fill(8));
         let (graph, _) = captured.expect("a graph");

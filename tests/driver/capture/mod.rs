@@ -10,7 +10,10 @@ use crate::module::kernels::{Scale, pinned};
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::error::Rejected;
 use cuda_safe::memory::{Extent, PitchedBuffer, Region};
-use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, Error, Invalid, Result, Stream};
+use cuda_safe::{
+    CUresult, Context, ContextFlags, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, Result,
+    Stream,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `body` with a stream, in a child process.
@@ -19,6 +22,36 @@ pub(crate) fn with_stream(body: impl FnOnce(&Context, &Stream)) {
     child::with_stream(|context, stream| {
         body(&context, &stream);
     });
+}
+
+/// Like [`with_stream`], if the driver can capture into graphs and has conditional nodes.
+#[track_caller]
+fn with_stream_since_12_3(body: impl FnOnce(&Context, &Stream)) {
+    child::with_context_since(12, 3, |context| {
+        let stream = context.stream().expect("a stream");
+        body(&context, &stream);
+    });
+}
+
+const MODE: CaptureMode = CaptureMode::ThreadLocal;
+
+/// Launches a graph that was captured, and waits.
+fn run(graph: &Graph, stream: &Stream) {
+    let executable = graph.instantiate().expect("an executable graph");
+    // SAFETY: the memory that the graph uses is alive, and is used on this stream only.
+    unsafe { executable.launch_unchecked(stream) }.expect("a launch");
+    stream.synchronize().expect("a wait");
+}
+
+/// Checks a begin that this crate refused, and returns the graph.
+#[track_caller]
+fn refused_begin<T>(begun: Result<T, Rejected<Option<Graph>>>) -> (Invalid, Graph) {
+    match begun {
+        Err(Rejected { error, value }) => {
+            (common::invalid(Err::<(), _>(error)), value.expect("no capture was begun"))
+        }
+        Ok(_) => panic!("this should be refused"),
+    }
 }
 
 fn status(stream: &Stream) -> CaptureStatus {
@@ -83,11 +116,7 @@ fn an_empty_capture_gives_an_empty_graph() {
 
 #[track_caller]
 fn refused<T>(result: Result<T>) {
-    match result {
-        Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::StreamIsCaptured),
-        Err(error) => panic!("{error}"),
-        Ok(_) => panic!("this should be refused"),
-    }
+    assert_eq!(common::invalid(result), Invalid::StreamIsCaptured);
 }
 
 #[test]
@@ -143,10 +172,8 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
 fn objects_dropped_in_a_capture_are_released_after_it() {
     with_stream(|_, stream| {
         let leaked = cuda_safe::leaked();
-        let (ordered, plain) = (
-            DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory"),
-            DeviceBuffer::<u8>::zeroed_sync(stream, 64).expect("memory"),
-        );
+        let ordered = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
+        let plain = DeviceBuffer::<u8>::zeroed_sync(stream, 64).expect("memory");
         let graph = stream.capture::<Error>(CaptureMode::Global, |_| {
             drop((ordered, plain));
             Ok(())
@@ -325,7 +352,6 @@ fn in_relaxed_mode_allocations_elsewhere_do_not_affect_the_capture() {
 #[test]
 fn graphs_survive_into_raw_and_from_raw() {
     with_stream(|context, stream| {
-        use cuda_safe::{ExecutableGraph, Graph};
         let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
         let (raw, its) = graph.expect("a graph").into_raw();
         assert_eq!(its.context(), context);
@@ -373,10 +399,7 @@ mod provoked {
             let graph = graph.expect("a graph").instantiate().expect("an executable graph");
             let outer = stream.capture::<Error>(CaptureMode::default(), |stream| {
                 // SAFETY: the buffer is alive and belongs to this stream.
-                match unsafe { graph.launch_unchecked(stream) } {
-                    Err(Error::Invalid(why)) => assert_eq!(*why, Invalid::StreamIsCaptured),
-                    done => panic!("{done:?}"),
-                }
+                refused(unsafe { graph.launch_unchecked(stream) });
                 assert_eq!(status(stream), CaptureStatus::Active);
                 Ok(())
             });
@@ -443,31 +466,22 @@ mod provoked {
     fn a_stream_has_only_one_capture_at_a_time() {
         with_stream(|_, stream| {
             let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
-            match stream.begin_capture(CaptureMode::default()) {
-                Err(Error::Invalid(why)) => {
-                    assert!(matches!(*why, Invalid::OtherCapture { .. }), "{why}");
-                }
-                done => panic!("{done:?}"),
-            }
+            let why = common::invalid(stream.begin_capture(CaptureMode::default()));
+            assert!(matches!(why, Invalid::OtherCapture { .. }), "{why}");
             capture.end().expect("a valid capture");
         });
     }
 
     #[test]
     fn a_graph_launches_only_on_streams_of_its_context() {
-        let device = or_skip!(common::gpu());
-        with_stream(|_, stream| {
+        with_stream(|context, stream| {
             let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
             let graph = graph.expect("a graph").instantiate().expect("an executable graph");
-            let other = Context::new(&device, ContextFlags::empty()).expect("a context");
+            let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
             let elsewhere = other.stream().expect("a stream");
             // SAFETY: the call is refused and accesses nothing.
-            match unsafe { graph.launch_unchecked(&elsewhere) } {
-                Err(Error::Invalid(invalid)) => {
-                    assert!(matches!(*invalid, Invalid::OtherContext { .. }));
-                }
-                done => panic!("{done:?}"),
-            }
+            let why = common::invalid(unsafe { graph.launch_unchecked(&elsewhere) });
+            assert!(matches!(why, Invalid::OtherContext { .. }));
         });
     }
 }

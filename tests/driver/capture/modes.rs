@@ -1,6 +1,7 @@
 //! Which calls invalidate a capture, by the mode of the capture and by the calling thread, as
 //! measured on an H200 (driver 580).
 
+use crate::call::raw::succeeds;
 use crate::common::{self, child};
 use crate::module::kernels::VECTOR;
 use cuda_safe::capture::CaptureMode;
@@ -185,11 +186,6 @@ impl Things {
     }
 }
 
-#[track_caller]
-fn succeeds(code: CUresult) {
-    assert_eq!(code, CUresult::CUDA_SUCCESS);
-}
-
 fn begin(stream: CUstream, mode: Mode) {
     // SAFETY: the stream is alive.
     succeeds(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) });
@@ -283,9 +279,8 @@ mod provoked {
 
     #[test]
     fn context_records_and_waits_invalidate_captures_of_the_contexts_streams() {
-        let device = or_skip!(common::gpu());
         child::with_context_since(12, 5, |context| {
-            let other = Context::new(&device, ContextFlags::empty()).expect("a context");
+            let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
             let (event, others) = (context.event(), other.event());
             let (event, others) = (event.expect("an event"), others.expect("an event"));
             let stream = context.stream().expect("a stream");
@@ -308,9 +303,8 @@ mod provoked {
 
     #[test]
     fn a_context_wait_for_a_captured_event_joins_no_stream_to_the_capture() {
-        let device = or_skip!(common::gpu());
         child::with_context_since(12, 5, |context| {
-            let other = Context::new(&device, ContextFlags::empty()).expect("a context");
+            let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
             let (stream, beside) = (context.stream(), other.stream());
             let (stream, beside) = (stream.expect("a stream"), beside.expect("a stream"));
             let event = context.event().expect("an event");
@@ -326,16 +320,14 @@ mod provoked {
                 assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
                 code
             });
-            let expected = (CUresult::CUDA_ERROR_CAPTURED_EVENT, BROKEN.1);
-            assert_eq!(seen, expected);
+            assert_eq!(seen, (CUresult::CUDA_ERROR_CAPTURED_EVENT, BROKEN.1));
         });
     }
 
     #[test]
     fn a_copy_between_contexts_cannot_be_captured() {
-        let device = or_skip!(common::gpu());
         child::with_context(|context| {
-            let other = Context::new(&device, ContextFlags::empty()).expect("a context");
+            let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
             let stream = context.stream().expect("a stream");
             let allocate = |context: &Context| {
                 let mut address = 0;
@@ -367,10 +359,8 @@ mod provoked {
             }
             // SAFETY: as above.
             succeeds(unsafe { sys::cuStreamWaitEvent(waiting.as_raw(), event.as_raw(), 0) });
-            assert_eq!(
-                waiting.capture_id().expect("a number"),
-                second.capture_id().expect("a number")
-            );
+            let ids = [&waiting, &second].map(|stream| stream.capture_id().expect("a number"));
+            assert_eq!(ids[0], ids[1]);
             // A record outside of all captures makes the event belong to no capture.
             let [outside, free] = common::streams(&context);
             // SAFETY: as above.

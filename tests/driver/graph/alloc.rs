@@ -1,7 +1,7 @@
 //! Memory that nodes of a graph allocate and free.
 
 use crate::common::{self, invalid};
-use crate::graph::{ONE, launched, own, scale};
+use crate::graph::{ONE, build, launched, own, scale};
 use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions, Node, NodeId, kind};
@@ -13,15 +13,8 @@ use cuda_safe::{
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn stage() -> Option<(Context, Stream, Graph)> {
-    let context = common::context()?;
-    common::since(12, 3)?;
-    let attribute = context.device().attribute(MEMORY_POOLS_SUPPORTED);
-    if !attribute.expect("an attribute") {
-        common::skip("needs memory pools");
-        return None;
-    }
-    let stream = context.stream().expect("a stream");
-    let graph = Graph::new(&context).expect("a graph");
+    let (context, stream, graph) = build::stage()?;
+    common::has(&context, MEMORY_POOLS_SUPPORTED, "needs memory pools")?;
     Some((context, stream, graph))
 }
 

@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex};
 
 /// Returns a context with a stream and an empty graph.
 pub(crate) fn stage() -> Option<(Context, Stream, Graph)> {
-    let context = common::context()?;
-    common::since(12, 3)?;
+    let context = common::context_since(12, 3)?;
     let stream = context.stream().expect("a stream");
     let graph = Graph::new(&context).expect("a graph");
     Some((context, stream, graph))

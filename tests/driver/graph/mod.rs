@@ -38,7 +38,7 @@ fn add_scale(
 
 /// Returns a buffer of the graph with these elements.
 #[track_caller]
-fn own<T: Pod>(graph: &mut Graph, stream: &Stream, elements: &[T]) -> GraphBuffer<T> {
+pub(crate) fn own<T: Pod>(graph: &mut Graph, stream: &Stream, elements: &[T]) -> GraphBuffer<T> {
     let buffer = DeviceBuffer::from_slice(stream, elements).expect("memory");
     graph.own(buffer).expect("the graph owns it")
 }

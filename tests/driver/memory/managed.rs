@@ -4,35 +4,30 @@ use crate::common;
 use crate::module::kernels::Scale;
 use cuda_safe::device::attribute;
 use cuda_safe::memory::{Advice, ManagedBuffer, MemoryLocation};
-use cuda_safe::{Context, DeviceBuffer, Invalid};
+use cuda_safe::{Context, DeviceBuffer, Invalid, Stream};
+use std::sync::Arc;
 
-/// Returns the primary context of a device with managed memory, or reports a skip.
+/// Returns the primary context of a device with managed memory and a stream, or reports a skip.
 #[track_caller]
-fn context() -> Option<Context> {
-    let context = common::context()?;
-    if context.device().attribute(attribute::MANAGED_MEMORY).expect("known") {
-        return Some(context);
-    }
-    common::skip("the device has no managed memory");
-    None
+pub(crate) fn stage() -> Option<(Context, Stream)> {
+    let (context, stream) = common::context_and_stream()?;
+    common::has(&context, attribute::MANAGED_MEMORY, "the device has no managed memory")?;
+    Some((context, stream))
 }
 
-/// Like [`context`], but the device must support prefetches of managed memory.
+/// Like [`stage`], but the device must support prefetches of managed memory. Also returns its location.
 #[track_caller]
-fn moving() -> Option<Context> {
-    let context = context()?;
+fn moving() -> Option<(Context, Stream, MemoryLocation)> {
+    let (context, stream) = stage()?;
     let concurrent = attribute::CONCURRENT_MANAGED_ACCESS;
-    if context.device().attribute(concurrent).expect("known") {
-        return Some(context);
-    }
-    common::skip("the device has no concurrent managed access");
-    None
+    common::has(&context, concurrent, "the device has no concurrent managed access")?;
+    let device = MemoryLocation::Device(context.device());
+    Some((context, stream, device))
 }
 
 #[test]
 fn host_and_device_use_managed_memory_in_turn() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(stage());
     let scale = Scale::new(&context);
     let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 5000).expect("memory");
     assert_eq!(buffer.host().expect("a wait"), [0; 5000]);
@@ -52,8 +47,7 @@ fn host_and_device_use_managed_memory_in_turn() {
 
 #[test]
 fn managed_memory_starts_with_the_contents_written_by_the_host() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
+    let (_context, stream) = or_skip!(stage());
     let buffer = ManagedBuffer::from_slice(&stream, &[3, 1, 4, 1, 5]).expect("memory");
     assert_eq!((buffer.len(), buffer.size_bytes()), (5, 20));
     let there = buffer.device().expect("device access");
@@ -62,8 +56,7 @@ fn managed_memory_starts_with_the_contents_written_by_the_host() {
 
 #[test]
 fn empty_managed_memory_is_allowed() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
+    let (_context, stream) = or_skip!(stage());
     let mut empty = ManagedBuffer::<u64>::zeroed(&stream, 0).expect("no memory");
     assert!(empty.is_empty() && empty.host().expect("a wait").is_empty());
     assert_eq!(empty.as_raw(), 0);
@@ -77,43 +70,30 @@ fn empty_managed_memory_is_allowed() {
 
 #[test]
 fn a_range_outside_of_managed_memory_is_refused() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
+    let (_context, stream) = or_skip!(stage());
     let buffer = ManagedBuffer::<u16>::zeroed(&stream, 100).expect("memory");
     let range = buffer.range(10..=20).expect("within");
     assert_eq!((range.as_raw(), range.size_bytes()), (buffer.as_raw() + 20, 22));
-    assert_eq!(
-        common::invalid(buffer.range(50..101)),
-        Invalid::Range { start: 50, end: 101, len: 100 }
-    );
+    let outside = Invalid::Range { start: 50, end: 101, len: 100 };
+    assert_eq!(common::invalid(buffer.range(50..101)), outside);
 }
 
 #[test]
 fn advice_applies_until_it_is_unset() {
-    let context = or_skip!(moving());
-    let stream = context.stream().expect("a stream");
-    let device = MemoryLocation::Device(context.device());
+    let (_context, stream, device) = or_skip!(moving());
     // The memory fills whole pages, which no other test uses.
     let buffer = ManagedBuffer::<u8>::zeroed(&stream, 2 << 20).expect("memory");
     let range = buffer.range(..).expect("within");
-    for advice in [
-        Advice::ReadMostly,
-        Advice::PreferredLocation(device),
-        Advice::AccessedBy(MemoryLocation::Host),
-    ] {
-        range.advise(advice).expect("advice");
-    }
+    range.advise(Advice::ReadMostly).expect("advice");
+    range.advise(Advice::PreferredLocation(device)).expect("advice");
+    range.advise(Advice::AccessedBy(MemoryLocation::Host)).expect("advice");
     let info = range.info().expect("known");
     assert!(info.read_mostly, "{info:?}");
     assert_eq!(info.preferred_location, Some(device));
     assert_eq!(info.accessed_by, [MemoryLocation::Host]);
-    for advice in [
-        Advice::NotReadMostly,
-        Advice::NoPreferredLocation,
-        Advice::NotAccessedBy(MemoryLocation::Host),
-    ] {
-        range.advise(advice).expect("advice");
-    }
+    range.advise(Advice::NotReadMostly).expect("advice");
+    range.advise(Advice::NoPreferredLocation).expect("advice");
+    range.advise(Advice::NotAccessedBy(MemoryLocation::Host)).expect("advice");
     let info = range.info().expect("known");
     assert!(!info.read_mostly, "{info:?}");
     assert_eq!((info.preferred_location, info.accessed_by), (None, vec![]));
@@ -121,9 +101,7 @@ fn advice_applies_until_it_is_unset() {
 
 #[test]
 fn prefetched_memory_keeps_its_contents() {
-    let context = or_skip!(moving());
-    let stream = context.stream().expect("a stream");
-    let device = MemoryLocation::Device(context.device());
+    let (_context, stream, device) = or_skip!(moving());
     let mut buffer = ManagedBuffer::from_slice(&stream, &[7u32; 5000]).expect("memory");
     for to in [device, MemoryLocation::Host, device] {
         let range = buffer.range(..).expect("within");
@@ -136,15 +114,13 @@ fn prefetched_memory_keeps_its_contents() {
 
 #[test]
 fn a_batch_prefetches_several_ranges_of_one_stream() {
-    let context = or_skip!(moving());
+    let (context, stream, device) = or_skip!(moving());
     or_skip!(common::since(13, 0));
-    let stream = context.stream().expect("a stream");
-    let device = MemoryLocation::Device(context.device());
     // Each buffer has its own pages: the location of a range is known only if all of it moved to
     // the same place.
     const LEN: usize = 2 << 20;
     let mut a = ManagedBuffer::from_slice(&stream, &[1u8; LEN]).expect("memory");
-    let b = ManagedBuffer::from_slice(&stream, &[2u64; LEN / 8]).expect("memory");
+    let mut b = ManagedBuffer::from_slice(&stream, &[2u64; LEN / 8]).expect("memory");
     let ranges = [
         (a.range(..).expect("within"), device),
         (b.range(..0).expect("within"), device),
@@ -153,10 +129,9 @@ fn a_batch_prefetches_several_ranges_of_one_stream() {
     stream.prefetch_batch(&ranges).expect("prefetches");
     stream.prefetch_batch(&[]).expect("an empty range");
     stream.synchronize().expect("a wait");
-    let last =
-        |range: &cuda_safe::memory::ManagedRange<'_>| range.info().expect("known").last_prefetch;
-    assert_eq!(last(&ranges[0].0), Some(device));
-    assert_eq!(last(&ranges[2].0), Some(MemoryLocation::Host));
+    let infos = [0, 2].map(|index: usize| ranges[index].0.info().expect("known"));
+    let last = infos.map(|info| info.last_prefetch);
+    assert_eq!(last, [Some(device), Some(MemoryLocation::Host)]);
     assert_eq!(a.host().expect("a wait"), [1; LEN]);
 
     // SAFETY: discarded memory is written before it is read.
@@ -165,7 +140,6 @@ fn a_batch_prefetches_several_ranges_of_one_stream() {
     // SAFETY: as above.
     unsafe { stream.discard_and_prefetch_batch(&[(b.range(..).expect("within"), device)]) }
         .expect("a discard");
-    let mut b = b;
     b.device_mut().expect("device access").zero().expect("a fill");
     assert_eq!(a.host().expect("a wait"), [3; LEN]);
     assert_eq!(b.host().expect("a wait"), [0; LEN / 8]);
@@ -178,20 +152,19 @@ fn a_batch_prefetches_several_ranges_of_one_stream() {
 
 #[test]
 fn managed_memory_survives_into_raw_and_from_raw() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
+    let (_context, stream) = or_skip!(stage());
     let buffer = ManagedBuffer::from_slice(&stream, &[5u8; 100]).expect("memory");
     let (address, its_stream) = buffer.into_raw();
     assert_eq!(its_stream, stream);
     // SAFETY: the address belongs to the buffer above, which released ownership.
     let borrowed = unsafe { ManagedBuffer::<u8>::borrow_raw(address, 100, &stream) };
     borrowed.expect("known").host().expect("a wait")[0] = 6;
-    let owner = std::sync::Arc::new(());
-    let keep = std::sync::Arc::clone(&owner);
+    let owner = Arc::new(());
+    let keep = Arc::clone(&owner);
     // SAFETY: as above.
     let foreign = unsafe { ManagedBuffer::<u8>::from_foreign(address, 100, &stream, keep) };
     drop(foreign.expect("known"));
-    assert_eq!(std::sync::Arc::strong_count(&owner), 1);
+    assert_eq!(Arc::strong_count(&owner), 1);
     // SAFETY: as above, and this is the only owner.
     let mut back = unsafe { ManagedBuffer::<u8>::from_raw(address, 100, &stream) }.expect("known");
     assert_eq!(back.host().expect("a wait")[..2], [6, 5]);

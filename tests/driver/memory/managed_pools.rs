@@ -15,41 +15,39 @@ use cuda_safe::sys::{
     cuMemFreeAsync, cuMemPrefetchBatchAsync, cuMemsetD8Async, cuStreamBeginCapture_v2,
     cuStreamEndCapture,
 };
-use cuda_safe::{Context, Device, DeviceBuffer, Error};
+use cuda_safe::{Context, Device, DeviceBuffer, Error, Stream};
 
-/// Returns the primary context of a device whose driver has managed pools, or reports a skip.
+/// Returns the primary context of a device whose driver has managed pools, a stream, and the location of
+/// the device, or reports a skip.
 #[track_caller]
-fn context() -> Option<Context> {
-    let context = common::context()?;
-    common::since(13, 0)?;
+fn stage() -> Option<(Context, Stream, MemoryLocation)> {
+    let context = common::context_since(13, 0)?;
     let has = |device: &Device| {
         let concurrent = device.attribute(attribute::CONCURRENT_MANAGED_ACCESS);
         concurrent.expect("known")
     };
-    if Device::all().expect("devices").iter().all(has) {
-        return Some(context);
+    if !Device::all().expect("devices").iter().all(has) {
+        common::skip("a device has no concurrent managed access");
+        return None;
     }
-    common::skip("a device has no concurrent managed access");
-    None
+    let stream = context.stream().expect("a stream");
+    let device = MemoryLocation::Device(context.device());
+    Some((context, stream, device))
 }
+
+const NOWHERE: MemoryLocation = MemoryLocation::Other { kind: 0, id: 0 };
 
 /// Returns a managed pool. It prefers no location, or the given one.
 fn pool(context: &Context, location: Option<MemoryLocation>) -> MemoryPool {
-    let nowhere = MemoryLocation::Other { kind: 0, id: 0 };
-    let options = MemoryPoolOptions {
-        managed: true,
-        location: Some(location.unwrap_or(nowhere)),
-        ..Default::default()
-    };
+    let location = Some(location.unwrap_or(NOWHERE));
+    let options = MemoryPoolOptions { managed: true, location, ..Default::default() };
     MemoryPool::new(context, options).expect("a pool")
 }
 
 #[test]
 fn memory_of_a_managed_pool_is_used_by_the_host_and_the_device() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream, device) = or_skip!(stage());
     let scale = Scale::new(&context);
-    let device = MemoryLocation::Device(context.device());
     for location in [None, Some(device), Some(MemoryLocation::Host)] {
         let pool = pool(&context, location);
         let mut buffer =
@@ -74,9 +72,7 @@ fn memory_of_a_managed_pool_is_used_by_the_host_and_the_device() {
 
 #[test]
 fn memory_of_a_managed_pool_is_prefetched_and_prefers_the_location_of_the_pool() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
-    let device = MemoryLocation::Device(context.device());
+    let (context, stream, device) = or_skip!(stage());
     for location in [None, Some(device), Some(MemoryLocation::Host)] {
         let pool = pool(&context, location);
         // Memory of whole pages, which no other memory of the pool uses.
@@ -113,7 +109,7 @@ fn memory_of_a_managed_pool_is_prefetched_and_prefers_the_location_of_the_pool()
 
 #[test]
 fn a_managed_pool_is_neither_limited_nor_shared() {
-    let context = or_skip!(context());
+    let (context, ..) = or_skip!(stage());
     let managed = MemoryPoolOptions { managed: true, ..Default::default() };
     for options in [
         MemoryPoolOptions { max_size: 64 << 20, ..managed },
@@ -132,26 +128,23 @@ fn a_managed_pool_is_neither_limited_nor_shared() {
 
 #[test]
 fn each_location_has_its_own_default_pool_of_managed_memory() {
-    let context = or_skip!(context());
-    let device = MemoryLocation::Device(context.device());
-    let nowhere = MemoryLocation::Other { kind: 0, id: 0 };
+    let (context, _, device) = or_skip!(stage());
     let at = |location, managed| {
         let pool = MemoryPool::default_at(&context, location, managed);
         pool.expect("a pool").as_raw()
     };
     let pools =
-        [at(device, true), at(MemoryLocation::Host, true), at(nowhere, true), at(device, false)];
+        [at(device, true), at(MemoryLocation::Host, true), at(NOWHERE, true), at(device, false)];
     for (index, pool) in pools.iter().enumerate() {
         assert!(!pools[..index].contains(pool), "{pools:?}");
     }
-    let pinned = MemoryPool::default_at(&context, nowhere, false);
+    let pinned = MemoryPool::default_at(&context, NOWHERE, false);
     assert_eq!(pinned.expect_err("no location").code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
 }
 
 #[test]
 fn the_legacy_default_stream_takes_no_batches_of_prefetches() {
-    let context = or_skip!(context());
-    let stream = context.stream().expect("a stream");
+    let (context, stream, _) = or_skip!(stage());
     let buffer = ManagedBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
     let (mut address, mut size, mut first) = (buffer.as_raw(), 4096, 0);
     let (address, size) = (&raw mut address, &raw mut size);
@@ -180,7 +173,7 @@ fn the_legacy_default_stream_takes_no_batches_of_prefetches() {
 
 #[test]
 fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
-    let context = or_skip!(context());
+    let (context, stream, _) = or_skip!(stage());
     let mut params = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
     params.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
     params.poolProps.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
@@ -198,7 +191,6 @@ fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
     assert_eq!(found.poolProps.allocType, CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED);
     assert_eq!(found.bytesize, 4096);
     assert_ne!(found.dptr, 0);
-    let stream = context.stream().expect("a stream");
     let _current = context.make_current().expect("current");
     let mut executable = null_mut();
     // SAFETY: the graph is alive, and the pointer refers to a local variable.
@@ -220,9 +212,8 @@ fn an_allocation_node_can_have_managed_memory_that_prefers_a_device() {
 
 #[test]
 fn an_allocation_from_a_managed_pool_of_a_device_is_captured() {
-    let context = or_skip!(context());
-    let pool = pool(&context, Some(MemoryLocation::Device(context.device())));
-    let stream = context.stream().expect("a stream");
+    let (context, stream, device) = or_skip!(stage());
+    let pool = pool(&context, Some(device));
     let raw = stream.as_raw();
     let _current = context.make_current().expect("current");
     let (mut address, mut graph, mut executable) = (0, null_mut(), null_mut());

@@ -1,9 +1,9 @@
 //! Attributes of addresses, as the driver reports them.
 
 use crate::common;
+use crate::memory::managed::stage;
 use crate::module::kernels::pinned;
 use cuda_safe::DeviceBuffer;
-use cuda_safe::device::attribute;
 use cuda_safe::memory::{ManagedBuffer, MemoryPool, MemoryPoolOptions, MemoryType};
 use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
 
@@ -39,11 +39,7 @@ fn an_address_reports_its_memory_kind() {
 
 #[test]
 fn managed_memory_is_recognized() {
-    let context = or_skip!(common::context());
-    if !context.device().attribute(attribute::MANAGED_MEMORY).expect("known") {
-        return common::skip("the device has no managed memory");
-    }
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(stage());
     let buffer = ManagedBuffer::<u32>::zeroed(&stream, 10).expect("memory");
     let info = context.pointer_info(buffer.as_raw()).expect("an answer").expect("known");
     assert!(info.managed, "{info:?}");

@@ -4,14 +4,14 @@ use crate::call::raw::succeeds;
 use crate::common;
 use core::ffi::c_void;
 use cuda_safe::sys::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUgraph, CUgraphNode, CUmemorytype as Type,
-    CUresult, CUstream, CUstreamCaptureMode, Zeroable, cuGraphAddMemcpyNode, cuGraphCreate,
-    cuGraphDestroy, cuGraphExecDestroy, cuGraphExecMemcpyNodeSetParams, cuGraphGetNodes,
-    cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphMemcpyNodeGetParams, cuLaunchHostFunc,
-    cuMemcpy, cuMemcpy2D_v2, cuMemcpy2DAsync_v2, cuMemcpy3D_v2, cuMemcpy3DAsync_v2, cuMemcpyAsync,
-    cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
-    cuMemcpyHtoDAsync_v2, cuMemsetD2D8_v2, cuMemsetD8_v2, cuMemsetD8Async, cuMemsetD32_v2,
-    cuStreamBeginCapture_v2, cuStreamEndCapture,
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode,
+    CUmemorytype as Type, CUresult, CUstream, CUstreamCaptureMode, Zeroable, cuGraphAddMemcpyNode,
+    cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy, cuGraphExecMemcpyNodeSetParams,
+    cuGraphGetNodes, cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphMemcpyNodeGetParams,
+    cuLaunchHostFunc, cuMemcpy, cuMemcpy2D_v2, cuMemcpy2DAsync_v2, cuMemcpy3D_v2,
+    cuMemcpy3DAsync_v2, cuMemcpyAsync, cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2,
+    cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, cuMemsetD2D8_v2, cuMemsetD8_v2,
+    cuMemsetD8Async, cuMemsetD32_v2, cuStreamBeginCapture_v2, cuStreamEndCapture,
 };
 use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Stream};
 use std::ptr::{null, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
@@ -100,12 +100,23 @@ pub(crate) fn plane(copy: &CUDA_MEMCPY3D) -> CUDA_MEMCPY2D {
 
 /// Adds a copy to a new graph, and returns the answer.
 fn added(context: &Context, copy: &CUDA_MEMCPY3D) -> CUresult {
-    let (mut graph, mut node) = (null_mut(), null_mut());
-    succeeds(call!(cuGraphCreate(&raw mut graph, 0)));
-    let context = context.as_raw();
-    let code = call!(cuGraphAddMemcpyNode(&raw mut node, graph, null(), 0, copy, context));
+    let (graph, _, code) = graph_of(context, copy);
     succeeds(call!(cuGraphDestroy(graph)));
     code
+}
+
+/// Returns a new graph, the node of a copy in it, and the answer to adding the node.
+fn graph_of(context: &Context, copy: &CUDA_MEMCPY3D) -> (CUgraph, CUgraphNode, CUresult) {
+    let (mut graph, mut node, context) = (null_mut(), null_mut(), context.as_raw());
+    succeeds(call!(cuGraphCreate(&raw mut graph, 0)));
+    let code = call!(cuGraphAddMemcpyNode(&raw mut node, graph, null(), 0, copy, context));
+    (graph, node, code)
+}
+
+fn instantiated(graph: CUgraph) -> CUgraphExec {
+    let mut executable = null_mut();
+    succeeds(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
+    executable
 }
 
 #[test]
@@ -310,24 +321,14 @@ fn a_launch_waits_for_copies_within_host_memory() {
         succeeds(call!(cuGraphMemcpyNodeGetParams(last, &raw mut params)));
         assert_eq!([params.srcMemoryType, params.dstMemoryType], [UNIFIED; 2]);
         assert_eq!([params.srcPitch, params.dstHeight], [0; 2]);
-        let mut by_hand = null_mut();
-        succeeds(call!(cuGraphCreate(&raw mut by_hand, 0)));
-        let (copy, mut node) = (row([(HOST, from), (HOST, to)], 4), null_mut());
-        succeeds(call!(cuGraphAddMemcpyNode(
-            &raw mut node,
-            by_hand,
-            null(),
-            0,
-            &raw const copy,
-            context.as_raw()
-        )));
+        let (by_hand, _, code) = graph_of(&context, &row([(HOST, from), (HOST, to)], 4));
+        succeeds(code);
         for (graph, is_captured) in [(by_capture, true), (by_hand, false)] {
             for place in [from, to] {
                 // SAFETY: the memory has 4 bytes, and no work uses it.
                 unsafe { host::<u32>(place).write_unaligned(0) };
             }
-            let mut executable = null_mut();
-            succeeds(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
+            let executable = instantiated(graph);
             if !is_captured {
                 let raw = stream.as_raw();
                 succeeds(call!(cuLaunchHostFunc(raw, Some(fill_later), host(from))));
@@ -362,26 +363,13 @@ fn an_executable_graph_keeps_the_types_of_memory_of_its_copies() {
     ];
     let pairs = || (sides.iter()).flat_map(|from| sides.iter().map(|to| [*from, *to]));
     for old in pairs() {
-        let (mut graph, mut node, mut executable) = (null_mut(), null_mut(), null_mut());
-        succeeds(call!(cuGraphCreate(&raw mut graph, 0)));
-        let copy = row(old, 64);
-        succeeds(call!(cuGraphAddMemcpyNode(
-            &raw mut node,
-            graph,
-            null(),
-            0,
-            &raw const copy,
-            context.as_raw()
-        )));
-        succeeds(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
+        let (graph, node, code) = graph_of(&context, &row(old, 64));
+        succeeds(code);
+        let executable = instantiated(graph);
         for new in pairs() {
-            let copy = row(new, 64);
-            let code = call!(cuGraphExecMemcpyNodeSetParams(
-                executable,
-                node,
-                &raw const copy,
-                context.as_raw()
-            ));
+            let (copy, its) = (row(new, 64), context.as_raw());
+            let code =
+                call!(cuGraphExecMemcpyNodeSetParams(executable, node, &raw const copy, its));
             let keeps = old.map(|its| its.0) == new.map(|its| its.0);
             let expected = if keeps { SUCCESS } else { INVALID };
             assert_eq!(code, expected, "{old:?} to {new:?}");
