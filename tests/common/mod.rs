@@ -11,7 +11,7 @@ mod sim;
 pub(crate) use sim::register_kernels;
 
 use cuda_safe::device::attribute::Attribute;
-use cuda_safe::{Context, CudaVersion, Device, Error, Event, Invalid, Stream};
+use cuda_safe::{Context, ContextFlags, CudaVersion, Device, Error, Event, Invalid, Stream};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -139,6 +139,14 @@ pub(crate) fn offers(major: u16, minor: u16) -> bool {
 pub(crate) fn context() -> Option<Context> {
     let context = Context::primary(&gpu()?);
     Some(context.expect("the primary context of a device"))
+}
+
+/// Returns the primary context of the first device and another one, or reports a skip.
+#[track_caller]
+pub(crate) fn two_contexts() -> Option<(Context, Context)> {
+    let primary = context()?;
+    let other = Context::new(&primary.device(), ContextFlags::SCHED_YIELD).expect("a context");
+    Some((primary, other))
 }
 
 /// Returns the primary context of the first device if the driver has at least this CUDA version, or

@@ -2,7 +2,7 @@ use crate::common::{self, child};
 use crate::module::kernels::Busy;
 use cuda_safe::device::attribute;
 use cuda_safe::event::EventIpcHandle;
-use cuda_safe::{CUresult, Context, ContextFlags, EventOptions, Invalid};
+use cuda_safe::{CUresult, EventOptions, Invalid};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -115,9 +115,7 @@ mod provoked {
 
     #[test]
     fn an_event_is_recorded_on_streams_of_its_context_only() {
-        let device = or_skip!(common::gpu());
-        let primary = Context::primary(&device).expect("a primary context");
-        let other = Context::new(&device, ContextFlags::empty()).expect("a context");
+        let (primary, other) = or_skip!(common::two_contexts());
         let (event, stream) =
             (primary.event().expect("an event"), other.stream().expect("a stream"));
         let invalid = common::invalid(event.record(&stream));

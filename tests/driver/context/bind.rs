@@ -22,7 +22,7 @@ fn on_a_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
 
 /// Creates and destroys a stream in the current context with raw calls.
 #[track_caller]
-fn use_current_context() {
+pub(super) fn use_current_context() {
     let mut stream = null_mut();
     // SAFETY: the pointer refers to a local variable.
     succeeds(unsafe { cuStreamCreate(&raw mut stream, 1) });
@@ -93,20 +93,17 @@ fn a_context_cannot_be_bound_inside_a_guard() {
             let why = primary.bind_to_thread().expect_err("a guard is open");
             assert_eq!(refusal(why), Invalid::OpenGuards { guards });
         };
-        primary
-            .with_current(|_| {
-                refused(1);
-                let _inner = other.make_current().expect("current");
-                refused(2);
-            })
-            .expect("current");
+        let nested = primary.with_current(|_| {
+            refused(1);
+            let _inner = other.make_current().expect("current");
+            refused(2);
+        });
+        nested.expect("current");
         assert!(current().is_null());
         primary.bind_to_thread().expect("no guard is open");
         // This guard pushes nothing, so its end does not restore another context.
-        primary
-            .with_current(|_| primary.bind_to_thread())
-            .expect("current")
-            .expect("bound already");
+        let bound = primary.with_current(|_| primary.bind_to_thread());
+        bound.expect("current").expect("bound already");
         std::mem::forget(other.make_current().expect("current"));
         refused(1);
     });
@@ -166,10 +163,7 @@ fn thread_local_variables_may_use_a_bound_context_when_the_thread_ends() {
         });
         joined.join().expect("no panic");
         let results: Vec<_> = results.iter().collect();
-        assert_eq!(results.len(), 2);
-        for result in results {
-            result.expect("the context is alive");
-        }
+        assert_eq!(results, [Ok(()), Ok(())], "the context is alive");
         assert_eq!(cuda_safe::leaked(), 0);
     });
 }

@@ -1,26 +1,24 @@
+//! Contexts: which one is current, and how long they live.
+
 pub(crate) mod bind;
 pub(crate) mod needed;
 pub(crate) mod settings;
 pub(crate) mod stack;
 
+use crate::call::raw::{current, succeeds};
 use crate::common;
-use cuda_safe::sys::{CUcontext, cuCtxGetCurrent, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2};
+use cuda_safe::sys::{CUcontext, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2};
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid};
+use std::ptr::null_mut;
 use std::thread;
 
-fn current() -> CUcontext {
-    let mut current = std::ptr::null_mut();
+/// Pops the current context, and returns it.
+#[track_caller]
+fn pop() -> CUcontext {
+    let mut popped = null_mut();
     // SAFETY: the pointer refers to a local variable.
-    let result = unsafe { cuCtxGetCurrent(&raw mut current) };
-    assert!(result.is_success(), "{result}");
-    current
-}
-
-fn pop() {
-    let mut popped = std::ptr::null_mut();
-    // SAFETY: the pointer refers to a local variable.
-    let result = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
-    assert!(result.is_success(), "{result}");
+    succeeds(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+    popped
 }
 
 #[test]
@@ -47,9 +45,7 @@ fn a_context_floats_and_calls_do_not_change_the_stack() {
 
 #[test]
 fn guards_nest_and_end_in_reverse_order() {
-    let device = or_skip!(common::gpu());
-    let primary = Context::primary(&device).expect("a primary context");
-    let own = Context::new(&device, ContextFlags::SCHED_YIELD).expect("a context");
+    let (primary, own) = or_skip!(common::two_contexts());
     let outer = primary.make_current().expect("current");
     {
         let inner = own.make_current().expect("current");
@@ -76,23 +72,12 @@ fn a_guard_pops_on_panic() {
 
 #[test]
 fn a_guard_that_finds_another_context_pops_nothing_and_reports_it() {
-    let device = or_skip!(common::gpu());
-    let primary = Context::primary(&device).expect("a primary context");
-    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
+    let (primary, other) = or_skip!(common::two_contexts());
     let guard = primary.make_current().expect("current");
     // SAFETY: the context is alive, and is popped below.
-    let pushed = unsafe { cuCtxPushCurrent_v2(other.as_raw()) };
-    assert!(pushed.is_success());
-    match guard.end() {
-        Err(Error::Invalid(invalid)) => assert_eq!(
-            *invalid,
-            Invalid::ContextStack {
-                expected: primary.as_raw().addr(),
-                found: other.as_raw().addr()
-            }
-        ),
-        done => panic!("{done:?}"),
-    }
+    succeeds(unsafe { cuCtxPushCurrent_v2(other.as_raw()) });
+    let (expected, found) = (primary.as_raw().addr(), other.as_raw().addr());
+    assert_eq!(common::invalid(guard.end()), Invalid::ContextStack { expected, found });
     assert_eq!(current(), other.as_raw(), "nothing was popped");
     pop();
     pop();
@@ -102,18 +87,16 @@ fn a_guard_that_finds_another_context_pops_nothing_and_reports_it() {
 #[test]
 fn a_context_may_be_used_and_dropped_on_any_thread() {
     let primary = or_skip!(common::context());
-    let workers: Vec<_> = (0..8)
-        .map(|_| {
-            let primary = primary.clone();
-            thread::spawn(move || {
-                for _ in 0..50 {
-                    let stream = primary.stream().expect("a stream");
-                    stream.synchronize().expect("a wait");
-                    assert!(current().is_null());
-                }
-            })
+    let workers = [(); 8].map(|()| {
+        let primary = primary.clone();
+        thread::spawn(move || {
+            for _ in 0..50 {
+                let stream = primary.stream().expect("a stream");
+                stream.synchronize().expect("a wait");
+                assert!(current().is_null());
+            }
         })
-        .collect();
+    });
     for worker in workers {
         worker.join().expect("no panic");
     }

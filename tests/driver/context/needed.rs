@@ -4,6 +4,7 @@
 
 use crate::common::{self, child};
 use crate::green::{partition, resource};
+use crate::launch::packed::one_thread;
 use crate::module::kernels::VECTOR;
 use cuda_safe::context::CurrentContext;
 use cuda_safe::sys::{
@@ -92,14 +93,8 @@ const CALLS: [Call; 63] = [
     call!("cuStreamQuery", Nothing, |its| sys::cuStreamQuery(its.stream)),
     call!("cuStreamSynchronize", Nothing, |its| sys::cuStreamSynchronize(its.stream)),
     call!("cuStreamWaitEvent", Nothing, |its| sys::cuStreamWaitEvent(its.stream, its.event, 0)),
-    call!("cuStreamGetPriority", Nothing, |its| {
-        let mut priority = 0;
-        sys::cuStreamGetPriority(its.stream, &raw mut priority)
-    }),
-    call!("cuStreamGetId", Nothing, |its| {
-        let mut id = 0;
-        sys::cuStreamGetId(its.stream, &raw mut id)
-    }),
+    call!("cuStreamGetPriority", Nothing, |its| sys::cuStreamGetPriority(its.stream, &mut 0)),
+    call!("cuStreamGetId", Nothing, |its| sys::cuStreamGetId(its.stream, &mut 0)),
     call!("cuEventRecord", Nothing, |its| sys::cuEventRecord(its.event, its.stream)),
     call!("cuEventSynchronize", Nothing, |its| sys::cuEventSynchronize(its.event)),
     call!("cuEventQuery", Nothing, |its| sys::cuEventQuery(its.event)),
@@ -107,16 +102,7 @@ const CALLS: [Call; 63] = [
     call!("cuLaunchKernel on stream 0", ThePrimary, |its| launch(its.function, null_mut())),
     call!("cuLaunchKernel of a CUkernel", Nothing, |its| launch(its.kernel.cast(), its.stream)),
     call!("cuLaunchKernelEx", Nothing, |its| {
-        let config = sys::CUlaunchConfig {
-            gridDimX: 1,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: 1,
-            blockDimY: 1,
-            blockDimZ: 1,
-            hStream: its.stream,
-            ..Default::default()
-        };
+        let config = one_thread(its.stream);
         sys::cuLaunchKernelEx(&raw const config, its.function, null_mut(), null_mut())
     }),
     call!("cuLaunchCooperativeKernel", Nothing, |its| {
@@ -152,32 +138,19 @@ const CALLS: [Call; 63] = [
         sys::cuMemsetD8Async(its.memory, 1, 64, its.stream)
     }),
     call!("cuMemsetD8", AContext, |its| sys::cuMemsetD8_v2(its.memory, 1, 64)),
-    call!("cuMemAlloc", AContext, |_its| {
-        let mut address = 0;
-        sys::cuMemAlloc_v2(&raw mut address, 64)
-    }),
+    call!("cuMemAlloc", AContext, |_its| sys::cuMemAlloc_v2(&mut 0, 64)),
     call!("cuMemFree", Nothing, |its| sys::cuMemFree_v2(its.spare().memory)),
-    call!("cuMemAllocAsync", Nothing, |its| {
-        let mut address = 0;
-        sys::cuMemAllocAsync(&raw mut address, 64, its.stream)
-    }),
+    call!("cuMemAllocAsync", Nothing, |its| sys::cuMemAllocAsync(&mut 0, 64, its.stream)),
     call!("cuMemAllocAsync, cuMemFreeAsync", Nothing, |its| {
         let mut address = 0;
         let _ = sys::cuMemAllocAsync(&raw mut address, 64, its.stream);
         sys::cuMemFreeAsync(address, its.stream)
     }),
     call!("cuMemAllocFromPoolAsync", Nothing, |its| {
-        let mut address = 0;
-        sys::cuMemAllocFromPoolAsync(&raw mut address, 64, its.pool, its.stream)
+        sys::cuMemAllocFromPoolAsync(&mut 0, 64, its.pool, its.stream)
     }),
-    call!("cuMemAllocManaged", AContext, |_its| {
-        let mut address = 0;
-        sys::cuMemAllocManaged(&raw mut address, 64, 1)
-    }),
-    call!("cuMemHostAlloc", AContext, |_its| {
-        let mut host = null_mut();
-        sys::cuMemHostAlloc(&raw mut host, 64, 0)
-    }),
+    call!("cuMemAllocManaged", AContext, |_its| sys::cuMemAllocManaged(&mut 0, 64, 1)),
+    call!("cuMemHostAlloc", AContext, |_its| sys::cuMemHostAlloc(&mut null_mut(), 64, 0)),
     call!("cuMemFreeHost", Nothing, |its| sys::cuMemFreeHost(its.spare().pinned)),
     call!("cuMemHostRegister, cuMemHostUnregister", AContext, |its| {
         let start = its.page.start();
@@ -190,66 +163,44 @@ const CALLS: [Call; 63] = [
     call!("cuMemHostUnregister", Nothing, |its| {
         sys::cuMemHostUnregister(its.spare().registered.start())
     }),
-    call!("cuMemGetInfo", AContext, |_its| {
-        let (mut free, mut total) = (0, 0);
-        sys::cuMemGetInfo_v2(&raw mut free, &raw mut total)
-    }),
+    call!("cuMemGetInfo", AContext, |_its| sys::cuMemGetInfo_v2(&mut 0, &mut 0)),
     call!("cuPointerGetAttribute", Nothing, |its| {
         let mut id = 0u64;
         let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID;
         sys::cuPointerGetAttribute((&raw mut id).cast(), attribute, its.memory)
     }),
     call!("cuMemGetAddressRange", AContext, |its| {
-        let (mut start, mut size) = (0, 0);
-        sys::cuMemGetAddressRange_v2(&raw mut start, &raw mut size, its.memory)
+        sys::cuMemGetAddressRange_v2(&mut 0, &mut 0, its.memory)
     }),
     call!("cuIpcGetMemHandle", AContext, |its| {
-        let mut handle = sys::CUipcMemHandle::default();
-        sys::cuIpcGetMemHandle(&raw mut handle, its.memory)
+        sys::cuIpcGetMemHandle(&mut sys::CUipcMemHandle::default(), its.memory)
     }),
-    call!("cuStreamCreate", AContext, |_its| {
-        let mut stream = null_mut();
-        sys::cuStreamCreate(&raw mut stream, 1)
-    }),
+    call!("cuStreamCreate", AContext, |_its| sys::cuStreamCreate(&mut null_mut(), 1)),
     call!("cuStreamDestroy", Nothing, |its| sys::cuStreamDestroy_v2(its.spare().stream)),
-    call!("cuEventCreate", AContext, |_its| {
-        let mut event = null_mut();
-        sys::cuEventCreate(&raw mut event, 0)
-    }),
+    call!("cuEventCreate", AContext, |_its| sys::cuEventCreate(&mut null_mut(), 0)),
     call!("cuEventDestroy", Nothing, |its| sys::cuEventDestroy_v2(its.spare().event)),
     call!("cuModuleLoadData", AContext, |its| {
-        let mut module = null_mut();
-        sys::cuModuleLoadData(&raw mut module, its.text.as_ptr().cast())
+        sys::cuModuleLoadData(&mut null_mut(), its.text.as_ptr().cast())
     }),
     call!("cuModuleGetFunction", Nothing, |its| {
-        let mut function = null_mut();
-        sys::cuModuleGetFunction(&raw mut function, its.module, c"add".as_ptr())
+        sys::cuModuleGetFunction(&mut null_mut(), its.module, c"add".as_ptr())
     }),
     call!("cuModuleUnload", Nothing, |its| sys::cuModuleUnload(its.spare().module)),
     call!("cuFuncGetAttribute", Nothing, |its| {
-        let mut value = 0;
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
-        sys::cuFuncGetAttribute(&raw mut value, attribute, its.function)
+        sys::cuFuncGetAttribute(&mut 0, attribute, its.function)
     }),
     call!("cuFuncSetAttribute", Nothing, |its| {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         sys::cuFuncSetAttribute(its.function, attribute, 1024)
     }),
     call!("cuOccupancyMaxActiveBlocksPerMultiprocessor", AContext, |its| {
-        let mut blocks = 0;
-        let flags = 0;
-        sys::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-            &raw mut blocks,
-            its.function,
-            32,
-            0,
-            flags,
-        )
+        let (function, flags) = (its.function, 0);
+        sys::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&mut 0, function, 32, 0, flags)
     }),
     call!("cuLibraryLoadData", Nothing, |its| library(its).1),
     call!("cuLibraryGetKernel", Nothing, |its| {
-        let mut kernel = null_mut();
-        sys::cuLibraryGetKernel(&raw mut kernel, library(its).0, c"nothing".as_ptr())
+        sys::cuLibraryGetKernel(&mut null_mut(), library(its).0, c"nothing".as_ptr())
     }),
     call!("cuKernelGetFunction", AContext, |its| {
         let (mut kernel, mut function) = (null_mut(), null_mut());
@@ -287,22 +238,15 @@ const CALLS: [Call; 63] = [
     }),
     call!("cuCtxSynchronize", AContext, |_its| sys::cuCtxSynchronize()),
     call!("cuStreamIsCapturing", Nothing, |its| {
-        let mut status = sys::CUstreamCaptureStatus::default();
-        sys::cuStreamIsCapturing(its.stream, &raw mut status)
+        sys::cuStreamIsCapturing(its.stream, &mut sys::CUstreamCaptureStatus::default())
     }),
     call!("cuMemcpyPeerAsync", Nothing, |its| {
         let mut context = null_mut();
         let _ = sys::cuStreamGetCtx(its.stream, &raw mut context);
         sys::cuMemcpyPeerAsync(its.memory, context, its.memory + 512, context, 64, its.stream)
     }),
-    call!("cuStreamGetCtx", Nothing, |its| {
-        let mut context = null_mut();
-        sys::cuStreamGetCtx(its.stream, &raw mut context)
-    }),
-    call!("cuStreamGetFlags", Nothing, |its| {
-        let mut flags = 0;
-        sys::cuStreamGetFlags(its.stream, &raw mut flags)
-    }),
+    call!("cuStreamGetCtx", Nothing, |its| sys::cuStreamGetCtx(its.stream, &mut null_mut())),
+    call!("cuStreamGetFlags", Nothing, |its| sys::cuStreamGetFlags(its.stream, &mut 0)),
 ];
 
 unsafe fn launch(function: CUfunction, stream: CUstream) -> CUresult {
@@ -311,21 +255,11 @@ unsafe fn launch(function: CUfunction, stream: CUstream) -> CUresult {
 }
 
 unsafe fn library(its: &Its) -> (sys::CUlibrary, CUresult) {
-    let mut library = null_mut();
-    let (options, values) = (null_mut(), null_mut());
+    let (mut library, text) = (null_mut(), its.text.as_ptr().cast());
+    let (to, none, of_none) = (&raw mut library, null_mut(), null_mut());
+    let (no, of_no) = (null_mut(), null_mut());
     // SAFETY: the text ends with a NUL, and there are no options.
-    let code = unsafe {
-        sys::cuLibraryLoadData(
-            &raw mut library,
-            its.text.as_ptr().cast(),
-            options,
-            values,
-            0,
-            null_mut(),
-            null_mut(),
-            0,
-        )
-    };
+    let code = unsafe { sys::cuLibraryLoadData(to, text, none, of_none, 0, no, of_no, 0) };
     (library, code)
 }
 

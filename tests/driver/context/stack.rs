@@ -1,11 +1,10 @@
 //! The context stack of each thread, tested with raw calls.
 
+use super::bind::use_current_context;
+use super::pop;
 use crate::call::raw::{current, succeeds};
 use crate::common;
-use cuda_safe::sys::{
-    CUcontext, abi::cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
-    cuCtxSynchronize, cuStreamCreate, cuStreamDestroy_v2,
-};
+use cuda_safe::sys::{CUcontext, abi::cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxPushCurrent_v2};
 use cuda_safe::{Context, Device};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Barrier;
@@ -15,13 +14,6 @@ fn create(device: &Device) -> CUcontext {
     // SAFETY: the pointer refers to a local variable.
     succeeds(unsafe { cuCtxCreate_v2(&raw mut context, 0, device.as_raw()) });
     context
-}
-
-fn pop() -> CUcontext {
-    let mut popped = null_mut();
-    // SAFETY: the pointer refers to a local variable.
-    succeeds(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
-    popped
 }
 
 #[test]
@@ -54,13 +46,7 @@ fn a_context_popped_on_one_thread_can_be_used_on_another() {
         // SAFETY: the context stays alive until this thread has ended.
         succeeds(unsafe { cuCtxPushCurrent_v2(context) });
         assert_eq!(current(), context);
-        let mut stream = null_mut();
-        // SAFETY: the pointer refers to a local variable.
-        succeeds(unsafe { cuStreamCreate(&raw mut stream, 1) });
-        // SAFETY: the call has no arguments.
-        succeeds(unsafe { cuCtxSynchronize() });
-        // SAFETY: the stream was just created and has no work.
-        succeeds(unsafe { cuStreamDestroy_v2(stream) });
+        use_current_context();
         assert_eq!(pop(), context);
         assert!(current().is_null());
     });

@@ -1,32 +1,42 @@
 //! Launches with attributes.
 
 use crate::common;
-use crate::module::kernels::{HOPPER, MEET, kernel, nothing, vector};
+use crate::module::kernels::{HOPPER, MEET, VECTOR, kernel, nothing};
 use cuda_safe::device::attribute;
 use cuda_safe::launch::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
 use cuda_safe::sys::{CUaccessProperty, CUclusterSchedulingPolicy, CUlaunchMemSyncDomain};
-use cuda_safe::{CUresult, Context, DeviceBuffer, Error, EventOptions, Invalid, LaunchConfig};
+use cuda_safe::{
+    CUresult, Context, DeviceBuffer, Event, EventOptions, Invalid, LaunchConfig, Stream,
+    TypedKernel,
+};
 
-fn has_clusters(context: &Context) -> Option<()> {
-    match context.device().attribute(attribute::CLUSTER_LAUNCH) {
-        Ok(true) => Some(()),
-        _ => {
-            common::skip("the device has no clusters");
-            None
-        }
+const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
+
+/// Returns the context of a device with clusters and a stream, or reports a skip.
+pub(crate) fn with_clusters() -> Option<(Context, Stream)> {
+    let (context, stream) = common::context_and_stream()?;
+    if !context.device().attribute(attribute::CLUSTER_LAUNCH).unwrap_or(false) {
+        common::skip("the device has no clusters");
+        return None;
     }
+    Some((context, stream))
 }
 
 #[test]
 fn a_launch_without_attributes_works_as_launch() {
     let (context, stream) = or_skip!(common::context_and_stream());
-    let scale = vector(&context).kernel("scale").expect("found");
-    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
     let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
-    let config = LaunchConfig::for_elements(100, 32).expect("a shape");
-    let attributes = LaunchAttributes::default();
+    check_scaled(&context, &mut x, &LaunchAttributes::default());
+}
+
+/// Launches a kernel with attributes on 100 elements of the value 5, and checks the results.
+#[track_caller]
+fn check_scaled(context: &Context, x: &mut DeviceBuffer<i32>, attributes: &LaunchAttributes<'_>) {
+    let scale: TypedKernel<(&mut [i32], i32, i32, u32)> = kernel(context, VECTOR, "scale");
+    let (stream, config) = (x.stream().clone(), LaunchConfig::for_elements(100, 32));
+    let config = config.expect("a shape");
     // SAFETY: the kernel accesses 100 elements, and the memory has 100.
-    unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 3, 2, 100)) }
+    unsafe { scale.launch_with(&stream, config, attributes, (&mut *x, 3, 2, 100)) }
         .expect("a launch");
     assert_eq!(x.to_vec().expect("a copy"), [17; 100]);
 }
@@ -49,9 +59,7 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
 
 #[test]
 fn blocks_read_their_cluster_rank() {
-    let context = or_skip!(common::context());
-    or_skip!(has_clusters(&context));
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(with_clusters());
     let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 8).expect("memory");
     let attributes = LaunchAttributes {
@@ -68,21 +76,23 @@ fn blocks_read_their_cluster_rank() {
 
 #[test]
 fn a_dependent_launch_sees_the_results_it_waited_for() {
-    let context = or_skip!(common::context());
-    or_skip!(has_clusters(&context));
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = or_skip!(with_clusters());
     let first = kernel::<(&mut [u32], u32)>(&context, HOPPER, "pdl_first");
     let second = kernel::<(&mut [u32],)>(&context, HOPPER, "pdl_second");
     let mut x = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
-    let one = LaunchConfig::linear(1, 1);
     let attributes = LaunchAttributes { programmatic_serialization: true, ..Default::default() };
     for _ in 0..10 {
         // SAFETY: the kernel writes one element.
-        unsafe { first.launch(&stream, one, (&mut x, 100_000)) }.expect("a launch");
+        unsafe { first.launch(&stream, ONE, (&mut x, 100_000)) }.expect("a launch");
         // SAFETY: the kernel waits for the previous one, and then modifies one element.
-        unsafe { second.launch_with(&stream, one, &attributes, (&mut x,)) }.expect("a launch");
+        unsafe { second.launch_with(&stream, ONE, &attributes, (&mut x,)) }.expect("a launch");
         assert_eq!(x.to_vec().expect("a copy"), [42]);
     }
+}
+
+fn recording(event: &Event, at_block_start: bool) -> LaunchAttributes<'_> {
+    let programmatic_event = Some(ProgrammaticEvent { event, at_block_start });
+    LaunchAttributes { programmatic_event, ..Default::default() }
 }
 
 #[test]
@@ -90,17 +100,13 @@ fn a_launch_records_events() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let nothing = nothing(&context);
     let [triggered, begun] = common::events(&context);
-    let mut launches = vec![LaunchAttributes {
-        programmatic_event: Some(ProgrammaticEvent { event: &triggered, at_block_start: true }),
-        ..Default::default()
-    }];
+    let mut launches = vec![recording(&triggered, true)];
     if common::offers(12, 3) {
         launches.push(LaunchAttributes { completion_event: Some(&begun), ..Default::default() });
     }
     for attributes in launches {
-        let config = LaunchConfig::linear(1, 1);
         // SAFETY: the kernel does nothing.
-        unsafe { nothing.launch_with(&stream, config, &attributes, ()) }.expect("a launch");
+        unsafe { nothing.launch_with(&stream, ONE, &attributes, ()) }.expect("a launch");
     }
     stream.synchronize().expect("a wait");
     for event in [triggered, begun] {
@@ -113,8 +119,6 @@ fn a_launch_records_events() {
 fn hints_do_not_change_the_result_of_a_kernel() {
     let (context, stream) = or_skip!(common::context_and_stream());
     or_skip!(common::since(12, 5));
-    let scale = vector(&context).kernel("scale").expect("found");
-    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
     let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
     let priorities = context.stream_priorities().expect("known");
     let attributes = LaunchAttributes {
@@ -134,33 +138,22 @@ fn hints_do_not_change_the_result_of_a_kernel() {
         shared_memory_mode: common::offers(13, 2).then(Default::default),
         ..Default::default()
     };
-    let config = LaunchConfig::for_elements(100, 32).expect("a shape");
-    // SAFETY: the kernel accesses 100 elements, and the memory has 100.
-    unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 3, 2, 100)) }
-        .expect("a launch");
-    assert_eq!(x.to_vec().expect("a copy"), [17; 100]);
+    check_scaled(&context, &mut x, &attributes);
 }
 
 fn refusal(context: &Context, attributes: &LaunchAttributes<'_>) -> Invalid {
     let stream = context.stream().expect("a stream");
     let nothing = nothing(context);
     // SAFETY: the kernel does nothing.
-    match unsafe { nothing.launch_with(&stream, LaunchConfig::linear(1, 1), attributes, ()) } {
-        Err(Error::Invalid(why)) => *why,
-        done => panic!("{done:?}"),
-    }
+    let launched = unsafe { nothing.launch_with(&stream, ONE, attributes, ()) };
+    common::invalid(launched)
 }
 
 #[test]
 fn invalid_launch_attribute_values_are_refused() {
     let context = or_skip!(common::context());
-    let window = AccessPolicyWindow {
-        address: 0,
-        bytes: 0,
-        hit_ratio: f32::NAN,
-        hit: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
-        miss: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
-    };
+    let [hit, miss] = [CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL; 2];
+    let window = AccessPolicyWindow { address: 0, bytes: 0, hit_ratio: f32::NAN, hit, miss };
     let cases = [
         ("cluster", LaunchAttributes { cluster: Some([2, 0, 1]), ..Default::default() }),
         ("carveout", LaunchAttributes { carveout: Some(101), ..Default::default() }),
@@ -176,14 +169,9 @@ fn invalid_launch_attribute_values_are_refused() {
 
 #[test]
 fn an_event_of_another_context_is_refused() {
-    let context = or_skip!(common::context());
-    let other = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
-    let event = other.expect("a context").event().expect("an event");
-    let attributes = LaunchAttributes {
-        programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start: false }),
-        ..Default::default()
-    };
-    let why = refusal(&context, &attributes);
+    let (context, other) = or_skip!(common::two_contexts());
+    let event = other.event().expect("an event");
+    let why = refusal(&context, &recording(&event, false));
     assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
 }
 
@@ -231,8 +219,7 @@ mod provoked {
 
     #[test]
     fn a_grid_that_is_not_a_multiple_of_the_cluster_is_refused() {
-        let context = or_skip!(common::context());
-        or_skip!(has_clusters(&context));
+        let (context, _) = or_skip!(with_clusters());
         let attributes = LaunchAttributes { cluster: Some([4, 1, 1]), ..Default::default() };
         let _ = code(&context, LaunchConfig::linear(6, 32), &attributes);
     }
@@ -242,11 +229,7 @@ mod provoked {
         let context = or_skip!(common::context());
         let timing = EventOptions { timing: true, ..Default::default() };
         let event = context.event_with(timing).expect("an event");
-        let attributes = LaunchAttributes {
-            programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start: false }),
-            ..Default::default()
-        };
-        let code = code(&context, LaunchConfig::linear(1, 1), &attributes);
+        let code = code(&context, ONE, &recording(&event, false));
         assert_eq!(code, CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
 }

@@ -6,7 +6,7 @@ use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayView, ArrayViewMut};
 use cuda_safe::launch::{KernelValue, LaunchArgument, LaunchAttributes, Value};
 use cuda_safe::sys::CUtensorMap;
-use cuda_safe::{Context, DeviceBuffer, DeviceSlice, Error, Invalid, Kernel};
+use cuda_safe::{Context, DeviceBuffer, DeviceSlice, Invalid, Kernel};
 use cuda_safe::{LaunchConfig, Module};
 
 const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
@@ -16,21 +16,12 @@ fn kernel(context: &Context, name: &str) -> Kernel {
     module.kernel(name).expect("is in the module")
 }
 
-fn refusal(error: Error) -> Invalid {
-    match error {
-        Error::Invalid(invalid) => *invalid,
-        other => panic!("{other}"),
-    }
-}
-
 #[test]
 fn a_builder_takes_a_list_of_buffers() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let add = vector(&context).kernel("add").expect("is in the module");
-    let inputs = [1.0_f32, 2.0].map(|value| {
-        let elements = [value; 1000];
-        DeviceBuffer::from_slice(&stream, &elements).expect("a copy")
-    });
+    let inputs = [[1.0_f32; 1000], [2.0; 1000]]
+        .map(|elements| DeviceBuffer::from_slice(&stream, &elements).expect("a copy"));
     let mut sum = DeviceBuffer::<f32>::zeroed(&stream, 1000).expect("memory");
     let mut launch = add.launch_builder(&stream);
     for input in &inputs {
@@ -78,10 +69,8 @@ impl LaunchArgument for &Vector {
 fn a_builder_takes_views_and_types_that_convert_to_slices() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let add = vector(&context).kernel("add").expect("is in the module");
-    let [a, b] = [1.0_f32, 2.0].map(|value| {
-        let elements = DeviceBuffer::from_slice(&stream, &[value; 6]);
-        elements.expect("a copy")
-    });
+    let [a, b] = [[1.0_f32; 6], [2.0; 6]]
+        .map(|elements| DeviceBuffer::from_slice(&stream, &elements).expect("a copy"));
     let (a, b) = (Vector { elements: a }, ArrayView::new(&b, &[2, 3]).expect("a view"));
     let mut sum = DeviceBuffer::<f32>::zeroed(&stream, 6).expect("memory");
     let mut out = ArrayViewMut::new(&mut sum, &[6]).expect("a view");
@@ -107,8 +96,7 @@ fn a_captured_launch_of_a_builder_runs_at_each_launch_of_the_graph() {
         }
         Ok(())
     });
-    let graph = graph.and_then(|graph| graph.instantiate());
-    let graph = graph.expect("an executable graph");
+    let graph = graph.and_then(|graph| graph.instantiate()).expect("an executable graph");
     for _ in 0..2 {
         // SAFETY: the module is loaded and the buffer is alive until the work is done.
         unsafe { graph.launch_unchecked(&stream) }.expect("a launch");
@@ -137,29 +125,9 @@ fn a_builder_takes_more_arguments_than_it_stores_inline() {
 #[test]
 fn a_typed_kernel_has_more_than_sixteen_parameters() {
     let (context, stream) = or_skip!(common::context_and_stream());
-    type Sum = (
-        &'static mut [u32],
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-        u32,
-    );
-    let sum = kernel(&context, "sum_of_nineteen").typed::<Sum>().expect("its parameters");
+    type Sum<A, N> = (A, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N);
+    let sum = kernel(&context, "sum_of_nineteen");
+    let sum = sum.typed::<Sum<&mut [u32], u32>>().expect("its parameters");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
     let arguments = (&mut out, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19);
     // SAFETY: the kernel writes one element.
@@ -253,12 +221,10 @@ fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
     launch.arg(&x).arg(2_i64).arg(true).arg(10_u32);
     for _ in 0..2 {
         // SAFETY: nothing is launched.
-        let error = unsafe { launch.launch(ONE) }.expect_err("an i64");
-        assert_eq!(
-            refusal(error),
-            Invalid::ArgumentSize { kernel: "scale".to_owned(), index: 1, parameter: 4, given: 8 },
-            "the first error"
-        );
+        let an_i64 = unsafe { launch.launch(ONE) };
+        let kernel = "scale".to_owned();
+        let size = Invalid::ArgumentSize { kernel, index: 1, parameter: 4, given: 8 };
+        assert_eq!(common::invalid(an_i64), size, "the first error");
     }
 
     for given in [3, 5] {
@@ -268,38 +234,35 @@ fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
             launch.arg(1_u32);
         }
         // SAFETY: nothing is launched.
-        let error = unsafe { launch.launch(ONE) }.expect_err("another number");
-        assert_eq!(
-            refusal(error),
-            Invalid::ArgumentCount { kernel: "scale".to_owned(), parameters: 4, given }
-        );
+        let another_number = unsafe { launch.launch(ONE) };
+        let kernel = "scale".to_owned();
+        let count = Invalid::ArgumentCount { kernel, parameters: 4, given };
+        assert_eq!(common::invalid(another_number), count);
     }
     assert_eq!(x.to_vec().expect("a copy"), [1; 10], "nothing ran");
 }
 
 #[test]
 fn a_builder_refuses_buffers_of_other_streams_and_streams_of_other_contexts() {
-    let device = or_skip!(common::gpu());
-    let context = Context::primary(&device).expect("a primary context");
+    let (context, other) = or_skip!(common::two_contexts());
     let [a, b] = common::streams(&context);
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let mut x = DeviceBuffer::<i32>::zeroed(&a, 10).expect("memory");
     let mut launch = scale.launch_builder(&b);
     launch.arg(&mut x).arg(1_i32).arg(1_i32).arg(10_u32);
     // SAFETY: nothing is launched.
-    let error = unsafe { launch.launch(ONE) }.expect_err("another stream");
-    let text = error.to_string();
+    let invalid = common::invalid(unsafe { launch.launch(ONE) });
+    let text = invalid.to_string();
     for part in ["argument 0 (zero-based)", "\"scale\"", &b.to_string()] {
         assert!(text.contains(part), "{text}");
     }
-    assert!(matches!(refusal(error), Invalid::OtherStream { .. }));
+    assert!(matches!(invalid, Invalid::OtherStream { .. }));
 
-    let other = Context::new(&device, cuda_safe::ContextFlags::empty());
-    let stream = other.expect("a context").stream().expect("a stream");
+    let stream = other.stream().expect("a stream");
     let mut x = DeviceBuffer::<i32>::zeroed(&stream, 10).expect("memory");
     let mut launch = scale.launch_builder(&stream);
     launch.arg(&mut x).arg(1_i32).arg(1_i32).arg(10_u32);
     // SAFETY: nothing is launched.
-    let error = unsafe { launch.launch(ONE) }.expect_err("another context");
-    assert!(matches!(refusal(error), Invalid::OtherContext { .. }));
+    let invalid = common::invalid(unsafe { launch.launch(ONE) });
+    assert!(matches!(invalid, Invalid::OtherContext { .. }));
 }

@@ -43,8 +43,7 @@ mod provoked {
     }
 
     fn start() -> Option<(Context, Stream, TypedKernel<()>)> {
-        let context = common::context()?;
-        let stream = context.stream().expect("a stream");
+        let (context, stream) = common::context_and_stream()?;
         let nothing = nothing(&context);
         Some((context, stream, nothing))
     }
@@ -58,30 +57,15 @@ mod provoked {
             refused(&nothing, &stream, config, &none)
         };
         let max = |limit| context.device().attribute(limit).expect("known");
-        assert_eq!(
-            refused([1; 3], [2048, 1, 1]),
-            LaunchLimit::DeviceThreads {
-                block: [2048, 1, 1],
-                threads: 2048,
-                max: max(attribute::MAX_THREADS_PER_BLOCK),
-            }
-        );
-        assert_eq!(
-            refused([1; 3], [1, 1, 128]),
-            LaunchLimit::BlockDimension {
-                axis: 'z',
-                given: 128,
-                max: max(attribute::MAX_BLOCK_DIM_Z),
-            }
-        );
-        assert_eq!(
-            refused([1, 70_000, 1], [1; 3]),
-            LaunchLimit::GridDimension {
-                axis: 'y',
-                given: 70_000,
-                max: max(attribute::MAX_GRID_DIM_Y),
-            }
-        );
+        let (block, max_threads) = ([2048, 1, 1], max(attribute::MAX_THREADS_PER_BLOCK));
+        let limit = LaunchLimit::DeviceThreads { block, threads: 2048, max: max_threads };
+        assert_eq!(refused([1; 3], block), limit);
+        let max_z = max(attribute::MAX_BLOCK_DIM_Z);
+        let limit = LaunchLimit::BlockDimension { axis: 'z', given: 128, max: max_z };
+        assert_eq!(refused([1; 3], [1, 1, 128]), limit);
+        let max_y = max(attribute::MAX_GRID_DIM_Y);
+        let limit = LaunchLimit::GridDimension { axis: 'y', given: 70_000, max: max_y };
+        assert_eq!(refused([1, 70_000, 1], [1; 3]), limit);
     }
 
     #[test]
@@ -111,23 +95,14 @@ mod provoked {
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
         // SAFETY: nothing is launched.
         let found = unsafe { bounded.launch(&stream, LaunchConfig::linear(1, 65), (&mut out,)) };
-        let registers = bounded.kernel().attribute(kernel_attribute::REGISTERS);
-        assert_eq!(
-            limit(found),
-            LaunchLimit::KernelThreads {
-                threads: 65,
-                max: 64,
-                registers: registers.expect("known")
-            }
-        );
+        let registers = bounded.kernel().attribute(kernel_attribute::REGISTERS).expect("known");
+        assert_eq!(limit(found), LaunchLimit::KernelThreads { threads: 65, max: 64, registers });
     }
 
     #[test]
     fn clusters_that_break_a_rule_name_it() {
-        let context = or_skip!(common::context());
+        let (context, stream, nothing) = or_skip!(start());
         let has_clusters = context.device().attribute(attribute::CLUSTER_LAUNCH);
-        let stream = context.stream().expect("a stream");
-        let nothing = nothing(&context);
         let attributes =
             |size| LaunchAttributes { cluster: Some([size, 1, 1]), ..Default::default() };
         let refused = |blocks, size| {
@@ -141,10 +116,8 @@ mod provoked {
             }
             return;
         }
-        assert_eq!(
-            refused(7, 2),
-            LaunchLimit::ClusterDivision { grid: [7, 1, 1], cluster: [2, 1, 1] }
-        );
+        let cluster = [2, 1, 1];
+        assert_eq!(refused(7, 2), LaunchLimit::ClusterDivision { grid: [7, 1, 1], cluster });
         assert_eq!(refused(32, 16), LaunchLimit::ClusterSize { blocks: 16, max: 8 });
         let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
         for (attribute, extent) in [
@@ -158,10 +131,7 @@ mod provoked {
         let (config, two) = (LaunchConfig::linear(8, 32), attributes(2));
         // SAFETY: the kernel writes one element for each of its 8 blocks.
         let found = unsafe { ranks.launch_with(&stream, config, &two, (&mut out,)) };
-        assert_eq!(
-            limit(found),
-            LaunchLimit::RequiredCluster { cluster: [2, 1, 1], required: [4, 1, 1] }
-        );
+        assert_eq!(limit(found), LaunchLimit::RequiredCluster { cluster, required: [4, 1, 1] });
     }
 
     #[test]
@@ -174,15 +144,9 @@ mod provoked {
         let sm_count = sms.expect("known");
         let most = per_sm * sm_count;
         let config = LaunchConfig::linear(most + 1, 1024);
-        assert_eq!(
-            refused(&nothing, &stream, config, &cooperative),
-            LaunchLimit::CooperativeBlocks {
-                blocks: u128::from(most) + 1,
-                max: u64::from(most),
-                per_sm,
-                sm_count
-            }
-        );
+        let (blocks, max) = (u128::from(most) + 1, u64::from(most));
+        let limit = LaunchLimit::CooperativeBlocks { blocks, max, per_sm, sm_count };
+        assert_eq!(refused(&nothing, &stream, config, &cooperative), limit);
         // SAFETY: the kernel does nothing.
         let launched = unsafe { nothing.launch_with(&stream, config, &cooperative, ()) };
         let code = launched.expect_err("refused").code();

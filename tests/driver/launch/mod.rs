@@ -1,3 +1,5 @@
+//! Launches of kernels: their order, their arguments, and what is refused.
+
 pub(crate) mod attributes;
 pub(crate) mod builder;
 pub(crate) mod limits;
@@ -8,7 +10,7 @@ use crate::common;
 use crate::module::kernels::{Scale, VECTOR, nothing, vector};
 use cuda_safe::launch::Value;
 use cuda_safe::module::Library;
-use cuda_safe::{DeviceBuffer, Error, Invalid, LaunchConfig};
+use cuda_safe::{DeviceBuffer, Invalid, LaunchConfig};
 
 #[test]
 fn a_kernel_adds_two_vectors() {
@@ -42,14 +44,10 @@ fn launches_on_a_stream_run_in_order() {
 
 #[test]
 fn a_kernel_of_a_library_runs_in_any_context() {
-    let device = or_skip!(common::gpu());
+    let (primary, other) = or_skip!(common::two_contexts());
     or_skip!(common::since(12, 0));
     let library = Library::from_ptx(VECTOR).expect("the test kernels");
-    let contexts = [
-        cuda_safe::Context::primary(&device).expect("a primary context"),
-        cuda_safe::Context::new(&device, cuda_safe::ContextFlags::empty()).expect("a context"),
-    ];
-    for context in contexts {
+    for context in [primary, other] {
         let stream = context.stream().expect("a stream");
         let kernel = library.kernel(&context, "scale").expect("a kernel");
         let kernel = kernel
@@ -79,20 +77,13 @@ fn a_kernel_without_parameters_is_launched_with_none() {
 fn arguments_of_a_wrong_number_or_size_are_refused() {
     let context = or_skip!(common::context_since(12, 4));
     let scale = vector(&context).kernel("scale").expect("a kernel");
-    let refusal = |error: Error| match error {
-        Error::Invalid(invalid) => *invalid,
-        other => panic!("{other}"),
-    };
-    let count = scale.typed::<(&mut [i32], i32, i32)>().expect_err("one too few");
-    assert_eq!(
-        refusal(count),
-        Invalid::ArgumentCount { kernel: "scale".to_owned(), parameters: 4, given: 3 }
-    );
-    let size = scale.typed::<(&mut [i32], i64, i32, u32)>().expect_err("an i64");
-    assert_eq!(
-        refusal(size),
-        Invalid::ArgumentSize { kernel: "scale".to_owned(), index: 1, parameter: 4, given: 8 }
-    );
+    let kernel = || "scale".to_owned();
+    let one_too_few = scale.typed::<(&mut [i32], i32, i32)>();
+    let count = Invalid::ArgumentCount { kernel: kernel(), parameters: 4, given: 3 };
+    assert_eq!(common::invalid(one_too_few), count);
+    let an_i64 = scale.typed::<(&mut [i32], i64, i32, u32)>();
+    let size = Invalid::ArgumentSize { kernel: kernel(), index: 1, parameter: 4, given: 8 };
+    assert_eq!(common::invalid(an_i64), size);
 }
 
 #[test]
@@ -101,11 +92,8 @@ fn a_buffer_of_another_stream_is_refused_as_an_argument() {
     let mut x = DeviceBuffer::<i32>::zeroed(&a, 10).expect("memory");
     let error = Scale::new(&context).run(&b, &mut x, 1, 1).expect_err("another stream");
     let text = error.to_string();
-    for part in [
-        "argument 0 (zero-based) of kernel \"scale\"",
-        &format!("{:p}", a.as_raw()),
-        &format!("{:p}", b.as_raw()),
-    ] {
+    let [a, b] = [&a, &b].map(|stream| format!("{:p}", stream.as_raw()));
+    for part in ["argument 0 (zero-based) of kernel \"scale\"", &a, &b] {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(x.to_vec().expect("a copy"), [0; 10], "nothing ran");
@@ -113,10 +101,8 @@ fn a_buffer_of_another_stream_is_refused_as_an_argument() {
 
 #[test]
 fn a_stream_of_another_context_is_refused() {
-    let device = or_skip!(common::gpu());
-    let primary = cuda_safe::Context::primary(&device).expect("a primary context");
-    let other = cuda_safe::Context::new(&device, cuda_safe::ContextFlags::empty());
-    let stream = other.expect("a context").stream().expect("a stream");
+    let (primary, other) = or_skip!(common::two_contexts());
+    let stream = other.stream().expect("a stream");
     let mut x = DeviceBuffer::<i32>::zeroed(&stream, 10).expect("memory");
     let invalid = common::invalid(Scale::new(&primary).run(&stream, &mut x, 1, 1));
     assert!(matches!(invalid, Invalid::OtherContext { what: "the kernel", .. }), "{invalid}");
@@ -134,12 +120,8 @@ fn launch_shapes_with_a_zero_dimension_are_refused() {
     ];
     for config in shapes {
         // SAFETY: the kernel does nothing.
-        match unsafe { nothing.launch(&stream, config, ()) } {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::LaunchConfig { .. }), "{invalid}");
-            }
-            done => panic!("{done:?}"),
-        }
+        let invalid = common::invalid(unsafe { nothing.launch(&stream, config, ()) });
+        assert!(matches!(invalid, Invalid::LaunchConfig { .. }), "{invalid}");
     }
     assert!(LaunchConfig::for_elements(0, 128).is_err());
     assert!(LaunchConfig::for_elements(10, 0).is_err());

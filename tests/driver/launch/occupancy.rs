@@ -1,11 +1,12 @@
 //! Occupancy: how many blocks of a kernel fit on the device.
 
+use super::attributes::with_clusters;
 use crate::common;
 use crate::module::kernels::{HOPPER, SHARED, kernel, nothing};
 use cuda_safe::device::attribute;
 use cuda_safe::launch::{LaunchAttributes, OccupancyOptions};
 use cuda_safe::module::attribute as of;
-use cuda_safe::{Error, Invalid, LaunchConfig};
+use cuda_safe::{Invalid, LaunchConfig};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn with_shared(shared_bytes: usize) -> OccupancyOptions {
@@ -52,13 +53,11 @@ fn shared_memory_may_depend_on_the_block_size() {
     let context = or_skip!(common::context());
     let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
     let mut asked = Vec::new();
-    let suggested = bounded.kernel().suggested_block_with(
-        |threads| {
-            asked.push(threads);
-            16 * threads as usize
-        },
-        Default::default(),
-    );
+    let shared = |threads| {
+        asked.push(threads);
+        16 * threads as usize
+    };
+    let suggested = bounded.kernel().suggested_block_with(shared, Default::default());
     let suggested = suggested.expect("an answer");
     assert_eq!(asked, [32, 64], "the kernel's blocks have 64 threads at most");
     assert!([32, 64].contains(&suggested.threads), "{suggested:?}");
@@ -112,19 +111,13 @@ fn shared_memory_is_divided_among_blocks() {
     // The amount that a launch may request without a kernel attribute, if it is available.
     let (one, many) = (share(1), share(16));
     assert!(one == 48 * 1024 && many < one && many > 0, "{one} {many}");
-    let shared =
-        context.device().attribute(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR).expect("known")
-            as usize;
-    assert!(many <= shared / 16, "{many}");
+    let shared = context.device().attribute(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    assert!(many <= shared.expect("known") as usize / 16, "{many}");
 }
 
 #[test]
 fn clusters_are_counted_if_the_device_has_them() {
-    let context = or_skip!(common::context());
-    let clusters = context.device().attribute(attribute::CLUSTER_LAUNCH);
-    if !clusters.unwrap_or(false) {
-        return common::skip("the device has no clusters");
-    }
+    let (context, _) = or_skip!(with_clusters());
     let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
     let ranks = ranks.kernel();
     let config = LaunchConfig::linear(16, 128);
@@ -153,10 +146,7 @@ fn empty_blocks_are_refused_without_a_driver_call() {
         kernel.available_shared_bytes(1, 0).map(|_| ()),
         kernel.max_cluster_size(none, &Default::default()).map(|_| ()),
     ];
-    for result in errors {
-        match result {
-            Err(Error::Invalid(why)) => assert!(matches!(*why, Invalid::LaunchConfig { .. })),
-            done => panic!("{done:?}"),
-        }
+    for refused in errors {
+        assert!(matches!(common::invalid(refused), Invalid::LaunchConfig { .. }));
     }
 }

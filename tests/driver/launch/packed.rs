@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END,
-    CUDA_KERNEL_NODE_PARAMS, CUlaunchConfig, CUresult, Zeroable, cuGraphAddKernelNode_v2,
+    CUDA_KERNEL_NODE_PARAMS, CUlaunchConfig, CUresult, CUstream, Zeroable, cuGraphAddKernelNode_v2,
     cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiateWithFlags,
     cuGraphKernelNodeGetParams_v2, cuGraphLaunch, cuLaunchKernel, cuLaunchKernelEx,
 };
@@ -64,14 +64,27 @@ struct Setup {
 
 impl Setup {
     fn since(major: u16, minor: u16) -> Option<Self> {
-        let context = common::context()?;
-        common::since(major, minor)?;
+        let context = common::context_since(major, minor)?;
         let stream = context.stream().expect("a stream");
         let module = Module::from_ptx(&context, ARGUMENTS).expect("the test kernels");
         let kernel = module.kernel("by_value").expect("a kernel");
         let out = DeviceBuffer::zeroed(&stream, RESULTS.len()).expect("memory");
         let bytes = packed(&kernel, &out);
         Some(Self { context, stream, kernel, out, bytes })
+    }
+}
+
+/// Returns the shape of a launch of one thread.
+pub(crate) fn one_thread(stream: CUstream) -> CUlaunchConfig {
+    CUlaunchConfig {
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1,
+        blockDimY: 1,
+        blockDimZ: 1,
+        hStream: stream,
+        ..Default::default()
     }
 }
 
@@ -102,18 +115,7 @@ fn a_launch_takes_its_arguments_as_one_buffer() {
     // Of the pairs, the length may be the first.
     extra.swap(0, 2);
     extra.swap(1, 3);
-    let config = CUlaunchConfig {
-        gridDimX: 1,
-        gridDimY: 1,
-        gridDimZ: 1,
-        blockDimX: 1,
-        blockDimY: 1,
-        blockDimZ: 1,
-        sharedMemBytes: 0,
-        hStream: stream.as_raw(),
-        attrs: null_mut(),
-        numAttrs: 0,
-    };
+    let config = one_thread(stream.as_raw());
     let extra = extra.as_mut_ptr();
     // SAFETY: as in `launch`.
     succeeds(unsafe { cuLaunchKernelEx(&raw const config, kernel.as_raw(), null_mut(), extra) });
@@ -130,8 +132,7 @@ fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
     });
     drop(current);
     bytes.fill(0);
-    let graph = graph.and_then(|graph| graph.instantiate());
-    let graph = graph.expect("an executable graph");
+    let graph = graph.and_then(|graph| graph.instantiate()).expect("an executable graph");
     // SAFETY: the module is loaded and the buffer is alive until the work is done.
     unsafe { graph.launch_unchecked(&stream) }.expect("a launch");
     assert_eq!(out.to_vec().expect("a copy"), RESULTS);

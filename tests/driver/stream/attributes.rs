@@ -94,9 +94,7 @@ fn a_streams_priority_changes() {
 
 #[test]
 fn attributes_are_copied_within_one_context_only() {
-    let device = or_skip!(common::gpu());
-    let primary = Context::primary(&device).expect("a primary context");
-    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
+    let (primary, other) = or_skip!(common::two_contexts());
     let (a, b) = (primary.stream().expect("a stream"), other.stream().expect("a stream"));
     let memory = DeviceBuffer::<u8>::zeroed(&b, 64).expect("memory");
     let why = invalid(a.copy_attributes_from(&b));
@@ -107,9 +105,7 @@ fn attributes_are_copied_within_one_context_only() {
 
 #[test]
 fn a_borrowed_stream_is_checked_for_its_context() {
-    let device = or_skip!(common::gpu());
-    let primary = Context::primary(&device).expect("a primary context");
-    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
+    let (primary, other) = or_skip!(common::two_contexts());
     let stream = primary.stream().expect("a stream");
     // SAFETY: `stream` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &primary) };
