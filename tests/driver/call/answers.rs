@@ -2,7 +2,7 @@
 
 use crate::call::raw::succeeds;
 use crate::common::{self, child};
-use crate::module::kernels::vector;
+use crate::module::kernels::launch_fault;
 use core::ffi::c_void;
 use cuda_safe::sys::{
     self, CUresult, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventRecord,
@@ -10,7 +10,7 @@ use cuda_safe::sys::{
     cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFreeAsync,
     cuMemHostAlloc, cuModuleGetFunction, cuStreamCreate, cuStreamDestroy_v2,
 };
-use cuda_safe::{Context, ContextFlags, EventOptions, LaunchConfig};
+use cuda_safe::{Context, ContextFlags, EventOptions};
 use std::ptr::{null, null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,22 +30,20 @@ fn allocations_of_no_bytes_write_the_address_0() {
         assert_eq!(address, 0);
         // SAFETY: there is no memory at 0, and the driver accepts it.
         succeeds(unsafe { cuMemFreeAsync(0, stream.as_raw()) });
-        let mut address = 7;
-        // SAFETY: the pointer refers to a local variable.
-        let code = unsafe { cuMemAlloc_v2(&raw mut address, 0) };
-        assert_eq!((code, address), (INVALID, 0));
-        let mut address = 7;
-        // SAFETY: the pointer refers to a local variable.
-        let code = unsafe { cuMemAllocManaged(&raw mut address, 0, 1) };
-        assert_eq!((code, address), (INVALID, 0));
-        let mut pinned = without_provenance_mut(7);
-        // SAFETY: the pointer refers to a local variable.
-        succeeds(unsafe { cuMemAllocHost_v2(&raw mut pinned, 0) });
-        assert!(pinned.is_null());
-        let mut pinned = without_provenance_mut(7);
-        // SAFETY: the pointer refers to a local variable.
-        succeeds(unsafe { cuMemHostAlloc(&raw mut pinned, 0, 0) });
-        assert!(pinned.is_null());
+        let mut addresses = [7; 2];
+        let [plain, managed] = addresses.each_mut();
+        // SAFETY: the pointers refer to local variables.
+        assert_eq!(unsafe { cuMemAlloc_v2(plain, 0) }, INVALID);
+        // SAFETY: as above.
+        assert_eq!(unsafe { cuMemAllocManaged(managed, 0, 1) }, INVALID);
+        assert_eq!(addresses, [0; 2]);
+        let mut pinned = [without_provenance_mut(7); 2];
+        let [first, second] = pinned.each_mut();
+        // SAFETY: as above.
+        succeeds(unsafe { cuMemAllocHost_v2(first, 0) });
+        // SAFETY: as above.
+        succeeds(unsafe { cuMemHostAlloc(second, 0, 0) });
+        assert_eq!(pinned, [null_mut(); 2]);
     });
 }
 
@@ -172,32 +170,19 @@ mod provoked {
             image.resize(256, 0);
             let (mut library, mut count) = (null_mut(), 7);
             let (mut kernel, mut address, mut size) = (null_mut(), 0, 0);
-            let load = answer!(cuLibraryLoadData(
-                &raw mut library,
-                image.as_ptr().cast(),
-                null_mut(),
-                null_mut(),
-                0,
-                null_mut(),
-                null_mut(),
-                0
-            ));
-            assert!(load.is_success(), "{load}");
+            let (to, start) = (&raw mut library, image.as_ptr().cast());
+            let (none, of_none, no, of_no) = (null_mut(), null_mut(), null_mut(), null_mut());
+            succeeds(answer!(cuLibraryLoadData(to, start, none, of_none, 0, no, of_no, 0)));
             let counted = answer!(cuLibraryGetKernelCount(&raw mut count, library));
             assert_eq!((counted, count), (CUresult::CUDA_SUCCESS, 0));
+            let global = c"g".as_ptr();
             let uses = [
                 answer!(cuLibraryGetKernel(&raw mut kernel, library, c"k".as_ptr())),
-                answer!(cuLibraryGetGlobal(
-                    &raw mut address,
-                    &raw mut size,
-                    library,
-                    c"g".as_ptr()
-                )),
+                answer!(cuLibraryGetGlobal(&raw mut address, &raw mut size, library, global)),
                 answer!(cuLibraryGetKernel(&raw mut kernel, library, c"k".as_ptr())),
             ];
             assert_eq!(uses, [expected; 3], "{image:?}");
-            let unloaded = answer!(cuLibraryUnload(library));
-            assert!(unloaded.is_success(), "{unloaded}");
+            succeeds(answer!(cuLibraryUnload(library)));
         }
     }
 
@@ -206,12 +191,7 @@ mod provoked {
         child::with_context_since(13, 0, |context| {
             let _current = context.make_current().expect("current");
             let stream = context.stream().expect("a stream");
-            let scale = vector(&context).kernel("scale").expect("a kernel");
-            let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
-            // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped address.
-            // The device detects the fault, and this process does not use the device afterwards.
-            unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
-                .expect("a launch does not wait");
+            let _kernel = launch_fault(&stream).expect("a launch does not wait");
             stream.synchronize().expect_err("an illegal address");
             let device = context.device().as_raw();
             let (mut number, mut flags, mut pointer) = (0, 0, null_mut());
@@ -248,21 +228,15 @@ mod provoked {
 
     /// Makes the device fail. The objects that this takes are leaked, because the test releases their context.
     fn fail() {
-        let context = common::context().expect("a context");
-        let stream = context.stream().expect("a stream");
-        let scale = vector(&context).kernel("scale").expect("a kernel");
-        let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
-        // SAFETY: as above.
-        unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
-            .expect("a launch does not wait");
+        let (context, stream) = common::context_and_stream().expect("a context");
+        let scale = launch_fault(&stream).expect("a launch does not wait");
         stream.synchronize().expect_err("an illegal address");
         std::mem::forget((context, stream, scale));
     }
 
     fn is_active(device: i32) -> bool {
         let (mut flags, mut active) = (0, 7);
-        let code = answer!(cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active));
-        assert!(code.is_success(), "{code}");
+        succeeds(answer!(cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)));
         active != 0
     }
 
@@ -285,8 +259,7 @@ mod provoked {
             let (mut context, mut count) = (null_mut(), 0);
             let code = answer!(cuDevicePrimaryCtxRetain(&raw mut context, device));
             assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
-            let code = answer!(cuDeviceGetCount(&raw mut count));
-            assert!(code.is_success(), "{code}");
+            succeeds(answer!(cuDeviceGetCount(&raw mut count)));
         });
     }
 
@@ -296,14 +269,12 @@ mod provoked {
             let device = or_skip!(common::context()).device().as_raw();
             or_skip!(common::since(13, 0));
             fail();
-            let code = answer!(cuDevicePrimaryCtxReset_v2(device));
-            assert!(code.is_success(), "{code}");
+            succeeds(answer!(cuDevicePrimaryCtxReset_v2(device)));
             assert!(!is_active(device));
             let mut context = null_mut();
             let code = answer!(cuDevicePrimaryCtxRetain(&raw mut context, device));
             assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
-            let code = answer!(cuDevicePrimaryCtxRelease_v2(device));
-            assert!(code.is_success(), "{code}");
+            succeeds(answer!(cuDevicePrimaryCtxRelease_v2(device)));
         });
     }
 }

@@ -2,8 +2,8 @@
 
 mod provoked {
     use crate::common::{self, child};
-    use crate::module::kernels::{Scale, vector};
-    use cuda_safe::{DeviceBuffer, Error, LaunchConfig};
+    use crate::module::kernels::{Scale, launch_fault};
+    use cuda_safe::{DeviceBuffer, Error};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,13 +11,7 @@ mod provoked {
     fn an_illegal_address_is_fatal_and_later_drops_do_not_panic() {
         child::with_stream(|context, stream| {
             let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
-            let scale = vector(&context).kernel("scale").expect("a kernel");
-            let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
-            // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped
-            // address. The device detects the fault, and this process does not use the device
-            // afterwards.
-            unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
-                .expect("a launch does not wait");
+            let scale = launch_fault(&stream).expect("a launch does not wait");
             let error = stream.synchronize().expect_err("an illegal address");
             assert!(error.is_fatal(), "{error}");
             assert!(error.to_string().contains("earlier work"), "{error}");
@@ -36,11 +30,8 @@ mod provoked {
         child::exits(3, || {
             let work = || {
                 let stream = common::context().expect("a context").stream()?;
-                let scale = vector(stream.context()).kernel("scale")?;
-                let scale = scale.typed::<(u64, i32, i32, u32)>()?;
                 let _buffer = DeviceBuffer::from_slice(&stream, &[1; 10])?;
-                // SAFETY: as above.
-                unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }?;
+                let _kernel = launch_fault(&stream)?;
                 stream.synchronize()
             };
             match work() {

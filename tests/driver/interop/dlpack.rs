@@ -2,7 +2,7 @@ use crate::common::{self, child};
 use crate::module::kernels::Scale;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
-use cuda_safe::interop::{ExportedStream, Layout, StreamSync, TypeString};
+use cuda_safe::interop::{ExportedStream, ImportedArray, Layout, StreamSync, TypeString};
 use cuda_safe::memory::{ManagedBuffer, MappedBuffer};
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 use std::any::Any;
@@ -44,6 +44,21 @@ fn handed_over(buffer: &DeviceBuffer<i32>, stream: &Stream, is_known: bool) -> M
     tensor.with_producer_stream(is_known.then(|| ExportedStream::of(home)))
 }
 
+/// Multiplies the elements of an imported array by 10 on its stream, and drops the array.
+#[track_caller]
+fn use_array(scale: &Scale, mut array: ImportedArray<i32>) {
+    let stream = array.stream().clone();
+    scale.run(&stream, array.as_mut_slice().expect("writable"), 10, 0).expect("a launch");
+}
+
+/// Checks that later work of the producer comes after that of [`use_array`].
+#[track_caller]
+fn check_returned(scale: &Scale, buffer: &mut DeviceBuffer<i32>) {
+    let home = buffer.stream().clone();
+    scale.run(&home, &mut *buffer, 1, 1).expect("a launch");
+    assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
+}
+
 /// Reports that it was dropped.
 #[derive(Debug)]
 struct Dropped(Arc<AtomicBool>);
@@ -54,13 +69,10 @@ impl Drop for Dropped {
     }
 }
 
-fn field<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static str {
-    match done.map_err(Into::into) {
-        Err(Error::Invalid(invalid)) => match *invalid {
-            Invalid::Dlpack { field, .. } => field,
-            other => panic!("{other}"),
-        },
-        done => panic!("{done:?}"),
+fn field<T>(done: Result<T, impl Into<Error>>) -> &'static str {
+    match common::invalid(done) {
+        Invalid::Dlpack { field, .. } => field,
+        other => panic!("{other}"),
     }
 }
 
@@ -71,17 +83,13 @@ fn a_tensor_is_ordered_after_its_producer_and_before_its_later_use() {
     for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
         for is_known in [false, true] {
             let mut buffer = produced(&context);
-            let home = buffer.stream().clone();
             let stream = context.stream().expect("a stream");
             let tensor = handed_over(&buffer, &stream, is_known);
             // SAFETY: the buffer owns the memory and the stream, and is next used after the array
             // is dropped.
-            let mut array = unsafe { tensor.import::<i32>(&stream, sync) }.expect("an import");
-            let slice = array.as_mut_slice().expect("it is writable");
-            scale.run(&stream, slice, 10, 0).expect("a launch");
-            drop(array);
-            scale.run(&home, &mut buffer, 1, 1).expect("a launch");
-            assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
+            let array = unsafe { tensor.import::<i32>(&stream, sync) }.expect("an import");
+            use_array(&scale, array);
+            check_returned(&scale, &mut buffer);
         }
     }
 }
@@ -92,20 +100,15 @@ fn a_tensor_is_used_on_its_producers_stream_if_that_is_known() {
     let scale = Scale::new(&context);
     for is_known in [false, true] {
         let mut buffer = produced(&context);
-        let home = buffer.stream().clone();
         let stream = context.stream().expect("a stream");
         let tensor = handed_over(&buffer, &stream, is_known);
         // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
         // dropped.
-        let array = unsafe { tensor.import::<i32>(&stream, StreamSync::ProducerStream) };
-        let mut array = array.expect("an import");
-        let theirs = array.stream().clone();
-        assert_eq!(theirs, if is_known { home.clone() } else { stream });
-        let slice = array.as_mut_slice().expect("it is writable");
-        scale.run(&theirs, slice, 10, 0).expect("a launch");
-        drop(array);
-        scale.run(&home, &mut buffer, 1, 1).expect("a launch");
-        assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
+        let array = unsafe { tensor.import::<i32>(&stream, StreamSync::ProducerStream) }
+            .expect("an import");
+        assert_eq!(array.stream(), if is_known { buffer.stream() } else { &stream });
+        use_array(&scale, array);
+        check_returned(&scale, &mut buffer);
     }
 }
 
@@ -125,11 +128,9 @@ fn default_streams_may_be_consumers_and_producers() {
         };
         let tensor = received(lent(&buffer, ())).with_producer_stream(Some(exported));
         // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
-        let array = unsafe { tensor.import::<i32>(&stream, StreamSync::WaitEvent) };
-        let mut array = array.expect("an import");
-        let slice = array.as_mut_slice().expect("it is writable");
-        scale.run(&stream, slice, 10, 0).expect("a launch");
-        drop(array);
+        let array =
+            unsafe { tensor.import::<i32>(&stream, StreamSync::WaitEvent) }.expect("an import");
+        use_array(&scale, array);
         // The default stream now waits for the work, and `home` waits for the default stream below.
         let event = context.event().expect("an event");
         let current = context.make_current().expect("a guard");
@@ -139,8 +140,7 @@ fn default_streams_may_be_consumers_and_producers() {
         };
         theirs.record_event(&event).expect("a record");
         home.wait_event(&event).expect("a wait");
-        scale.run(&home, &mut buffer, 1, 1).expect("a launch");
-        assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
+        check_returned(&scale, &mut buffer);
     }
 }
 
@@ -171,13 +171,10 @@ fn memory_is_returned_after_the_work_of_a_consumer_that_does_not_wait() {
     unsafe { export.release_after(consumer, &home) }.expect("an event");
     let tensor = received(export);
     // SAFETY: `release_after` orders the later work after the consumer's work.
-    let array = unsafe { tensor.import::<i32>(&theirs, StreamSync::Ignore) };
-    let mut array = array.expect("an import");
-    scale.run(&theirs, array.as_mut_slice().expect("it is writable"), 10, 0).expect("a launch");
-    drop(array);
+    let array = unsafe { tensor.import::<i32>(&theirs, StreamSync::Ignore) }.expect("an import");
+    use_array(&scale, array);
     assert!(dropped.load(Ordering::SeqCst));
-    scale.run(&home, &mut buffer, 1, 1).expect("a launch");
-    assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
+    check_returned(&scale, &mut buffer);
 }
 
 #[test]
@@ -194,8 +191,8 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
     unsafe { export.release_after(ConsumerStream::Legacy, &home) }.expect("an event");
     let tensor = received(export);
     // SAFETY: the default stream is ordered after the work below.
-    let array = unsafe { tensor.import::<i32>(&theirs, StreamSync::Ignore) };
-    let mut array = array.expect("an import");
+    let mut array =
+        unsafe { tensor.import::<i32>(&theirs, StreamSync::Ignore) }.expect("an import");
     scale.run(&theirs, array.as_mut_slice().expect("it is writable"), 10, 0).expect("a launch");
     let event = context.event().expect("an event");
     event.record(&theirs).expect("a record");
@@ -203,8 +200,7 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
         |current: &cuda_safe::context::CurrentContext| current.legacy_stream().wait_event(&event);
     context.with_current(legacy).expect("a guard").expect("a wait");
     drop(array);
-    scale.run(&home, &mut buffer, 1, 1).expect("a launch");
-    assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
+    check_returned(&scale, &mut buffer);
 }
 
 /// In a child process, because every thread may process the release queue, and another thread might
@@ -255,8 +251,8 @@ fn a_tensor_takes_ownership_of_its_buffer() {
         let tensor = tensor.expect("it is valid");
         assert_eq!(tensor.layout().shape(), [len]);
         // SAFETY: the tensor owns the memory and belongs to this stream.
-        let array = unsafe { tensor.import::<u16>(&stream, StreamSync::WaitEvent) };
-        let array = array.expect("an import");
+        let array =
+            unsafe { tensor.import::<u16>(&stream, StreamSync::WaitEvent) }.expect("an import");
         assert_eq!(array.as_slice().to_vec().expect("a copy"), vec![7; len]);
     }
 }
@@ -271,15 +267,11 @@ fn pinned_and_managed_tensors_are_imported() {
     let layout = || Layout::c_contiguous(&[4], 4).expect("a layout");
     let ty = DataType::of::<f32>();
     let (first, second) = (pinned.as_raw(), managed.as_raw());
-    let tensors = [
-        Export::new(ty, layout(), first, MemoryKind::Pinned, 0, ()),
-        Export::new(ty, layout(), second, MemoryKind::Managed, 0, ()),
-    ];
-    for export in tensors {
-        let tensor = received(export.expect("it is valid"));
+    for (address, kind) in [(first, MemoryKind::Pinned), (second, MemoryKind::Managed)] {
+        let tensor = received(Export::new(ty, layout(), address, kind, 0, ()).expect("valid"));
         // SAFETY: the call is refused and accesses nothing.
-        let array = unsafe { tensor.import::<f32>(&stream, StreamSync::Synchronize) };
-        let array = array.expect("an import");
+        let array =
+            unsafe { tensor.import::<f32>(&stream, StreamSync::Synchronize) }.expect("an import");
         assert_eq!(array.as_slice().to_vec().expect("a copy"), [1.0; 4]);
     }
 }
@@ -310,8 +302,8 @@ fn a_tensor_of_another_type_is_refused_and_its_deleter_called() {
     let floats: TypeString = "<f4".parse().expect("a type");
     let tensor = received(lent(&buffer, ()));
     // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
-    let array = unsafe { tensor.import_untyped(floats, stream, StreamSync::WaitEvent) };
-    let array = array.expect("an import");
+    let array =
+        unsafe { tensor.import_untyped(floats, stream, StreamSync::WaitEvent) }.expect("an import");
     assert_eq!(array.dtype().typestr(), "<f4");
     let longs: TypeString = "<i8".parse().expect("a type");
     let tensor = received(lent(&buffer, ()));
@@ -329,7 +321,7 @@ fn a_tensor_of_another_type_is_refused_and_its_deleter_called() {
 
     let tensor = received(lent(&buffer, ()).read_only());
     // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
-    let array = unsafe { tensor.import::<i32>(stream, StreamSync::WaitEvent) };
-    let mut array = array.expect("an import");
+    let mut array =
+        unsafe { tensor.import::<i32>(stream, StreamSync::WaitEvent) }.expect("an import");
     array.as_mut_slice().expect_err("the array is read-only");
 }

@@ -1,3 +1,5 @@
+//! Memory that is exchanged with other libraries: array interfaces, DLPack tensors and views.
+
 pub(crate) mod dlpack;
 pub(crate) mod views;
 
@@ -5,9 +7,9 @@ use crate::common::{self, child};
 use crate::module::kernels::{RecordSmid, Scale};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{
-    ArrayInterface, ExportedStream, Index, Kind, Layout, StreamSync, TypeString,
+    ArrayInterface, ExportedStream, ImportedArray, Index, Kind, Layout, StreamSync, TypeString,
 };
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Stream};
 use std::sync::Arc;
 
 /// The kernels of a test. They stay loaded until its end, because unloading a module waits for the work
@@ -41,15 +43,28 @@ impl Kernels {
         let array = buffer.array_interface().expect("an interface");
         (buffer, array)
     }
+
+    /// Multiplies the elements of an imported array by 10 on its stream, and drops the array.
+    #[track_caller]
+    fn use_array(&self, mut array: ImportedArray<i32>) {
+        let stream = array.stream().clone();
+        let slice = array.as_mut_slice().expect("it is writable");
+        self.scale.run(&stream, slice, 10, 0).expect("a launch");
+    }
+
+    /// Checks that later work of the producer comes after that of [`use_array`](Self::use_array).
+    #[track_caller]
+    fn check_returned(&self, buffer: &mut DeviceBuffer<i32>) {
+        let home = buffer.stream().clone();
+        self.scale.run(&home, &mut *buffer, 1, 1).expect("a launch");
+        assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+    }
 }
 
-fn refusal<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static str {
-    match done.map_err(Into::into) {
-        Err(Error::Invalid(invalid)) => match *invalid {
-            Invalid::ArrayInterface { key, .. } => key,
-            other => panic!("{other}"),
-        },
-        done => panic!("{done:?}"),
+fn refusal<T>(done: Result<T, impl Into<Error>>) -> &'static str {
+    match common::invalid(done) {
+        Invalid::ArrayInterface { key, .. } => key,
+        other => panic!("{other}"),
     }
 }
 
@@ -62,20 +77,14 @@ fn an_array_is_ordered_across_streams_in_both_directions() {
             let stream = context.stream().expect("a stream");
             // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
             // dropped.
-            let imported = unsafe { array.import::<i32>(&stream, sync, ()) };
-            let mut imported = imported.expect("an import");
+            let imported = unsafe { array.import::<i32>(&stream, sync, ()) }.expect("an import");
             assert_eq!((imported.len(), imported.stream()), (1 << 12, &stream));
             let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
             copy.copy_from(&imported).expect("a copy");
             kernels.delay(&stream);
-            let slice = imported.as_mut_slice().expect("it is writable");
-            let ran = kernels.scale.run(&stream, slice, 10, 0);
-            ran.expect("a launch");
-            drop(imported);
+            kernels.use_array(imported);
             // The producer continues after the consumer's work.
-            let home = buffer.stream().clone();
-            kernels.scale.run(&home, &mut buffer, 1, 1).expect("a launch");
-            assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+            kernels.check_returned(&mut buffer);
             assert_eq!(copy.to_vec().expect("a copy"), [5; 1 << 12]);
         }
     });
@@ -99,8 +108,8 @@ fn an_array_on_a_default_stream_is_ordered() {
                 let array = array.with_stream(Some(exported));
                 let stream = context.stream().expect("a stream");
                 // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
-                let imported = unsafe { array.import::<i32>(&stream, sync, ()) };
-                let imported = imported.expect("an import");
+                let imported =
+                    unsafe { array.import::<i32>(&stream, sync, ()) }.expect("an import");
                 // A copy to the host would also wait for the legacy stream.
                 let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
                 copy.copy_from(&imported).expect("a copy");
@@ -120,13 +129,8 @@ fn an_array_on_the_consumers_stream_needs_no_synchronization() {
     let stream = buffer.stream().clone();
     // SAFETY: the buffer is next used after the array is dropped.
     let imported = unsafe { array.import::<i32>(&stream, StreamSync::WaitEvent, ()) };
-    let mut imported = imported.expect("an import");
-    let scale = &kernels.scale;
-    let slice = imported.as_mut_slice().expect("it is writable");
-    scale.run(&stream, slice, 10, 0).expect("a launch");
-    drop(imported);
-    scale.run(&stream, &mut buffer, 1, 1).expect("a launch");
-    assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+    kernels.use_array(imported.expect("an import"));
+    kernels.check_returned(&mut buffer);
 }
 
 #[test]
@@ -139,11 +143,9 @@ fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
         let stream = context.stream().expect("a stream");
         let array = array.with_stream(None);
         // SAFETY: the work on the buffer has completed, and the buffer outlives the array.
-        let mut imported = unsafe { array.import::<i32>(&stream, sync, ()) }.expect("an import");
-        let slice = imported.as_mut_slice().expect("it is writable");
+        let imported = unsafe { array.import::<i32>(&stream, sync, ()) }.expect("an import");
         kernels.delay(&stream);
-        kernels.scale.run(&stream, slice, 10, 0).expect("a launch");
-        drop(imported);
+        kernels.use_array(imported);
         assert!(stream.is_complete().expect("an answer"));
         assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
     }
@@ -157,8 +159,8 @@ fn an_array_imported_with_ignore_is_not_waited_for() {
         let other = context.stream().expect("a stream");
         // SAFETY: nothing accesses the memory before the work on the buffer has completed, and the
         // buffer outlives the array.
-        let imported = unsafe { array.import::<i32>(&other, StreamSync::Ignore, ()) };
-        let imported = imported.expect("an import");
+        let imported =
+            unsafe { array.import::<i32>(&other, StreamSync::Ignore, ()) }.expect("an import");
         // The stream has nothing to wait for, and neither has the host.
         other.synchronize().expect("a wait");
         let is_complete = || buffer.stream().is_complete().expect("a query");
@@ -205,8 +207,8 @@ fn an_array_of_another_type_is_refused_and_its_owner_dropped() {
     }
     let read_only = of(contiguous(8), base).read_only();
     // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
-    let imported = unsafe { read_only.import::<i32>(&stream, StreamSync::Ignore, ()) };
-    let mut imported = imported.expect("an import");
+    let mut imported =
+        unsafe { read_only.import::<i32>(&stream, StreamSync::Ignore, ()) }.expect("an import");
     assert!(imported.is_read_only());
     assert_eq!(refusal(imported.as_mut_slice().map(|_| ())), "data");
 }
@@ -220,8 +222,8 @@ fn an_empty_array_is_imported() {
     assert_eq!(array.to_raw().data, Some((0, false)));
     let other = context.stream().expect("a stream");
     // SAFETY: the array is empty.
-    let imported = unsafe { array.import::<f64>(&other, StreamSync::WaitEvent, empty) };
-    let imported = imported.expect("an import");
+    let imported =
+        unsafe { array.import::<f64>(&other, StreamSync::WaitEvent, empty) }.expect("an import");
     assert!(imported.is_empty());
     assert!(imported.as_slice().to_vec().expect("no copy").is_empty());
 }
@@ -240,8 +242,8 @@ fn an_untyped_import_accepts_any_type_and_layout() {
     let reversed = layout(&[5, 2], &[-64, 4], 2);
     let array = ArrayInterface::new(dtype(">f2"), reversed.clone(), base + 256).expect("right");
     // SAFETY: the buffer owns the stream and outlives the array.
-    let imported = unsafe { array.import_untyped(stream, StreamSync::WaitEvent, ()) };
-    let imported = imported.expect("an import");
+    let imported =
+        unsafe { array.import_untyped(stream, StreamSync::WaitEvent, ()) }.expect("an import");
     assert_eq!(imported.as_raw(), base + 256);
     assert_eq!(imported.dtype().typestr(), ">f2");
     assert_eq!(*imported.layout(), reversed);
@@ -265,22 +267,18 @@ fn an_untyped_import_accepts_any_type_and_layout() {
 fn an_array_is_used_on_the_stream_of_its_producer() {
     let context = or_skip!(common::context());
     let kernels = Kernels::new(&context);
-    let scale = &kernels.scale;
     let (mut buffer, array) = kernels.produced(&context);
-    let (home, stream) = (buffer.stream().clone(), context.stream().expect("a stream"));
+    let stream = context.stream().expect("a stream");
     let owner = Arc::new(());
     let sync = StreamSync::ProducerStream;
     // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
     // dropped.
     let imported = unsafe { array.import::<i32>(&stream, sync, Arc::clone(&owner)) };
-    let mut imported = imported.expect("an import");
-    assert_eq!(*imported.stream(), home);
+    let imported = imported.expect("an import");
+    assert_eq!(imported.stream(), buffer.stream());
     let theirs = imported.stream().clone();
-    let slice = imported.as_mut_slice().expect("it is writable");
-    scale.run(&theirs, slice, 10, 0).expect("a launch");
-    drop(imported);
-    scale.run(&home, &mut buffer, 1, 1).expect("a launch");
-    assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+    kernels.use_array(imported);
+    kernels.check_returned(&mut buffer);
     // A clone of the stream keeps the owner alive.
     assert_eq!(Arc::strong_count(&owner), 2);
     let bound = DeviceBuffer::<u8>::zeroed(&theirs, 8).expect("memory");
@@ -301,12 +299,10 @@ fn the_consumers_stream_is_used_if_the_producer_gives_none() {
         let stream = context.stream().expect("a stream");
         // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
         let imported = unsafe { array.import::<i32>(&stream, StreamSync::ProducerStream, ()) };
-        let mut imported = imported.expect("an import");
+        let imported = imported.expect("an import");
         assert_eq!(*imported.stream(), stream);
-        let slice = imported.as_mut_slice().expect("it is writable");
         kernels.delay(&stream);
-        kernels.scale.run(&stream, slice, 10, 0).expect("a launch");
-        drop(imported);
+        kernels.use_array(imported);
         if exported != Some(ExportedStream::Legacy) {
             assert!(stream.is_complete().expect("an answer"));
         }
@@ -317,8 +313,7 @@ fn the_consumers_stream_is_used_if_the_producer_gives_none() {
 
 #[test]
 fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
-    let device = or_skip!(common::gpu());
-    let context = Context::primary(&device).expect("a context");
+    let (context, other) = or_skip!(common::two_contexts());
     let kernels = Kernels::new(&context);
     let (buffer, array) = kernels.produced(&context);
     let stream = context.stream().expect("a stream");
@@ -327,23 +322,16 @@ fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
     let capture = capture.expect("a capture");
     // SAFETY: the call is refused and accesses nothing.
     let refused = unsafe { array.import::<i32>(&stream, sync, ()) };
-    let refused = refused.expect_err("its stream is being captured");
-    let is_captured = |error: &Error| matches!(error, Error::Invalid(invalid) if matches!(**invalid, Invalid::StreamIsCaptured));
-    assert!(is_captured(&refused), "{refused}");
+    assert_eq!(common::invalid(refused), Invalid::StreamIsCaptured);
     let joined = ExportedStream::joined(&stream, [buffer.stream()]);
-    assert!(is_captured(&joined.expect_err("its stream is being captured")));
+    assert_eq!(common::invalid(joined), Invalid::StreamIsCaptured);
     drop(capture.end().expect("a graph"));
 
-    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let foreign = other.stream().expect("a stream");
     let array = array.with_stream(Some(ExportedStream::of(&foreign)));
     // SAFETY: the call is refused and accesses nothing.
-    let refused = unsafe { array.import::<i32>(&stream, sync, ()) };
-    let refused = refused.expect_err("its stream belongs to another context");
-    assert!(
-        matches!(&refused, Error::Invalid(invalid) if matches!(**invalid, Invalid::OtherContext { .. })),
-        "{refused}"
-    );
+    let refused = common::invalid(unsafe { array.import::<i32>(&stream, sync, ()) });
+    assert!(matches!(refused, Invalid::OtherContext { .. }), "{refused}");
 }
 
 #[test]
@@ -359,9 +347,8 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
             let whole = 1 << 11;
             // SAFETY: the buffer stays alive, its stream has no work on it, and the parts do not
             // overlap.
-            let mut foreign =
-                unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) }
-                    .expect("memory");
+            let foreign = unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) };
+            let mut foreign = foreign.expect("memory");
             kernels.delay(stream);
             kernels.scale.run(stream, &mut foreign, 10, 0).expect("a launch");
         }
@@ -371,8 +358,8 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
         let array = array.with_stream(Some(stream));
         let consumer = context.stream().expect("a stream");
         // SAFETY: the buffer owns the memory and the stream, and outlives the array.
-        let imported = unsafe { array.import::<i32>(&consumer, StreamSync::WaitEvent, ()) };
-        let imported = imported.expect("an import");
+        let imported = unsafe { array.import::<i32>(&consumer, StreamSync::WaitEvent, ()) }
+            .expect("an import");
         assert_eq!(imported.as_slice().to_vec().expect("a copy"), [50; 1 << 12]);
     });
 }
@@ -413,8 +400,8 @@ fn a_mask_is_imported_on_request() {
     // An array without a mask imports with no mask. An array of numbers imports as its own type. A
     // mask in an unknown place is refused.
     // SAFETY: as above.
-    let plain = unsafe { mask.import_masked(&stream, StreamSync::WaitEvent, ()) };
-    let plain = plain.expect("an import");
+    let plain =
+        unsafe { mask.import_masked(&stream, StreamSync::WaitEvent, ()) }.expect("an import");
     assert!(plain.mask().is_none() && plain.mask_view().expect("none").is_none());
     let numbers = whole(of("<i4", &[3], &|| values.as_raw()));
     // SAFETY: as above.

@@ -1,11 +1,11 @@
 use crate::common;
-use crate::module::kernels::Scale;
+use crate::module::kernels::{Scale, VECTOR, kernel};
 use bytemuck::{Pod, Zeroable};
 use cuda_safe::interop::{
     ArrayInterface, ArrayView, ArrayViewMut, Dtype, Field, Index, Kind, Layout, Record, StreamSync,
     TypeString,
 };
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, TypedKernel};
 
 /// Returns 0, 1, 2, … in rows of a hundred, so that each number shows its place.
 fn numbered(context: &Context, shape: [usize; 3]) -> (DeviceBuffer<u32>, Vec<u32>) {
@@ -21,16 +21,13 @@ fn numbered(context: &Context, shape: [usize; 3]) -> (DeviceBuffer<u32>, Vec<u32
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(done: Result<T, Error>, expected: &str, words: &str) {
-    match done {
-        Err(Error::Invalid(invalid)) => match *invalid {
-            Invalid::View { what, problem } => {
-                assert_eq!(what, expected, "{problem}");
-                assert!(problem.contains(words), "{problem}");
-            }
-            other => panic!("{other}"),
-        },
-        done => panic!("{done:?}"),
+fn refused<T>(done: Result<T, Error>, expected: &str, words: &str) {
+    match common::invalid(done) {
+        Invalid::View { what, problem } => {
+            assert_eq!(what, expected, "{problem}");
+            assert!(problem.contains(words), "{problem}");
+        }
+        other => panic!("{other}"),
     }
 }
 
@@ -40,9 +37,7 @@ fn parts_of_an_array_are_copied_out() {
     let (buffer, numbers) = numbered(&context, [3, 4, 5]);
     let array = ArrayView::new(&buffer, &[3, 4, 5]).expect("a view");
     assert_eq!(array.to_vec().expect("a copy"), numbers);
-    let every = Index::step_by;
-    let at = Index::At;
-    let all = Index::ALL;
+    let (every, at, all) = (Index::step_by, Index::At, Index::ALL);
     let cases: [(&[Index], Vec<u32>); 9] = [
         (&[at(1), at(2), at(3)], vec![10203]),
         (&[at(-1), at(0)], vec![20000, 20001, 20002, 20003, 20004]),
@@ -87,11 +82,9 @@ fn views_with_unsupported_strides_are_not_copied() {
         refused(view.to_vec(), "copy", "in one call");
     }
     refused(array.copy_to_slice(&mut [0; 7]), "copy", "7 elements");
-    let huge = array
-        .index(&[Index::At(0), Index::At(0), Index::At(0)])
-        .expect("one")
-        .broadcast_to(&[usize::MAX / 8, 2]);
-    refused(huge.expect("a broadcast view").to_vec(), "copy", "addressed");
+    let one = array.index(&[Index::At(0); 3]).expect("one");
+    let huge = one.broadcast_to(&[usize::MAX / 8, 2]).expect("a broadcast view");
+    refused(huge.to_vec(), "copy", "addressed");
 
     let mut array = ArrayViewMut::new(&mut buffer, &[60]).expect("a view");
     refused(array.copy_from_slice(&[0; 61]), "copy", "61 elements");
@@ -198,26 +191,17 @@ fn impossible_views_are_refused() {
 
 #[test]
 fn a_view_is_an_argument_on_its_stream_only() {
-    let context = or_skip!(common::context());
-    let (mut buffer, _) = {
-        let stream = context.stream().expect("a stream");
-        (DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory"), ())
-    };
-    let stream = buffer.stream().clone();
-    let module =
-        Module::from_ptx(&context, crate::module::kernels::VECTOR).expect("the test kernels");
-    let kernel = module.kernel("scale").expect("a kernel");
-    let kernel = kernel.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
+    let (context, [stream, other]) = or_skip!(common::context_and_streams());
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory");
+    let kernel: TypedKernel<(&mut [i32], i32, i32, u32)> = kernel(&context, VECTOR, "scale");
     let config = LaunchConfig::linear(1, 32);
     let array = ArrayViewMut::new(&mut buffer, &[4, 5]).expect("a view");
     let mut row = array.index(&[Index::At(2)]).expect("a row");
     // SAFETY: the kernel accesses the first five elements from that address on, which are the row.
     unsafe { kernel.launch(&stream, config, (&mut row, 0, 7, 5)) }.expect("a launch");
-    let other = context.stream().expect("a stream");
     // SAFETY: as above.
     let refused = unsafe { kernel.launch(&other, config, (&mut row, 0, 7, 5)) };
-    assert!(matches!(refused, Err(Error::Invalid(invalid))
-        if matches!(*invalid, Invalid::OtherStream { .. })));
+    assert!(matches!(common::invalid(refused), Invalid::OtherStream { .. }));
     let mut expected = [0; 20];
     expected[10..15].fill(7);
     assert_eq!(buffer.to_vec().expect("a copy"), expected);

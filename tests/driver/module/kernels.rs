@@ -108,6 +108,29 @@ impl Busy {
     }
 }
 
+/// A kernel that writes to an unmapped address.
+pub(crate) struct Fault(TypedKernel<(u64, i32, i32, u32)>);
+
+impl Fault {
+    pub(crate) fn new(context: &Context) -> Result<Self> {
+        Module::from_ptx(context, VECTOR)?.kernel("scale")?.typed().map(Self)
+    }
+
+    /// Launches the kernel. The process cannot use the device afterwards.
+    pub(crate) fn launch(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: the contract is violated on purpose. The device detects the fault, and the process does
+        // not use the device afterwards.
+        unsafe { self.0.launch(stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
+    }
+}
+
+/// Launches such a kernel, and returns it.
+pub(crate) fn launch_fault(stream: &Stream) -> Result<Fault> {
+    let fault = Fault::new(stream.context())?;
+    fault.launch(stream)?;
+    Ok(fault)
+}
+
 /// Returns pinned memory with these elements.
 pub(crate) fn pinned(context: &Context, elements: &[i32]) -> PinnedBuffer<i32> {
     let mut buffer = PinnedBuffer::zeroed(context, elements.len()).expect("pinned memory");

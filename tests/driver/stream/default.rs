@@ -1,6 +1,6 @@
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream, StreamOptions};
+use cuda_safe::{Context, DeviceBuffer, Invalid, Stream, StreamOptions};
 use std::cell::OnceCell;
 
 #[test]
@@ -8,26 +8,25 @@ fn the_default_streams_wait_record_and_run_host_functions() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let [theirs, ours] = common::events(&context);
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
-    context
-        .with_current(|current| {
-            for default in [current.legacy_stream(), current.per_thread_stream()] {
-                assert_eq!(default.context(), &context);
-                let (sender, ran) = std::sync::mpsc::channel();
-                buffer.fill(7).expect("a fill");
-                ours.record(&stream).expect("a record");
-                default.wait_event(&ours).expect("a wait");
-                let tell = move || sender.send(()).expect("the test receives it");
-                default.launch_host_function(tell).expect("a launch");
-                default.record_event(&theirs).expect("a record");
-                stream.wait_event(&theirs).expect("a wait");
-                stream.synchronize().expect("a wait");
-                ran.try_recv().expect("it ran before");
-                default.synchronize().expect("a wait");
-            }
-            assert_eq!(current.legacy_stream().as_raw().addr(), 1);
-            assert_eq!(current.per_thread_stream().as_raw().addr(), 2);
-        })
-        .expect("current");
+    let used = context.with_current(|current| {
+        for default in [current.legacy_stream(), current.per_thread_stream()] {
+            assert_eq!(default.context(), &context);
+            let (sender, ran) = std::sync::mpsc::channel();
+            buffer.fill(7).expect("a fill");
+            ours.record(&stream).expect("a record");
+            default.wait_event(&ours).expect("a wait");
+            let tell = move || sender.send(()).expect("the test receives it");
+            default.launch_host_function(tell).expect("a launch");
+            default.record_event(&theirs).expect("a record");
+            stream.wait_event(&theirs).expect("a wait");
+            stream.synchronize().expect("a wait");
+            ran.try_recv().expect("it ran before");
+            default.synchronize().expect("a wait");
+        }
+        assert_eq!(current.legacy_stream().as_raw().addr(), 1);
+        assert_eq!(current.per_thread_stream().as_raw().addr(), 2);
+    });
+    used.expect("current");
 }
 
 #[test]
@@ -76,14 +75,13 @@ fn buffers_of_a_threads_stream_outlive_the_thread_and_are_ordered_with_the_legac
         let (buffer, work) = worker.join().expect("no panic");
         assert_ne!(thread_stream(&context), *buffer.stream());
         let event = context.event().expect("an event");
-        context
-            .with_current(|current| {
-                let legacy = current.legacy_stream();
-                legacy.record_event(&event).expect("a record");
-                assert!(!event.is_complete().expect("a query"), "there is work before");
-                legacy.synchronize().expect("a wait");
-            })
-            .expect("current");
+        let waited = context.with_current(|current| {
+            let legacy = current.legacy_stream();
+            legacy.record_event(&event).expect("a record");
+            assert!(!event.is_complete().expect("a query"), "there is work before");
+            legacy.synchronize().expect("a wait");
+        });
+        waited.expect("current");
         assert!(buffer.stream().is_complete().expect("a query"));
         assert_eq!(buffer.to_vec().expect("a copy"), [7; 3]);
         drop((buffer, work));
@@ -93,9 +91,7 @@ fn buffers_of_a_threads_stream_outlive_the_thread_and_are_ordered_with_the_legac
 
 #[test]
 fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
-    let device = or_skip!(common::gpu());
-    let outer = Context::new(&device, ContextFlags::empty()).expect("a context");
-    let inner = Context::new(&device, ContextFlags::empty()).expect("a context");
+    let (outer, inner) = or_skip!(common::two_contexts());
     let (event, other) = (outer.event().expect("an event"), inner.event().expect("an event"));
     let guard = outer.make_current().expect("current");
     let stream = guard.legacy_stream();
@@ -119,10 +115,7 @@ fn a_panic_in_a_host_function_of_a_default_stream_is_returned_by_the_guards_next
     let current = context.make_current().expect("current");
     let fails = || panic!("on purpose, in a host function");
     current.per_thread_stream().launch_host_function(fails).expect("a launch");
-    match current.per_thread_stream().synchronize() {
-        Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
-        done => panic!("{done:?}"),
-    }
+    super::check_panicked(current.per_thread_stream().synchronize(), "on purpose");
     current.per_thread_stream().synchronize().expect("reported once");
     current.end().expect("innermost");
 }

@@ -1,12 +1,15 @@
 //! Futures of a stream's work, with a minimal executor.
 
+use super::check_panicked;
 use crate::common::{self, child};
-use crate::module::kernels::{Busy, Scale, vector};
-use cuda_safe::{DeviceBuffer, Error, LaunchConfig};
+use crate::module::kernels::{Busy, Fault, Scale};
+use cuda_safe::stream::StreamFuture;
+use cuda_safe::{DeviceBuffer, Error, Stream};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::task::{Context as Task, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
@@ -57,20 +60,25 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn poll(
-    future: &mut cuda_safe::stream::StreamFuture,
-    waking: &Arc<Waking>,
-) -> Poll<cuda_safe::Result<()>> {
+/// Runs `body` in a child process, with a stream that is busy and a future of its work.
+#[track_caller]
+fn with_pending(body: impl FnOnce(&Stream, StreamFuture)) {
+    child::with_stream(|context, stream| {
+        let busy = Busy::new(&context, &stream);
+        body(&stream, stream.completion().expect("a future"));
+        drop(busy);
+    });
+}
+
+fn poll(future: &mut StreamFuture, waking: &Arc<Waking>) -> Poll<cuda_safe::Result<()>> {
     let waker = Waker::from(Arc::clone(waking));
     pin!(future).poll(&mut Task::from_waker(&waker))
 }
 
 #[test]
 fn a_future_is_ready_when_the_work_before_it_has_completed() {
-    child::with_stream(|context, stream| {
-        let busy = Busy::new(&context, &stream);
-        let mut done = stream.completion().expect("a future");
-        assert_eq!(done.stream(), &stream);
+    with_pending(|stream, mut done| {
+        assert_eq!(done.stream(), stream);
         let waking = Waking::this_thread();
         assert!(poll(&mut done, &waking).is_pending(), "there is pending work before it");
         assert_eq!(waking.wakes(), 0);
@@ -80,7 +88,6 @@ fn a_future_is_ready_when_the_work_before_it_has_completed() {
         assert!(stream.is_complete().expect("a query"));
         // Polling once more does no harm.
         block_on(done).expect("no error");
-        drop(busy);
     });
 }
 
@@ -116,9 +123,7 @@ fn futures_of_several_streams_are_awaited_together_and_on_other_threads() {
 
 #[test]
 fn the_waker_of_the_last_poll_is_woken_once() {
-    child::with_stream(|context, stream| {
-        let busy = Busy::new(&context, &stream);
-        let mut done = stream.completion().expect("a future");
+    with_pending(|stream, mut done| {
         let (first, last) = (Waking::this_thread(), Waking::this_thread());
         assert!(poll(&mut done, &first).is_pending());
         assert!(poll(&mut done, &last).is_pending());
@@ -127,15 +132,12 @@ fn the_waker_of_the_last_poll_is_woken_once() {
         assert_eq!((first.wakes(), last.wakes()), (0, 1));
         assert_eq!(Arc::strong_count(&last), 1, "the waker was dropped");
         assert!(matches!(poll(&mut done, &first), Poll::Ready(Ok(()))));
-        drop(busy);
     });
 }
 
 #[test]
 fn a_dropped_future_wakes_nothing_and_the_work_continues() {
-    child::with_stream(|context, stream| {
-        let busy = Busy::new(&context, &stream);
-        let mut done = stream.completion().expect("a future");
+    with_pending(|stream, mut done| {
         let never_polled = stream.completion().expect("a future");
         let waking = Waking::this_thread();
         assert!(poll(&mut done, &waking).is_pending());
@@ -143,7 +145,6 @@ fn a_dropped_future_wakes_nothing_and_the_work_continues() {
         assert_eq!(Arc::strong_count(&waking), 1, "the waker was dropped");
         stream.synchronize().expect("a wait");
         assert_eq!(waking.wakes(), 0);
-        drop(busy);
     });
 }
 
@@ -163,10 +164,7 @@ fn a_panic_of_a_host_function_is_the_error_of_the_future() {
     let (_, stream) = or_skip!(common::context_and_stream());
     let fails = || panic!("on purpose, in a host function");
     stream.launch_host_function(fails).expect("a launch");
-    match block_on(stream.completion().expect("a future")) {
-        Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
-        done => panic!("{done:?}"),
-    }
+    check_panicked(block_on(stream.completion().expect("a future")), "on purpose");
     stream.synchronize().expect("reported once");
 }
 
@@ -178,17 +176,11 @@ fn a_panic_of_a_waker_does_not_unwind_into_the_driver_and_is_reported() {
             panic!("on purpose, in a waker");
         }
     }
-    child::with_stream(|context, stream| {
-        let busy = Busy::new(&context, &stream);
-        let mut done = stream.completion().expect("a future");
+    with_pending(|stream, mut done| {
         let waker = Waker::from(Arc::new(Panics));
         assert!(pin!(&mut done).poll(&mut Task::from_waker(&waker)).is_pending());
-        match stream.synchronize() {
-            Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("waker")),
-            done => panic!("{done:?}"),
-        }
+        check_panicked(stream.synchronize(), "waker");
         block_on(done).expect("the work was done");
-        drop(busy);
     });
 }
 
@@ -196,9 +188,9 @@ fn a_panic_of_a_waker_does_not_unwind_into_the_driver_and_is_reported() {
 fn a_waker_may_drop_the_future_but_may_not_wait() {
     /// A waker that drops its future and then waits.
     struct Takes {
-        future: std::sync::Mutex<Option<cuda_safe::stream::StreamFuture>>,
-        waits: std::sync::mpsc::Sender<bool>,
-        stream: cuda_safe::Stream,
+        future: Mutex<Option<StreamFuture>>,
+        waits: Sender<bool>,
+        stream: Stream,
     }
     impl Wake for Takes {
         fn wake(self: Arc<Self>) {
@@ -207,19 +199,16 @@ fn a_waker_may_drop_the_future_but_may_not_wait() {
             self.waits.send(refused).expect("the test receives it");
         }
     }
-    child::with_stream(|context, stream| {
-        let busy = Busy::new(&context, &stream);
-        let mut done = stream.completion().expect("a future");
-        let (waits, refused) = std::sync::mpsc::channel();
-        let takes =
-            Arc::new(Takes { future: std::sync::Mutex::new(None), waits, stream: stream.clone() });
+    with_pending(|stream, mut done| {
+        let (waits, refused) = channel();
+        let (future, stream) = (Mutex::new(None), stream.clone());
+        let takes = Arc::new(Takes { future, waits, stream: stream.clone() });
         let waker = Waker::from(Arc::clone(&takes));
         assert!(pin!(&mut done).poll(&mut Task::from_waker(&waker)).is_pending());
         *takes.future.lock().expect("no panic") = Some(done);
         drop(waker);
         stream.synchronize().expect("a wait");
         assert!(refused.recv().expect("the future was woken"));
-        drop(busy);
     });
 }
 
@@ -252,19 +241,14 @@ mod provoked {
     #[test]
     fn the_future_of_failed_work_returns_its_error() {
         child::with_stream(|context, stream| {
-            let scale = vector(&context).kernel("scale").expect("a kernel");
-            let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
+            let fault = Fault::new(&context).expect("a kernel");
             // The kernel waits for this function, so the driver still accepts the callback.
-            let (go, gone) = std::sync::mpsc::channel::<()>();
+            let (go, gone) = channel::<()>();
             let function = move || {
                 let _ = gone.recv();
             };
             stream.launch_host_function(function).expect("a launch");
-            // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped
-            // address. The device detects the fault, and this process does not use the device
-            // afterwards.
-            unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
-                .expect("a launch does not wait");
+            fault.launch(&stream).expect("a launch does not wait");
             let done = stream.completion().expect("a future");
             go.send(()).expect("the function listens");
             let error = block_on(done).expect_err("an illegal address");

@@ -1,11 +1,12 @@
 //! Memory operations: words that streams write and wait for.
 
 use crate::common;
+use crate::graph::launched;
 use crate::module::kernels::pinned;
 use cuda_safe::device::attribute;
 use cuda_safe::memory::ManagedBuffer;
 use cuda_safe::stream::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
-use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Result, Stream, sys};
+use cuda_safe::{Context, DeviceBuffer, Graph, Invalid, Result, Stream, sys};
 
 fn write(address: u64, value: u32) -> MemoryOperation {
     MemoryOperation::Write32 { address, value }
@@ -20,10 +21,6 @@ fn wait(address: u64, value: u32, condition: WaitCondition) -> MemoryOperation {
 fn give(stream: &Stream, operations: &[MemoryOperation]) {
     // SAFETY: see above.
     unsafe { stream.memory_operations(operations) }.expect("enqueued");
-}
-
-fn streams(context: &Context) -> (Stream, Stream) {
-    (context.stream().expect("a stream"), context.stream().expect("a stream"))
 }
 
 #[test]
@@ -51,24 +48,18 @@ fn elements_are_written_in_stream_order() {
 #[test]
 fn a_stream_waits_for_a_word_that_another_stream_writes() {
     common::child::with_context(|context| {
-        let (producer, consumer) = streams(&context);
+        let [producer, consumer] = common::streams(&context);
         let flags = DeviceBuffer::<u32>::zeroed_sync(&producer, 4).expect("memory");
         let mut data = DeviceBuffer::<u32>::zeroed_sync(&producer, 4).expect("memory");
         producer.synchronize().expect("a wait");
         let at = |index: u64| flags.as_raw() + 4 * index;
-        let result = DeviceBuffer::<u32>::zeroed_sync(&consumer, 4).expect("memory");
+        let mut result = DeviceBuffer::<u32>::zeroed_sync(&consumer, 4).expect("memory");
         // SAFETY: only the producer writes the data, before it writes the flag.
-        let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) }
-            .expect("memory");
-        let mut result = result;
-        give(
-            &consumer,
-            &[
-                wait(at(0), 3, WaitCondition::AtLeast),
-                wait(at(1), 5, WaitCondition::Equal),
-                wait(at(2), 2, WaitCondition::AnyBit),
-            ],
-        );
+        let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) };
+        let theirs = theirs.expect("memory");
+        let (least, bit) = (WaitCondition::AtLeast, WaitCondition::AnyBit);
+        let equal = WaitCondition::Equal;
+        give(&consumer, &[wait(at(0), 3, least), wait(at(1), 5, equal), wait(at(2), 2, bit)]);
         result.copy_from(&theirs).expect("a copy");
         data.fill(9).expect("a fill");
         give(&producer, &[write(at(0), 4), write(at(1), 5), write(at(2), 6)]);
@@ -129,20 +120,13 @@ fn words_of_8_bytes_are_written_and_waited_for() {
         if !context.device().attribute(wide).is_ok_and(|wide| wide) {
             return common::skip("the device has no 8-byte operations");
         }
-        let (producer, consumer) = streams(&context);
+        let [producer, consumer] = common::streams(&context);
         let words = DeviceBuffer::<u64>::zeroed_sync(&producer, 2).expect("memory");
         producer.synchronize().expect("a wait");
-        let address = words.as_raw() + 8;
-        let value = 1 << 40;
-        let write = MemoryOperation::Write64 { address, value };
-        let wait = MemoryOperation::Wait64 {
-            address,
-            value,
-            condition: WaitCondition::AtLeast,
-            flush: false,
-        };
-        give(&consumer, &[wait]);
-        give(&producer, &[write]);
+        let (address, value) = (words.as_raw() + 8, 1 << 40);
+        let condition = WaitCondition::AtLeast;
+        give(&consumer, &[MemoryOperation::Wait64 { address, value, condition, flush: false }]);
+        give(&producer, &[MemoryOperation::Write64 { address, value }]);
         consumer.synchronize().expect("the word was written");
         assert_eq!(words.to_vec().expect("a copy"), [0, value]);
     });
@@ -155,20 +139,15 @@ fn a_batch_that_is_too_long_is_refused() {
     give(&stream, &[]);
     let many = vec![write(word.as_raw(), 1); 256];
     // SAFETY: the call is refused and accesses nothing.
-    match unsafe { stream.memory_operations(&many) } {
-        Err(Error::Invalid(invalid)) => {
-            let expected = Invalid::TooManyOperations { count: 256, max: 255 };
-            assert_eq!(*invalid, expected);
-        }
-        done => panic!("{done:?}"),
-    }
+    let refused = unsafe { stream.memory_operations(&many) };
+    assert_eq!(common::invalid(refused), Invalid::TooManyOperations { count: 256, max: 255 });
     give(&stream, &many[..255]);
     assert_eq!(word.to_vec().expect("a copy"), [1]);
 }
 
 #[test]
 fn memory_operations_can_be_captured() {
-    crate::common::child::with_stream(|_, stream| {
+    common::child::with_stream(|_, stream| {
         let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
         let graph = stream.capture(cuda_safe::capture::CaptureMode::default(), |_| {
             words.as_mut_slice().write_value(1, 7)
@@ -187,12 +166,9 @@ mod provoked {
     use super::*;
 
     fn refused(done: Result<()>, kind: &str) {
-        match done {
-            Err(Error::Invalid(invalid)) => match *invalid {
-                Invalid::NoMemoryOperations { memory, .. } => assert_eq!(memory, kind),
-                other => panic!("{other}"),
-            },
-            done => panic!("{done:?}"),
+        match common::invalid(done) {
+            Invalid::NoMemoryOperations { memory, .. } => assert_eq!(memory, kind),
+            other => panic!("{other}"),
         }
     }
 
@@ -260,8 +236,7 @@ fn atomic_operations_change_words_in_streams_and_graphs() {
     // SAFETY: the words outlive the launches, and have no other use meanwhile.
     let node = unsafe { graph.add_memory_operations(&[], &[add]) }.expect("a node");
     assert_eq!(graph.memory_operations(node).expect("its operations"), [add]);
-    let executable = graph.instantiate().expect("an executable graph");
-    executable.launch(&stream).expect("a launch");
+    let executable = launched(&graph, &stream);
     executable.launch(&stream).expect("a launch");
     assert_eq!(wide.to_vec().expect("a copy"), [3 << 40]);
 }
@@ -285,11 +260,7 @@ fn atomic_operations_are_refused_by_older_drivers() {
         unsafe { graph.add_memory_operations(&[], &[add]) }.map(drop),
     ];
     for refused in refused {
-        match refused {
-            Err(Error::Invalid(why)) => {
-                assert!(matches!(*why, Invalid::NeedsNewerDriver { .. }), "{why}");
-            }
-            done => panic!("{done:?}"),
-        }
+        let why = common::invalid(refused);
+        assert!(matches!(why, Invalid::NeedsNewerDriver { .. }), "{why}");
     }
 }

@@ -1,3 +1,5 @@
+//! Streams: the order of their work, host functions, and waits.
+
 pub(crate) mod attributes;
 pub(crate) mod default;
 pub(crate) mod future;
@@ -71,12 +73,8 @@ fn the_default_streams_are_refused_as_borrowed_streams() {
     for handle in 0..3 {
         let raw = std::ptr::without_provenance_mut(handle);
         // SAFETY: the call is refused and accesses nothing.
-        match unsafe { Stream::borrow_raw(raw, &context) } {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::Handle { value, .. } if value == handle));
-            }
-            other => panic!("{other:?}"),
-        }
+        let invalid = common::invalid(unsafe { Stream::borrow_raw(raw, &context) });
+        assert!(matches!(invalid, Invalid::Handle { value, .. } if value == handle));
     }
 }
 
@@ -98,11 +96,17 @@ fn a_panic_in_a_host_function_is_the_error_of_the_next_wait() {
     let (_, stream) = or_skip!(common::context_and_stream());
     let fails = || panic!("on purpose, in a host function");
     stream.launch_host_function(fails).expect("a launch");
-    match stream.synchronize() {
-        Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
+    check_panicked(stream.synchronize(), "on purpose");
+    stream.synchronize().expect("reported once");
+}
+
+/// Checks that a wait returned the panic of a host function, whose message contains `words`.
+#[track_caller]
+fn check_panicked(wait: cuda_safe::Result<()>, words: &str) {
+    match wait {
+        Err(Error::HostFunctionPanicked(message)) => assert!(message.contains(words), "{message}"),
         done => panic!("{done:?}"),
     }
-    stream.synchronize().expect("reported once");
 }
 
 #[test]
