@@ -1,7 +1,7 @@
 //! Virtual memory: physical memory, reservations, mappings, and buffers that grow.
 
 use crate::common::{self, invalid};
-use crate::module::kernels::{Busy, Scale};
+use crate::module::kernels::{Busy, Scale, VECTOR, kernel};
 use cuda_safe::memory::MemoryLocation;
 use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
@@ -12,8 +12,7 @@ use cuda_safe::{Context, DeviceBuffer, Invalid, PinnedBuffer, Stream, attempt_de
 use cuda_sys::CUresult;
 
 fn stage() -> Option<(Context, Stream, usize)> {
-    let context = common::context()?;
-    let stream = context.stream().expect("a stream");
+    let (context, stream) = common::context_and_stream()?;
     let options = PhysicalOptions::new(context.device());
     let granularity = options.granularity().expect("the granularity");
     Some((context, stream, granularity))
@@ -108,10 +107,9 @@ fn a_mapping_beyond_the_end_of_its_reservation_is_refused() {
     let given = memory(&context, 2 * granularity);
     let handle = given.as_raw();
     let rejected = space.try_map(granularity, given).expect_err("it does not fit");
-    assert_eq!(
-        invalid::<()>(Err(rejected.error)),
-        Invalid::Range { start: granularity, end: 3 * granularity, len: 2 * granularity }
-    );
+    let (end, len) = (3 * granularity, 2 * granularity);
+    let expected = Invalid::Range { start: granularity, end, len };
+    assert_eq!(invalid::<()>(Err(rejected.error)), expected);
     assert_eq!(rejected.value.as_raw(), handle);
     let rejected = space.try_map(1, rejected.value).expect_err("the offset is odd");
     let expected = Invalid::Granularity { what: "the offset", bytes: 1, granularity };
@@ -207,11 +205,7 @@ fn a_growing_buffer_keeps_its_address_and_its_elements() {
     buffer.resize_zeroed(many).expect("elements");
     assert_eq!(buffer.mapped_bytes(), 2 * granularity);
     assert_eq!(buffer.as_raw(), start);
-    let scale = crate::module::kernels::kernel::<(&mut [i32], i32, i32, u32)>(
-        &context,
-        crate::module::kernels::VECTOR,
-        "scale",
-    );
+    let scale = kernel::<(&mut [i32], i32, i32, u32)>(&context, VECTOR, "scale");
     let count = u32::try_from(many).expect("few elements");
     let config = cuda_safe::LaunchConfig::for_elements(many, 256).expect("a configuration");
     // SAFETY: the kernel accesses the elements of the buffer.
@@ -337,8 +331,7 @@ fn a_growable_buffer_maps_at_least_a_step() {
 fn an_imported_descriptor_is_the_same_memory() {
     let (context, stream, granularity) = or_skip!(stage());
     let options = PhysicalOptions::new(context.device()).shareable(Shareable::Descriptor);
-    let made = PhysicalMemory::with_options(granularity, &options);
-    let made = match made {
+    let made = match PhysicalMemory::with_options(granularity, &options) {
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
             return common::skip("file descriptors of physical memory");
         }
@@ -346,10 +339,8 @@ fn an_imported_descriptor_is_the_same_memory() {
     };
     let descriptor = made.export().expect("a descriptor");
     let space = Reservation::new(2 * granularity).expect("a reservation");
-    let mut buffer = space
-        .map(0, made)
-        .and_then(|mapping| mapping.into_buffer::<u8>(&stream))
-        .expect("a buffer");
+    let mapped = |at, memory| space.map(at, memory)?.into_buffer::<u8>(&stream);
+    let mut buffer = mapped(0, made).expect("a buffer");
     buffer.fill(6).expect("a fill");
     stream.synchronize().expect("the fill");
     // SAFETY: the memory has this size, and no other work uses it from now on.
@@ -357,10 +348,7 @@ fn an_imported_descriptor_is_the_same_memory() {
     let imported = imported.expect("physical memory");
     drop(descriptor);
     assert!(matches!(invalid(imported.export()), Invalid::NotShareable { .. }));
-    let alias = space
-        .map(granularity, imported)
-        .and_then(|mapping| mapping.into_buffer::<u8>(&stream))
-        .expect("a buffer");
+    let alias = mapped(granularity, imported).expect("a buffer");
     drop(buffer);
     let elements = alias.to_vec().expect("a copy");
     assert!(elements.iter().all(|its| *its == 6));

@@ -1,21 +1,22 @@
 //! Variables of modules and libraries.
 
-use crate::common;
+use crate::common::{self, invalid};
 use crate::module::kernels::{GLOBALS, kernel_of, vector};
 use cuda_safe::module::Library;
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
+use cuda_safe::{Context, DeviceBuffer, Invalid, LaunchConfig, Module, Stream};
 
-fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Invalid {
-    match result {
-        Err(Error::Invalid(why)) => *why,
-        done => panic!("{done:?}"),
-    }
+const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
+
+/// Returns a context, a stream, and a module with variables.
+fn stage() -> Option<(Context, Stream, Module)> {
+    let (context, stream) = common::context_and_stream()?;
+    let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
+    Some((context, stream, module))
 }
 
 #[test]
 fn a_variable_is_read_and_written_between_kernels_that_use_it() {
-    let (context, stream) = or_skip!(common::context_and_stream());
-    let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
+    let (_context, stream, module) = or_skip!(stage());
     let counter = module.global("counter").expect("found");
     assert_eq!((counter.name(), counter.size_bytes()), ("counter", 4));
     assert_ne!(counter.as_raw(), 0);
@@ -24,18 +25,17 @@ fn a_variable_is_read_and_written_between_kernels_that_use_it() {
     let mut value = unsafe { counter.buffer::<u32>(&stream) }.expect("a u32");
     assert_eq!(value.to_vec().expect("a copy"), [5]);
     // SAFETY: the kernel modifies the variable, which only work of this stream uses.
-    unsafe { bump.launch(&stream, LaunchConfig::linear(1, 1), (3,)) }.expect("a launch");
+    unsafe { bump.launch(&stream, ONE, (3,)) }.expect("a launch");
     assert_eq!(value.to_vec().expect("a copy"), [8]);
     value.copy_from_slice(&[100]).expect("a copy");
     // SAFETY: as above.
-    unsafe { bump.launch(&stream, LaunchConfig::linear(1, 1), (1,)) }.expect("a launch");
+    unsafe { bump.launch(&stream, ONE, (1,)) }.expect("a launch");
     assert_eq!(value.to_vec().expect("a copy"), [101]);
 }
 
 #[test]
 fn constant_memory_is_set_before_kernels_read_it() {
-    let (context, stream) = or_skip!(common::context_and_stream());
-    let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
+    let (_context, stream, module) = or_skip!(stage());
     let factors = module.global("factors").expect("found");
     // SAFETY: only work of this stream uses the variable.
     let mut all = unsafe { factors.buffer::<f32>(&stream) }.expect("floats");
@@ -44,36 +44,29 @@ fn constant_memory_is_set_before_kernels_read_it() {
     let factor = kernel_of::<(&mut [f32], u32)>(&module, "factor");
     let mut out = DeviceBuffer::<f32>::zeroed(&stream, 1).expect("memory");
     // SAFETY: the kernel reads one of four factors and writes one element.
-    unsafe { factor.launch(&stream, LaunchConfig::linear(1, 1), (&mut out, 2)) }.expect("a launch");
+    unsafe { factor.launch(&stream, ONE, (&mut out, 2)) }.expect("a launch");
     assert_eq!(out.to_vec().expect("a copy"), [7.0]);
 }
 
 #[test]
 fn a_variable_keeps_its_module_alive() {
-    let (context, stream) = or_skip!(common::context_and_stream());
-    let counter = {
-        let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
-        module.global("counter").expect("found")
-    };
-    let value = {
-        let clone = counter.clone();
-        drop(counter);
-        // SAFETY: nothing else uses the variable.
-        unsafe { clone.buffer::<u32>(&stream) }.expect("a u32")
-    };
+    let (_context, stream, module) = or_skip!(stage());
+    let counter = module.global("counter").expect("found");
+    drop(module);
+    let clone = counter.clone();
+    drop(counter);
+    // SAFETY: nothing else uses the variable.
+    let value = unsafe { clone.buffer::<u32>(&stream) }.expect("a u32");
+    drop(clone);
     assert_eq!(value.to_vec().expect("a copy"), [5]);
 }
 
 #[test]
 fn each_context_has_its_own_variables_of_a_library() {
-    let device = or_skip!(common::gpu());
+    let (primary, other) = or_skip!(common::two_contexts());
     or_skip!(common::since(12, 0));
     let library = Library::from_ptx(GLOBALS).expect("the test kernels");
-    let contexts = [
-        Context::primary(&device).expect("a primary context"),
-        Context::new(&device, cuda_safe::ContextFlags::empty()).expect("a context"),
-    ];
-    for (context, new) in contexts.iter().zip([7, 9]) {
+    for (context, new) in [(&primary, 7), (&other, 9)] {
         let stream = context.stream().expect("a stream");
         let counter = library.global(context, "counter").expect("found");
         assert_eq!(counter.context(), context);
@@ -84,7 +77,7 @@ fn each_context_has_its_own_variables_of_a_library() {
         let bump = library.kernel(context, "bump").expect("found");
         let bump = bump.typed::<(u32,)>().expect("its parameters");
         // SAFETY: only work of this stream uses the variable.
-        unsafe { bump.launch(&stream, LaunchConfig::linear(1, 1), (1,)) }.expect("a launch");
+        unsafe { bump.launch(&stream, ONE, (1,)) }.expect("a launch");
         assert_eq!(value.to_vec().expect("a copy"), [new + 1]);
     }
 }
@@ -104,26 +97,25 @@ fn a_managed_variable_belongs_to_the_library() {
     value.copy_from_slice(&[11]).expect("a copy");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
     // SAFETY: the kernel reads the variable and writes one element.
-    unsafe { copy.launch(&stream, LaunchConfig::linear(1, 1), (&mut out,)) }.expect("a launch");
+    unsafe { copy.launch(&stream, ONE, (&mut out,)) }.expect("a launch");
     assert_eq!(out.to_vec().expect("a copy"), [11]);
 }
 
 #[test]
 fn a_variable_is_refused_as_an_array_of_a_type_of_another_size() {
-    let (context, stream) = or_skip!(common::context_and_stream());
-    let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
+    let (context, stream, module) = or_skip!(stage());
     let counter = module.global("counter").expect("found");
     // SAFETY: all of these calls are refused and access nothing.
     let why = unsafe { counter.buffer::<u64>(&stream) };
-    assert!(matches!(refusal(why), Invalid::GlobalLayout { size: 4, element: 8, .. }));
+    assert!(matches!(invalid(why), Invalid::GlobalLayout { size: 4, element: 8, .. }));
     // SAFETY: as above.
     let why = unsafe { counter.buffer::<()>(&stream) };
-    assert!(matches!(refusal(why), Invalid::GlobalLayout { .. }));
+    assert!(matches!(invalid(why), Invalid::GlobalLayout { .. }));
     let other = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let elsewhere = other.expect("a context").stream().expect("a stream");
     // SAFETY: as above.
     let why = unsafe { counter.buffer::<u32>(&elsewhere) };
-    assert!(matches!(refusal(why), Invalid::OtherContext { .. }));
+    assert!(matches!(invalid(why), Invalid::OtherContext { .. }));
 }
 
 mod provoked {
@@ -134,13 +126,13 @@ mod provoked {
         let context = or_skip!(common::context());
         let missing = Invalid::NoSuchGlobal { name: "nowhere".to_owned() };
         let module = vector(&context);
-        assert_eq!(refusal(module.global("nowhere")), missing);
-        assert!(matches!(refusal(module.global("a\0b")), Invalid::NulInText { position: 1 }));
+        assert_eq!(invalid(module.global("nowhere")), missing);
+        assert!(matches!(invalid(module.global("a\0b")), Invalid::NulInText { position: 1 }));
         if !common::offers(12, 0) {
             return;
         }
         let library = Library::from_ptx(GLOBALS).expect("the test kernels");
-        assert_eq!(refusal(library.global(&context, "nowhere")), missing);
-        assert_eq!(refusal(library.managed(&context, "nowhere")), missing);
+        assert_eq!(invalid(library.global(&context, "nowhere")), missing);
+        assert_eq!(invalid(library.managed(&context, "nowhere")), missing);
     }
 }

@@ -124,10 +124,8 @@ mod provoked {
     fn more_shared_memory_than_the_device_has_is_refused() {
         let context = or_skip!(common::context());
         let nothing = nothing(&context);
-        let opt_in = context
-            .device()
-            .attribute(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-            .expect("known");
+        let opt_in = context.device().attribute(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+        let opt_in = opt_in.expect("known");
         for bytes in [opt_in + 1, u32::MAX] {
             let set = nothing.kernel().set_attribute(of::MAX_DYNAMIC_SHARED_BYTES, bytes);
             let code = set.expect_err("too much").code();

@@ -1,13 +1,38 @@
 //! Linking of several inputs into one image, and options of the compiler.
 
-use crate::common;
+use crate::common::{self, invalid};
 use crate::green::refusal;
 use crate::module::kernels::{APPLY, TWICE, VECTOR, kernel_of};
-use cuda_safe::module::{JitOptions, Library, LinkInput, Linker};
+use cuda_safe::module::{JitOptions, Library, LinkInput, Linked, Linker};
 use cuda_safe::sys::{CUjit_fallback, CUjit_target};
 use cuda_safe::{
     CUresult, Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module, TypedKernel,
 };
+
+/// Returns a linker that has the kernel `apply`, which needs the function `twice`.
+#[track_caller]
+fn with_apply(context: &Context, options: &JitOptions) -> Linker {
+    let mut linker = Linker::with(context, options).expect("a linker");
+    linker.add_ptx("apply", APPLY).expect("PTX");
+    linker
+}
+
+/// Returns an image of the kernel and the function.
+#[track_caller]
+fn linked(context: &Context, options: &JitOptions) -> Linked {
+    let mut linker = with_apply(context, options);
+    linker.add_ptx("twice", TWICE).expect("PTX");
+    linker.complete().expect("a complete program")
+}
+
+/// Returns the log of an error of the compiler.
+#[track_caller]
+fn log<T>(result: Result<T, Error>) -> String {
+    match result.map(drop) {
+        Err(Error::Compile(error)) => error.log,
+        done => panic!("{done:?}"),
+    }
+}
 
 type Apply = TypedKernel<(&'static mut [u32],)>;
 
@@ -24,10 +49,7 @@ fn doubles(context: &Context, apply: &Apply) {
 fn a_kernel_and_its_function_are_linked() {
     let context = or_skip!(common::context());
     let options = JitOptions { info_log: true, verbose: true, ..Default::default() };
-    let mut linker = Linker::with(&context, &options).expect("a linker");
-    linker.add_ptx("apply", APPLY).expect("PTX");
-    linker.add_ptx("twice", TWICE).expect("PTX");
-    let linked = linker.complete().expect("a complete program");
+    let linked = linked(&context, &options);
     assert!(linked.bytes().starts_with(b"\x7fELF"));
     let module = Module::from_linked(&context, &linked).expect("an image that the driver created");
     doubles(&context, &kernel_of(&module, "apply"));
@@ -42,10 +64,7 @@ fn a_kernel_and_its_function_are_linked() {
 #[test]
 fn an_image_can_be_loaded_with_options() {
     let context = or_skip!(common::context());
-    let mut linker = Linker::new(&context).expect("a linker");
-    linker.add_ptx("apply", APPLY).expect("PTX");
-    linker.add_ptx("twice", TWICE).expect("PTX");
-    let image = linker.complete().expect("a complete program").bytes().to_vec();
+    let image = linked(&context, &JitOptions::default()).bytes().to_vec();
     // The image needs no compilation, so the logs stay empty.
     let options = JitOptions { info_log: true, ..Default::default() };
     let too_hard = JitOptions { optimization_level: Some(5), ..Default::default() };
@@ -74,8 +93,7 @@ fn a_file_can_be_linked() {
     let context = or_skip!(common::context());
     let path = std::env::temp_dir().join(format!("twice-{}.ptx", std::process::id()));
     std::fs::write(&path, TWICE).expect("a file");
-    let mut linker = Linker::new(&context).expect("a linker");
-    linker.add_ptx("apply", APPLY).expect("PTX");
+    let mut linker = with_apply(&context, &JitOptions::default());
     // SAFETY: the file contains PTX.
     let added = unsafe { linker.add_file(LinkInput::Ptx, &path) };
     std::fs::remove_file(&path).expect("the file");
@@ -88,8 +106,7 @@ fn a_file_can_be_linked() {
 #[test]
 fn a_linker_can_move_to_another_thread_and_be_dropped_at_any_time() {
     let context = or_skip!(common::context());
-    let mut linker = Linker::new(&context).expect("a linker");
-    linker.add_ptx("apply", APPLY).expect("PTX");
+    let mut linker = with_apply(&context, &JitOptions::default());
     let dropped = Linker::new(&context).expect("a linker");
     drop(context);
     let linked = std::thread::spawn(move || {
@@ -105,15 +122,11 @@ fn a_linker_can_move_to_another_thread_and_be_dropped_at_any_time() {
 fn invalid_code_is_refused_before_the_driver_reads_it() {
     let context = or_skip!(common::context());
     let mut linker = Linker::new(&context).expect("a linker");
-    let refusal = |result: Result<(), Error>| match result {
-        Err(Error::Invalid(why)) => *why,
-        done => panic!("{done:?}"),
-    };
-    assert_eq!(refusal(linker.add_ptx("none", "")), Invalid::EmptyImage);
-    assert_eq!(refusal(linker.add_ptx("C", "int x;")), Invalid::NotPtx);
-    assert_eq!(refusal(linker.add_ptx("a\0", TWICE)), Invalid::NulInText { position: 1 });
+    assert_eq!(invalid(linker.add_ptx("none", "")), Invalid::EmptyImage);
+    assert_eq!(invalid(linker.add_ptx("C", "int x;")), Invalid::NotPtx);
+    assert_eq!(invalid(linker.add_ptx("a\0", TWICE)), Invalid::NulInText { position: 1 });
     // SAFETY: all of these calls are refused and access nothing.
-    let mut add = |kind, data: &[u8]| refusal(unsafe { linker.add_data(kind, "data", data) });
+    let mut add = |kind, data: &[u8]| invalid(unsafe { linker.add_data(kind, "data", data) });
     assert_eq!(add(LinkInput::Cubin, b""), Invalid::EmptyImage);
     assert_eq!(add(LinkInput::Object, b""), Invalid::EmptyImage);
     assert_eq!(add(LinkInput::Ptx, b"\xff"), Invalid::NotPtx);
@@ -152,17 +165,11 @@ fn compiler_options_are_accepted() {
 #[test]
 fn invalid_option_values_are_refused() {
     let context = or_skip!(common::context());
+    let target = Some(CUjit_target::CU_TARGET_COMPUTE_52);
     let cases = [
         ("optimization_level", JitOptions { optimization_level: Some(5), ..Default::default() }),
         ("max_registers", JitOptions { max_registers: Some(0), ..Default::default() }),
-        (
-            "target",
-            JitOptions {
-                threads_per_block: Some(64),
-                target: Some(CUjit_target::CU_TARGET_COMPUTE_52),
-                ..Default::default()
-            },
-        ),
+        ("target", JitOptions { threads_per_block: Some(64), target, ..Default::default() }),
     ];
     for (name, options) in cases {
         for error in [
@@ -170,12 +177,8 @@ fn invalid_option_values_are_refused() {
             Library::from_ptx_with(VECTOR, &options).expect_err("refused"),
             Linker::with(&context, &options).expect_err("refused"),
         ] {
-            match error {
-                Error::Invalid(why) => {
-                    assert!(matches!(*why, Invalid::JitOption { option, .. } if option == name));
-                }
-                other => panic!("{other}"),
-            }
+            let why = refusal(error);
+            assert!(matches!(why, Invalid::JitOption { option, .. } if option == name), "{why}");
         }
     }
 }
@@ -200,18 +203,10 @@ mod provoked {
     #[test]
     fn an_undefined_function_is_named_in_the_log() {
         let context = or_skip!(common::context());
-        let mut linker = Linker::new(&context).expect("a linker");
-        linker.add_ptx("apply", APPLY).expect("PTX");
-        match linker.complete() {
-            Err(Error::Compile(error)) => {
-                assert!(error.log.contains("twice"), "{}", error.log);
-            }
-            done => panic!("{done:?}"),
-        }
+        let linked = with_apply(&context, &JitOptions::default()).complete();
         // Without the function it cannot be loaded as a module either.
-        match Module::from_ptx(&context, APPLY) {
-            Err(Error::Compile(error)) => assert!(error.log.contains("twice"), "{}", error.log),
-            done => panic!("{done:?}"),
+        for log in [log(linked), log(Module::from_ptx(&context, APPLY))] {
+            assert!(log.contains("twice"), "{log}");
         }
     }
 
@@ -220,12 +215,8 @@ mod provoked {
         let context = or_skip!(common::context());
         let mut linker = Linker::new(&context).expect("a linker");
         let wrong = TWICE.replace("%r1, %r1", "%r1, %nonsense");
-        match linker.add_ptx("twice", &wrong) {
-            Err(Error::Compile(error)) => {
-                assert!(error.log.contains("nonsense"), "{}", error.log);
-            }
-            done => panic!("{done:?}"),
-        }
+        let log = log(linker.add_ptx("twice", &wrong));
+        assert!(log.contains("nonsense"), "{log}");
         let newer = TWICE.replace(".version 6.0", ".version 99.7");
         let mut linker = Linker::new(&context).expect("a linker");
         let error = linker.add_ptx("newer", &newer).expect_err("far newer");

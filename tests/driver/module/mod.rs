@@ -1,46 +1,34 @@
+//! Modules and libraries: their kernels, and code that is refused.
+
 pub(crate) mod globals;
 pub(crate) mod kernel_attributes;
 pub(crate) mod kernels;
 pub(crate) mod linker;
 
-use crate::common;
+use crate::common::{self, invalid};
 use crate::module::kernels::{VECTOR, vector};
 use cuda_safe::module::{Library, Parameter};
 use cuda_safe::{Error, Invalid, Module};
 
 #[test]
-fn a_module_lists_its_kernels_and_their_parameters() {
+fn modules_and_libraries_list_their_kernels() {
     let context = or_skip!(common::context_since(12, 4));
-    let module = vector(&context);
-    let mut names = module.kernel_names().expect("a driver of 12.4 or later");
-    names.sort();
-    assert_eq!(names, ["add", "nothing", "scale"]);
-}
-
-#[test]
-fn a_library_lists_its_kernels() {
-    or_skip!(common::gpu());
-    or_skip!(common::since(12, 4));
     let library = Library::from_ptx(VECTOR).expect("the test kernels");
-    let mut names = library.kernel_names().expect("a driver of 12.4 or later");
-    names.sort();
-    assert_eq!(names, ["add", "nothing", "scale"]);
+    for names in [vector(&context).kernel_names(), library.kernel_names()] {
+        let mut names = names.expect("a driver of 12.4 or later");
+        names.sort();
+        assert_eq!(names, ["add", "nothing", "scale"]);
+    }
 }
 
 #[test]
 fn invalid_module_text_is_refused_before_the_driver_reads_it() {
     let context = or_skip!(common::context());
-    let refusal = |result: Result<Module, Error>| match result {
-        Err(Error::Invalid(invalid)) => *invalid,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(refusal(Module::from_ptx(&context, "")), Invalid::EmptyImage);
-    assert_eq!(
-        refusal(Module::from_ptx(&context, ".version\0")),
-        Invalid::NulInText { position: 8 }
-    );
+    assert_eq!(invalid(Module::from_ptx(&context, "")), Invalid::EmptyImage);
+    let with_nul = Module::from_ptx(&context, ".version\0");
+    assert_eq!(invalid(with_nul), Invalid::NulInText { position: 8 });
     // SAFETY: all of these calls are refused and access nothing.
-    let from_image = |image: &[u8]| refusal(unsafe { Module::from_image(&context, image) });
+    let from_image = |image: &[u8]| invalid(unsafe { Module::from_image(&context, image) });
     assert_eq!(from_image(&[]), Invalid::EmptyImage);
     assert_eq!(from_image(b"abcdefgh"), Invalid::NotAnImage { starts_with: *b"abcd" });
     assert!(matches!(from_image(b"\x7fELF\x02\x01"), Invalid::TruncatedImage { .. }));

@@ -2,9 +2,9 @@
 //! since the settings are those of the process.
 
 use crate::common::{self, child};
-use crate::module::kernels::vector;
+use crate::module::kernels::launch_fault;
 use cuda_safe::process::coredump::{CoredumpSettings, DumpFlags};
-use cuda_safe::{Context, ContextFlags, Device, Error, Invalid, LaunchConfig};
+use cuda_safe::{Context, ContextFlags, Device, Error, Invalid};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -120,13 +120,8 @@ mod provoked {
                 ..Default::default()
             };
             settings.apply().expect("no context exists yet").keep();
-            let (context, stream) = or_skip!(common::context_and_stream());
-            let scale = vector(&context).kernel("scale").expect("a kernel");
-            let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
-            // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped address.
-            // The device detects the fault, and this process does not use the device afterwards.
-            unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
-                .expect("a launch does not wait");
+            let (_context, stream) = or_skip!(common::context_and_stream());
+            let _kernel = launch_fault(&stream).expect("a launch does not wait");
             // Driver 580 may return from the first wait with success, before the dump is complete.
             let begin = Instant::now();
             let error = loop {

@@ -1,7 +1,7 @@
 //! Drops in any order, on any thread, with any context current.
 
 use crate::common::{self, child};
-use crate::module::kernels::{Busy, RecordSmid, SMID, Scale, kernel};
+use crate::module::kernels::{Busy, RecordSmid, SMID, Scale, VECTOR, kernel, vector};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::{
     Context, ContextFlags, DeviceBuffer, Event, ExecutableGraph, LaunchConfig, PinnedBuffer, Stream,
@@ -165,21 +165,16 @@ fn releases_that_wait_for_the_device_wait_for_all_streams() {
     child::with_context(|context| {
         let [watched, stream] = common::streams(&context);
         let record = RecordSmid::new(&context);
+        let registered = PinnedBuffer::register(&context, vec![1u8; 64]);
+        let plain = DeviceBuffer::<u8>::zeroed_sync(&stream, 64);
         let mut things: Vec<(&str, Box<dyn Any>)> = vec![
             ("pinned memory", Box::new(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory"))),
-            (
-                "a registered vector",
-                Box::new(PinnedBuffer::register(&context, vec![1u8; 64]).expect("registered")),
-            ),
-            (
-                "synchronous memory",
-                Box::new(DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory")),
-            ),
-            ("a module", Box::new(crate::module::kernels::vector(&context))),
+            ("a registered vector", Box::new(registered.expect("registered"))),
+            ("synchronous memory", Box::new(plain.expect("memory"))),
+            ("a module", Box::new(vector(&context))),
         ];
         if common::offers(12, 0) {
-            let library = cuda_safe::module::Library::from_ptx(crate::module::kernels::VECTOR);
-            let library = library.expect("code");
+            let library = cuda_safe::module::Library::from_ptx(VECTOR).expect("code");
             // If nothing of the library was loaded, its drop does not wait.
             drop(library.kernel(&context, "nothing").expect("a kernel"));
             things.push(("a library", Box::new(library)));
@@ -199,11 +194,8 @@ fn forgotten_objects_only_leak() {
     let context = or_skip!(common::context());
     std::mem::forget(context.stream().expect("a stream"));
     std::mem::forget(context.event().expect("an event"));
-    std::thread::spawn({
-        let context = context.clone();
-        move || std::mem::forget(context.make_current().expect("current"))
-    })
-    .join()
-    .expect("no panic");
+    let its = context.clone();
+    let forgets = move || std::mem::forget(its.make_current().expect("current"));
+    std::thread::spawn(forgets).join().expect("no panic");
     context.synchronize().expect("no error");
 }

@@ -1,7 +1,7 @@
 //! Conversion of objects into raw handles and back, and their `Debug` output.
 
 use crate::common::{self, child};
-use crate::module::kernels::vector;
+use crate::module::kernels::{VECTOR, vector};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute;
 use cuda_safe::green::GreenContext;
@@ -115,8 +115,7 @@ fn modules_and_libraries_survive_into_raw_and_from_raw() {
     assert!(unsafe { cuModuleUnload(raw) }.is_success());
 
     or_skip!(common::since(12, 0));
-    let raw =
-        Library::from_ptx(crate::module::kernels::VECTOR).expect("the test kernels").into_raw();
+    let raw = Library::from_ptx(VECTOR).expect("the test kernels").into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the library, which is loaded.
     let foreign = unsafe { Library::from_foreign(raw, keep) }.expect("a library");
@@ -186,15 +185,9 @@ fn graphs_are_borrowed_or_kept_alive_by_an_owner() {
 /// Checks that a constructor rejected a null handle with an error that names the object.
 #[track_caller]
 fn is_refused<T>(result: Result<T, impl Into<Error>>, what: &str) {
-    let Err(error) = result else {
-        panic!("a null {what} was accepted");
-    };
-    let error = error.into();
-    assert!(
-        matches!(&error, Error::Invalid(why) if matches!(**why, Invalid::Handle { value: 0, .. })),
-        "{error}"
-    );
-    assert!(error.to_string().contains(what), "{error}");
+    let why = common::invalid(result);
+    assert!(matches!(why, Invalid::Handle { value: 0, .. }), "{what}: {why}");
+    assert!(why.to_string().contains(what), "{why}");
 }
 
 #[test]
@@ -297,7 +290,7 @@ fn debug_output_describes_objects() {
     if let Ok(sms) = cuda_safe::green::SmResource::of_device(&context.device()) {
         assert!(format!("{sms:?}").contains("sm_count"));
     }
-    if let Ok(library) = Library::from_ptx(crate::module::kernels::VECTOR) {
+    if let Ok(library) = Library::from_ptx(VECTOR) {
         assert!(format!("{library:?}").contains("Library"));
     }
 }
@@ -310,9 +303,8 @@ fn debug_output_describes_memory_and_pending_work() {
     let pending = buffer.copy_to_pinned(host).expect("a copy");
     let done = stream.completion().expect("a future");
     let plane = PitchedBuffer::<u8>::zeroed(&stream, 4, 4).expect("memory");
-    let shared = DeviceBuffer::from_slice(&stream, &[1u8; 64])
-        .and_then(|buffer| buffer.share())
-        .expect("shared memory");
+    let shared = DeviceBuffer::from_slice(&stream, &[1u8; 64]).and_then(DeviceBuffer::share);
+    let shared = shared.expect("shared memory");
     let peer = shared.on_peer(&stream).expect("a reader");
     assert_eq!((shared.len(), shared.is_empty(), peer.is_empty()), (64, false, false));
     let mut texts = vec![
@@ -325,15 +317,10 @@ fn debug_output_describes_memory_and_pending_work() {
         (format!("{:?}", buffer.as_slice()), "DeviceSlice"),
         (format!("{:?}", buffer.as_mut_slice()), "DeviceSliceMut"),
     ];
-    stream
-        .copy_scope(|scope| {
-            texts.push((format!("{scope:?}"), "CopyScope"));
-            Ok::<_, cuda_safe::Error>(())
-        })
-        .expect("a wait");
-    context
-        .with_current(|current| texts.push((format!("{:?}", current.legacy_stream()), "Default")))
-        .expect("current");
+    let scoped = stream.copy_scope(|scope| Ok::<_, Error>(format!("{scope:?}")));
+    texts.push((scoped.expect("a wait"), "CopyScope"));
+    let default = context.with_current(|current| format!("{:?}", current.legacy_stream()));
+    texts.push((default.expect("current"), "Default"));
     if let Ok(managed) = ManagedBuffer::<u8>::zeroed(&stream, 4) {
         texts.push((format!("{managed:?}"), "ManagedBuffer"));
     }
