@@ -172,7 +172,7 @@ fn a_large_reservation_takes_no_memory() {
     let space = Reservation::new(size).expect("a reservation");
     assert_eq!(space.size(), size);
     let options = ReservationOptions { alignment: 1 << 30, ..ReservationOptions::default() };
-    let aligned = Reservation::with_options(1 << 30, &options).expect("a reservation");
+    let aligned = Reservation::with(1 << 30, &options).expect("a reservation");
     assert_eq!(aligned.address() % (1 << 30), 0);
 }
 
@@ -310,7 +310,7 @@ fn memory_that_is_not_unmapped_yet_is_used_again() {
 fn a_growable_buffer_maps_at_least_a_step() {
     let (_context, stream, granularity) = or_skip!(stage());
     let options = GrowableOptions { step: 4 * granularity, ..GrowableOptions::default() };
-    let made = GrowableBuffer::<u8>::with_options(&stream, 6 * granularity, &options);
+    let made = GrowableBuffer::<u8>::with(&stream, 6 * granularity, &options);
     let mut buffer = made.expect("a buffer");
     buffer.grow(1).expect("an element");
     assert_eq!(buffer.mapped_bytes(), 4 * granularity);
@@ -322,7 +322,7 @@ fn a_growable_buffer_maps_at_least_a_step() {
     assert_eq!(invalid(refused), expected);
     assert_eq!(buffer.len(), 5 * granularity);
     let options = GrowableOptions { step: 1, ..GrowableOptions::default() };
-    let refused = GrowableBuffer::<u8>::with_options(&stream, 1, &options);
+    let refused = GrowableBuffer::<u8>::with(&stream, 1, &options);
     assert!(matches!(invalid(refused), Invalid::Granularity { what: "the step", .. }));
 }
 
@@ -331,7 +331,7 @@ fn a_growable_buffer_maps_at_least_a_step() {
 fn an_imported_descriptor_is_the_same_memory() {
     let (context, stream, granularity) = or_skip!(stage());
     let options = PhysicalOptions::new(context.device()).shareable(Shareable::Descriptor);
-    let made = match PhysicalMemory::with_options(granularity, &options) {
+    let made = match PhysicalMemory::with(granularity, &options) {
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
             return common::skip("file descriptors of physical memory");
         }

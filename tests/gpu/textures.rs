@@ -62,7 +62,7 @@ fn array<T: Texel>(stream: &Stream, shape: ArrayShape, texels: &[T]) -> Array<T>
 
 fn surface<T: Texel>(stream: &Stream, shape: ArrayShape, texels: &[T]) -> Surface<Array<T>> {
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
-    let mut array = Array::with_options(stream, shape, options).expect("an array");
+    let mut array = Array::with(stream, shape, options).expect("an array");
     array.copy_from_slice(texels).expect("a copy");
     Surface::new(array).expect("a surface")
 }
@@ -164,7 +164,7 @@ fn a_gather_reads_four_texels() {
     let stream = or_skip!(stage());
     let options = ArrayOptions { gather: true, ..ArrayOptions::default() };
     let shape = ArrayShape::TwoD { width: 4, height: 4 };
-    let mut plane = Array::with_options(&stream, shape, options).expect("an array");
+    let mut plane = Array::with(&stream, shape, options).expect("an array");
     plane.copy_from_slice(&numbers(16)).expect("a copy");
     let texture = Texture::new(&plane, &Sampler::default()).expect("a texture");
     let found = sample(SHAPES, "gather", &texture, &[[2.0, 2.0, 0.0, 0.0]]);

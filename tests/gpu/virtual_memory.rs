@@ -195,7 +195,7 @@ fn two_processes_share_memory_by_a_descriptor() {
     }
     let (context, stream, granularity) = or_skip!(stage());
     let options = PhysicalOptions::new(context.device()).shareable(Shareable::Descriptor);
-    let memory = match PhysicalMemory::with_options(granularity, &options) {
+    let memory = match PhysicalMemory::with(granularity, &options) {
         Ok(memory) => memory,
         Err(error) => return common::skip(&format!("no file descriptors of memory: {error}")),
     };

@@ -24,7 +24,7 @@ pub(super) const ARRAYS: Operations = &[
     ("new array", |s| {
         let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
         let (stream, value) = (s.get::<Stream>()?, s.fresh());
-        let mut array = Array::with_options(&stream, PLANE, options)?;
+        let mut array = Array::with(&stream, PLANE, options)?;
         array.copy_from_slice(&[value; LEN])?;
         let values = vec![value];
         Ok(s.put(Plane { array, values }))

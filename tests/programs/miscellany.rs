@@ -52,7 +52,7 @@ pub(super) const MISCELLANY: Operations = &[
         let stream = s.get::<Stream>()?;
         let array = Array::<u32>::new(&stream, LINE)?;
         let options = ArrayOptions { surface: true, ..Default::default() };
-        let mut other = Array::<u32>::with_options(&stream, LINE, options)?;
+        let mut other = Array::<u32>::with(&stream, LINE, options)?;
         other.copy_from_slice(&[s.fresh(); LEN])?;
         drop(array);
         let surface = Surface::new(other)?;
@@ -63,7 +63,7 @@ pub(super) const MISCELLANY: Operations = &[
     }),
     ("options of a sparse array", |s| {
         let shape = ArrayShape::TwoD { width: 300, height: 200 };
-        let array = SparseArray::<u32>::with_options(&s.get()?, shape, Default::default())?;
+        let array = SparseArray::<u32>::with(&s.get()?, shape, Default::default())?;
         let _ = (array.options(), array.shape(), array.stream().id()?);
         let _ = array.as_raw();
         Ok(s.put(array))

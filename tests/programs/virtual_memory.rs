@@ -19,7 +19,7 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         let device = s.context().device();
         let options = PhysicalOptions::new(device);
         let _ = (options.granularity()?, options.recommended_granularity()?);
-        let memory = PhysicalMemory::with_options(2 << 20, &options)?;
+        let memory = PhysicalMemory::with(2 << 20, &options)?;
         let _ = (memory.size(), memory.granularity(), memory.location(), memory.properties()?);
         Ok(s.put(memory))
     }),
@@ -133,22 +133,20 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         Ok(unmap_after_work(vec![s.context().clone()], vec![mapping]))
     }),
     ("reservations with options", |s| {
-        let space = Reservation::with_options(8 << 20, &ReservationOptions::default())?;
+        let space = Reservation::with(8 << 20, &ReservationOptions::default())?;
         Ok(s.put(space))
     }),
     ("growable buffer with options", |s| {
         let stream = s.get::<Stream>()?;
-        let made = GrowableBuffer::<u32>::with_options(&stream, 4 << 20, &Default::default())?;
+        let made = GrowableBuffer::<u32>::with(&stream, 4 << 20, &Default::default())?;
         let _ = (made.stream().id()?, made.as_raw());
         Ok(s.put(made))
     }),
     ("shareable memory", |s| {
         let options = PhysicalOptions::new(s.context().device());
         let memory = match s.one_in(2) {
-            true => {
-                PhysicalMemory::with_options(2 << 20, &options.shareable(Shareable::Descriptor))?
-            }
-            false => PhysicalMemory::with_options(2 << 20, &options.shareable(Shareable::Fabric))?,
+            true => PhysicalMemory::with(2 << 20, &options.shareable(Shareable::Descriptor))?,
+            false => PhysicalMemory::with(2 << 20, &options.shareable(Shareable::Fabric))?,
         };
         let _ = (memory.as_raw(), memory.export().is_ok());
         if let Ok(handle) = memory.export_fabric() {

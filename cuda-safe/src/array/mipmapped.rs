@@ -75,14 +75,14 @@ impl<T> MipmappedArray<T> {
     where
         T: Texel,
     {
-        Self::with_options(stream, shape, levels, ArrayOptions::default())
+        Self::with(stream, shape, levels, ArrayOptions::default())
     }
 
     /// Creates a mipmapped array with options. The texels are not initialized.
     ///
     /// # Errors
-    /// See [`new`](Self::new) and [`Array::with_options`](super::Array::with_options).
-    pub fn with_options(
+    /// See [`new`](Self::new) and [`Array::with`](super::Array::with).
+    pub fn with(
         stream: &Stream,
         shape: ArrayShape,
         levels: u32,

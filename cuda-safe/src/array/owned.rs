@@ -66,7 +66,7 @@ impl<T> Array<T> {
     where
         T: Texel,
     {
-        Self::with_options(stream, shape, ArrayOptions::default())
+        Self::with(stream, shape, ArrayOptions::default())
     }
 
     /// Creates an array with options. The texels are not initialized.
@@ -74,7 +74,7 @@ impl<T> Array<T> {
     /// # Errors
     /// See [`new`](Self::new). In addition: [`Invalid::Array`] if the option
     /// [`gather`](ArrayOptions::gather) is set for another shape than [`ArrayShape::TwoD`].
-    pub fn with_options(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self>
+    pub fn with(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self>
     where
         T: Texel,
     {

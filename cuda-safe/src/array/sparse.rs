@@ -97,15 +97,15 @@ impl<T> SparseArray<T> {
     where
         T: Texel,
     {
-        Self::with_options(stream, shape, ArrayOptions::default())
+        Self::with(stream, shape, ArrayOptions::default())
     }
 
     /// Creates a sparse array with options. No tile is mapped.
     ///
     /// # Errors
-    /// See [`new`](Self::new) and [`Array::with_options`]. Driver 580 returns `CUDA_ERROR_INVALID_VALUE` for
+    /// See [`new`](Self::new) and [`Array::with`]. Driver 580 returns `CUDA_ERROR_INVALID_VALUE` for
     /// the option [`surface`](ArrayOptions::surface) on an H200.
-    pub fn with_options(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self>
+    pub fn with(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self>
     where
         T: Texel,
     {

@@ -37,7 +37,7 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUsurfObject};
 ///     ..Default::default()
 /// };
 /// let shape = ArrayShape::TwoD { width: 64, height: 32 };
-/// let image = Array::<u32>::with_options(&stream, shape, options)?;
+/// let image = Array::<u32>::with(&stream, shape, options)?;
 /// let mut surface = Surface::new(image)?;
 /// // `ptx` has a kernel `paint(cudaSurfaceObject_t surface)`.
 /// let paint = Module::from_ptx(&context, ptx)?

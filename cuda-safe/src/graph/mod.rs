@@ -295,7 +295,7 @@ impl Graph {
         self.slots().publish();
         let (raw, GraphOwners { slots, context }) = self.into_parts();
         let mut objects = Retired::default();
-        objects.add(exec::changes::Objects::Graph(slots));
+        objects.add(exec::changes::Replaced::Graph(slots));
         (raw, RetainedObjects::new(objects, Vec::new(), context))
     }
 

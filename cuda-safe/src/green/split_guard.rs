@@ -64,10 +64,10 @@ impl SmResource {
 struct Registry {
     /// The number of the next registration.
     number: u64,
-    entries: Vec<Entry>,
+    entries: Vec<SplitEntry>,
 }
 
-struct Entry {
+struct SplitEntry {
     number: u64,
     device: Device,
     label: String,
@@ -107,7 +107,7 @@ pub(super) fn acquire(
     }
     let number = registry.number;
     registry.number += 1;
-    registry.entries.push(Entry { number, device, label: label.to_owned() });
+    registry.entries.push(SplitEntry { number, device, label: label.to_owned() });
     Ok(SplitGuard { registration: Some(Registration { number }), kept: kept.cloned() })
 }
 

@@ -39,9 +39,9 @@ fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
 }
 
 /// A place in the table, removed when this is dropped.
-struct Place(Key);
+struct TableEntry(Key);
 
-impl Drop for Place {
+impl Drop for TableEntry {
     #[inline]
     fn drop(&mut self) {
         // The lock may be held forever by a thread that does not exist in the child.
@@ -60,7 +60,7 @@ struct Opened {
     base: CUdeviceptr,
     by: By,
     /// Present until the allocation is closed.
-    place: Option<Place>,
+    place: Option<TableEntry>,
 }
 
 /// The context or pool that opened the allocation, which must stay alive.
@@ -111,7 +111,7 @@ impl Drop for Opened {
 struct OpenedByContext {
     base: CUdeviceptr,
     #[allow(dead_code, reason = "held, not read")]
-    place: Option<Place>,
+    place: Option<TableEntry>,
 }
 
 destroy! {
@@ -125,7 +125,7 @@ destroy! {
 struct OpenedByPool {
     base: CUdeviceptr,
     #[allow(dead_code, reason = "held, not read")]
-    place: Option<Place>,
+    place: Option<TableEntry>,
     pool: ImportedPool,
 }
 
@@ -288,7 +288,7 @@ fn open(
 
 enum Found {
     Open(Arc<Opened>),
-    Reserved(Place),
+    Reserved(TableEntry),
 }
 
 #[inline]
@@ -300,7 +300,7 @@ fn find_or_reserve(key: Key) -> Result<Found> {
         match open.get(&key).map(Weak::upgrade) {
             None => {
                 open.insert(key, Weak::new());
-                return Ok(Found::Reserved(Place(key)));
+                return Ok(Found::Reserved(TableEntry(key)));
             }
             Some(Some(opened)) => return Ok(Found::Open(opened)),
             // Another thread is opening or closing it, or its release is in the queue.

@@ -87,7 +87,7 @@ pub struct JitOptions {
 }
 
 /// An option in the driver's representation.
-struct Entry {
+struct RawOption {
     name: &'static str,
     key: Key,
     value: usize,
@@ -98,7 +98,7 @@ struct Entry {
 impl JitOptions {
     /// Returns all options that are set, except the logs.
     #[inline]
-    fn entries(&self) -> Result<Vec<Entry>> {
+    fn entries(&self) -> Result<Vec<RawOption>> {
         let Self {
             max_registers,
             threads_per_block,
@@ -182,7 +182,7 @@ impl JitOptions {
             if !range.contains(&number) {
                 return Err(refused(name, number.to_string(), possible));
             }
-            entries.push(Entry { name, key, value: number as usize, since });
+            entries.push(RawOption { name, key, value: number as usize, since });
         }
         Ok(entries)
     }
@@ -320,7 +320,7 @@ fn text(log: &[u8]) -> String {
 
 /// Returns an error that names the option if the driver is too old for it.
 #[inline]
-fn check_driver(entry: &Entry) -> Result<()> {
+fn check_driver(entry: &RawOption) -> Result<()> {
     let Some((major, minor)) = entry.since else {
         return Ok(());
     };

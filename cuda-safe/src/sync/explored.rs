@@ -12,13 +12,13 @@ use std::sync::{
 };
 use std::time::Duration;
 
-type Place = &'static Location<'static>;
+type CallSite = &'static Location<'static>;
 
 struct Hooks {
     is_explored: fn() -> bool,
-    point: fn(Place),
-    wait: fn(Place, &mut (dyn FnMut() -> bool + Send)),
-    yield_now: fn(Place),
+    point: fn(CallSite),
+    wait: fn(CallSite, &mut (dyn FnMut() -> bool + Send)),
+    yield_now: fn(CallSite),
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
@@ -26,9 +26,9 @@ static HOOKS: OnceLock<Hooks> = OnceLock::new();
 #[inline]
 pub(crate) fn set_hooks(
     is_explored: fn() -> bool,
-    point: fn(Place),
-    wait: fn(Place, &mut (dyn FnMut() -> bool + Send)),
-    yield_now: fn(Place),
+    point: fn(CallSite),
+    wait: fn(CallSite, &mut (dyn FnMut() -> bool + Send)),
+    yield_now: fn(CallSite),
 ) {
     // A second call changes nothing.
     let _ = HOOKS.set(Hooks { is_explored, point, wait, yield_now });

@@ -14,7 +14,7 @@ const IM2COL_RANKS: &str = "must have 3, 4 or 5 dimensions for im2col copies";
 
 /// The memory in which a tensor must be, and its context.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct TensorRange<'a> {
     pub(super) address: u64,
     pub(super) bytes: usize,
     pub(super) context: &'a Context,
@@ -41,7 +41,7 @@ struct Common {
 impl Common {
     #[inline]
     fn new(
-        memory: Place<'_>,
+        memory: TensorRange<'_>,
         layout: TensorLayout<'_>,
         (ranks, rule): (std::ops::RangeInclusive<usize>, &'static str),
         element_strides: &[u32],
@@ -86,7 +86,7 @@ pub(super) fn pointer(address: u64) -> *mut c_void {
 
 /// Encodes a map with the context of the memory current, which the driver requires.
 fn encode(
-    memory: Place<'_>,
+    memory: TensorRange<'_>,
     common: &Common,
     encode: impl FnOnce(*mut CUtensorMap) -> Result<()>,
 ) -> Result<Encoded> {
@@ -98,7 +98,7 @@ fn encode(
 
 #[inline]
 pub(super) fn tiled(
-    memory: Place<'_>,
+    memory: TensorRange<'_>,
     layout: TensorLayout<'_>,
     shape: TiledBox<'_>,
     options: TensorMapOptions,
@@ -131,7 +131,7 @@ pub(super) fn tiled(
 
 #[inline]
 pub(super) fn im2col(
-    memory: Place<'_>,
+    memory: TensorRange<'_>,
     layout: TensorLayout<'_>,
     shape: Im2colBox<'_>,
     options: TensorMapOptions,
@@ -170,7 +170,7 @@ pub(super) fn im2col(
 
 #[inline]
 pub(super) fn im2col_wide(
-    memory: Place<'_>,
+    memory: TensorRange<'_>,
     layout: TensorLayout<'_>,
     shape: Im2colWideBox<'_>,
     options: TensorMapOptions,

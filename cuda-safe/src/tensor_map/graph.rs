@@ -1,6 +1,6 @@
 //! Tensor maps of memory that a graph owns.
 
-use super::encode::{self, Encoded, Place};
+use super::encode::{self, Encoded, TensorRange};
 use super::options::{Im2colBox, Im2colWideBox, TensorLayout, TensorMapOptions, TiledBox};
 use super::{Im2col, Im2colWide, Tiled};
 use crate::call::{Result, debug_struct};
@@ -20,8 +20,8 @@ pub struct GraphTensorMap<'a, K> {
 }
 
 impl<'a, T> GraphSlice<'a, T> {
-    fn place(&self) -> Place<'a> {
-        Place {
+    fn place(&self) -> TensorRange<'a> {
+        TensorRange {
             address: self.address(),
             bytes: self.len() * size_of::<T>(),
             context: self.context(),

@@ -28,7 +28,7 @@ use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use cuda_sys::CUtensorMap;
-use encode::{Encoded, Place};
+use encode::{Encoded, TensorRange};
 use std::marker::PhantomData;
 
 /// The description of a tensor in device memory, through which a kernel copies parts of the tensor between
@@ -133,8 +133,8 @@ impl<'a> TensorMemory<'a> {
     }
 
     #[inline]
-    fn place(&self) -> Place<'a> {
-        Place { address: self.address, bytes: self.bytes, context: self.stream.context() }
+    fn place(&self) -> TensorRange<'a> {
+        TensorRange { address: self.address, bytes: self.bytes, context: self.stream.context() }
     }
 }
 

@@ -62,7 +62,7 @@ pub struct GrowableBuffer<T> {
     elements: PhantomData<T>,
 }
 
-/// Options for [`GrowableBuffer::with_options`].
+/// Options for [`GrowableBuffer::with`].
 ///
 /// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -210,7 +210,7 @@ impl<T> GrowableBuffer<T> {
     /// [`cuMemCreate`](fn@cuda_sys::cuMemCreate), [`cuMemMap`](fn@cuda_sys::cuMemMap),
     /// [`cuMemSetAccess`](fn@cuda_sys::cuMemSetAccess), [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
     pub fn new(stream: &Stream, capacity: usize) -> Result<Self> {
-        Self::with_options(stream, capacity, &GrowableOptions::default())
+        Self::with(stream, capacity, &GrowableOptions::default())
     }
 
     /// Reserves addresses for `capacity` elements, with options.
@@ -218,11 +218,7 @@ impl<T> GrowableBuffer<T> {
     /// # Errors
     /// See [`new`](Self::new). In addition: [`Invalid::Granularity`] if the step is not a multiple of the
     /// granularity.
-    pub fn with_options(
-        stream: &Stream,
-        capacity: usize,
-        options: &GrowableOptions,
-    ) -> Result<Self> {
+    pub fn with(stream: &Stream, capacity: usize, options: &GrowableOptions) -> Result<Self> {
         const { assert!(size_of::<T>() != 0, "the elements of a growable buffer have bytes") };
         let device = stream.context().device();
         let GrowableOptions { step, memory, peers, _non_exhaustive: () } = options;

@@ -8,7 +8,7 @@ use cuda_sys::{
     CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CudaVersion,
 };
 
-/// Options for [`PhysicalMemory::with_options`](super::PhysicalMemory::with_options).
+/// Options for [`PhysicalMemory::with`](super::PhysicalMemory::with).
 ///
 /// [`new`](Self::new) returns the options for memory at a location that cannot be shared. Later versions
 /// may add fields.

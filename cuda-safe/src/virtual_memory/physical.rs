@@ -66,7 +66,7 @@ impl PhysicalMemory {
     #[doc(alias = "cuMemCreate")]
     #[doc(alias = "cuMemRelease")]
     pub fn new(location: impl Into<MemoryLocation>, size: usize) -> Result<Self> {
-        Self::with_options(size, &PhysicalOptions::new(location))
+        Self::with(size, &PhysicalOptions::new(location))
     }
 
     /// Allocates memory with options. Calls `cuMemCreate`.
@@ -78,7 +78,7 @@ impl PhysicalMemory {
     /// Since CUDA 10.2. Raw: [`cuMemCreate`](fn@cuda_sys::cuMemCreate).
     #[doc(alias = "cuMemCreate")]
     #[inline]
-    pub fn with_options(size: usize, options: &PhysicalOptions) -> Result<Self> {
+    pub fn with(size: usize, options: &PhysicalOptions) -> Result<Self> {
         crate::call::init::init()?;
         options.check_handles()?;
         let granularity = options.check_size(size)?;
@@ -110,7 +110,7 @@ impl PhysicalMemory {
     #[inline]
     pub(crate) fn for_tiles(device: Device, bytes: usize) -> Result<Self> {
         let options = PhysicalOptions { is_tile_pool: true, ..PhysicalOptions::new(device) };
-        Self::with_options(round_up(bytes, options.granularity()?)?, &options)
+        Self::with(round_up(bytes, options.granularity()?)?, &options)
     }
 
     #[inline]

@@ -27,7 +27,7 @@ struct Range {
     has_leaked: AtomicBool,
 }
 
-/// Options for [`Reservation::with_options`].
+/// Options for [`Reservation::with`].
 ///
 /// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ impl Reservation {
     #[doc(alias = "cuMemAddressFree")]
     #[inline]
     pub fn new(size: usize) -> Result<Self> {
-        Self::with_options(size, &ReservationOptions::default())
+        Self::with(size, &ReservationOptions::default())
     }
 
     /// Reserves addresses with options. Calls `cuMemAddressReserve`.
@@ -67,7 +67,7 @@ impl Reservation {
     /// Since CUDA 10.2. Raw: [`cuMemAddressReserve`](fn@cuda_sys::cuMemAddressReserve).
     #[doc(alias = "cuMemAddressReserve")]
     #[inline]
-    pub fn with_options(size: usize, options: &ReservationOptions) -> Result<Self> {
+    pub fn with(size: usize, options: &ReservationOptions) -> Result<Self> {
         crate::call::init::init()?;
         let ReservationOptions { alignment, address: wished, _non_exhaustive: () } = *options;
         // SAFETY: `create` passes a valid pointer.

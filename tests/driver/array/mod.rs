@@ -100,7 +100,7 @@ fn the_descriptor_names_shape_format_and_options() {
     check::<Normalized<i16>>(&stream, TexelFormat::Snorm16, 1);
     for shape in SHAPES {
         let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
-        let array = Array::<f32>::with_options(&stream, shape, options).expect("an array");
+        let array = Array::<f32>::with(&stream, shape, options).expect("an array");
         let its = array.descriptor().expect("a descriptor");
         assert_eq!((its.shape, its.options), (shape, options));
     }
@@ -217,13 +217,13 @@ fn arrays_that_a_device_cannot_access_are_refused() {
     let most = context.device().attribute(MAXIMUM_SURFACE1D_WIDTH).expect("an attribute");
     if most == 32768 {
         Array::<u8>::new(&stream, wide).expect("a texture can be wider than a surface");
-        let refused = rejected(Array::<u8>::with_options(&stream, wide, surface));
+        let refused = rejected(Array::<u8>::with(&stream, wide, surface));
         assert_eq!(refused, "the width of a surface");
     }
     let gather = ArrayOptions { gather: true, ..ArrayOptions::default() };
-    Array::<u8>::with_options(&stream, PLANE, gather).expect("an array");
+    Array::<u8>::with(&stream, PLANE, gather).expect("an array");
     let line = ArrayShape::OneD { width: 4 };
-    assert_eq!(rejected(Array::<u8>::with_options(&stream, line, gather)), "the option gather");
+    assert_eq!(rejected(Array::<u8>::with(&stream, line, gather)), "the option gather");
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn textures_and_surfaces_own_or_borrow_a_sparse_array() {
     drop(Texture::new(&plane, &Sampler::default()).expect("a texture"));
     let texture = Texture::new(plane, &Sampler::default()).expect("a texture");
     assert_eq!(texture.into_source().mapped_tiles(), 1);
-    let mut plane = match SparseArray::<u32>::with_options(&stream, SHAPE, options) {
+    let mut plane = match SparseArray::<u32>::with(&stream, SHAPE, options) {
         // Driver 580 has no sparse arrays for surfaces on an H200.
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => return,
         plane => plane.expect("an array"),

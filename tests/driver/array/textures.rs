@@ -317,7 +317,7 @@ fn a_level_is_a_texture_of_its_own() {
 fn kernels_write_surfaces_that_textures_then_read() {
     let (_, stream) = or_skip!(common::context_and_stream());
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
-    let mut plane = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
+    let mut plane = Array::<u32>::with(&stream, PLANE, options).expect("an array");
     let texels: Vec<u32> = (0..12).collect();
     plane.copy_from_slice(&texels).expect("a copy");
     {
@@ -339,7 +339,7 @@ fn kernels_write_surfaces_that_textures_then_read() {
     assert_eq!(plane.to_vec().expect("a copy")[11], 112);
 
     let shape = ArrayShape::TwoD { width: 8, height: 8 };
-    let levels = MipmappedArray::<u32>::with_options(&stream, shape, 2, options);
+    let levels = MipmappedArray::<u32>::with(&stream, shape, 2, options);
     let mut levels = levels.expect("an array");
     let mut level = levels.level_mut(1).expect("a level");
     level.copy_from_slice(&[3; 16]).expect("a copy");
@@ -356,7 +356,7 @@ fn textures_and_surfaces_are_used_on_a_stream_of_a_green_context() {
     let green = partition(resource);
     let stream = green.stream().expect("a stream");
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
-    let mut plane = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
+    let mut plane = Array::<u32>::with(&stream, PLANE, options).expect("an array");
     let texels: Vec<u32> = (0..12).collect();
     plane.copy_from_slice(&texels).expect("a copy");
     let mut surface = Surface::new(plane).expect("a surface");
@@ -371,7 +371,7 @@ fn a_launch_on_another_stream_is_refused() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let other = context.stream().expect("a stream");
-    let made = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
+    let made = Array::<u32>::with(&stream, PLANE, options).expect("an array");
     let texture = Texture::new(&made, &Sampler::default()).expect("a texture");
     let fetch = kernel::<(TextureObject, i32, &mut [[f32; 4]], u32)>(&context, TEXTURE, "fetch");
     let mut results = DeviceBuffer::<[f32; 4]>::zeroed(&other, 1).expect("memory");

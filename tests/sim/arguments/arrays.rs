@@ -20,7 +20,7 @@ const PLANE: ArrayShape = ArrayShape::TwoD { width: 5, height: 4 };
 const VOLUME: ArrayShape = ArrayShape::ThreeD { width: 5, height: 4, depth: 3 };
 
 fn created<T: Texel>(shape: ArrayShape, options: ArrayOptions) -> impl Fn(&Stage) -> Result<()> {
-    move |s| Array::<T>::with_options(&s.stream, shape, options).map(drop)
+    move |s| Array::<T>::with(&s.stream, shape, options).map(drop)
 }
 
 fn format_row<T: Texel>(name: &str, format: CUarray_format) -> Row {
@@ -185,7 +185,7 @@ fn resources() -> Vec<Row> {
     };
     let surface = |s: &Stage| {
         let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
-        Surface::new(Array::<u32>::with_options(&s.stream, PLANE, options)?).map(drop)
+        Surface::new(Array::<u32>::with(&s.stream, PLANE, options)?).map(drop)
     };
     vec![
         row(

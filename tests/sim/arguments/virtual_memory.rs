@@ -36,7 +36,7 @@ fn made<T: PartialEq + Debug + 'static>(
     let act = move |s: &Stage| {
         let mut options = options(s);
         change(&mut options);
-        PhysicalMemory::with_options(SIZE, &options).map(drop)
+        PhysicalMemory::with(SIZE, &options).map(drop)
     };
     Row::new(name, act, "cuMemCreate", field("properties", find), raw)
 }
@@ -96,7 +96,7 @@ fn options_of_memory() -> Vec<Row> {
 }
 
 fn reservations() -> Vec<Row> {
-    let reserve = |options| move |_: &Stage| Reservation::with_options(SIZE, &options).map(drop);
+    let reserve = |options| move |_: &Stage| Reservation::with(SIZE, &options).map(drop);
     let aligned = ReservationOptions { alignment: 1 << 30, ..ReservationOptions::default() };
     let wished = ReservationOptions { address: 1 << 40, ..ReservationOptions::default() };
     let parameter = |name, options, argument, raw: usize| {
@@ -168,7 +168,7 @@ fn shared() -> Vec<Row> {
     let descriptor = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     let share = |s: &Stage| {
         let options = options(s).shareable(Shareable::Descriptor);
-        let exported = PhysicalMemory::with_options(SIZE, &options)?.export()?;
+        let exported = PhysicalMemory::with(SIZE, &options)?.export()?;
         // SAFETY: the memory has this size, and nothing is mapped to it.
         unsafe { PhysicalMemory::import(&exported, SIZE) }.map(drop)
     };

@@ -11,7 +11,7 @@ const SECOND_DOMAIN: MemoryLocation = MemoryLocation::Other { kind: 6, id: 1 << 
 fn mapping(location: MemoryLocation) -> Mapping {
     let options = PhysicalOptions::new(location);
     let size = options.granularity().expect("the granularity");
-    let memory = PhysicalMemory::with_options(size, &options).expect("physical memory");
+    let memory = PhysicalMemory::with(size, &options).expect("physical memory");
     let space = Reservation::new(size).expect("a reservation");
     space.try_map(0, memory).expect("a mapping")
 }

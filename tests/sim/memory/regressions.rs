@@ -123,7 +123,7 @@ fn a_host_function_that_drops_the_last_context_loses_no_memory_of_its_pool() {
 fn a_handle_whose_size_is_refused_is_released() {
     on(Profile::h200(), |context| {
         let options = PhysicalOptions::new(context.device()).shareable(Shareable::Descriptor);
-        let memory = PhysicalMemory::with_options(PAGE, &options).expect("memory");
+        let memory = PhysicalMemory::with(PAGE, &options).expect("memory");
         let descriptor = memory.export().expect("a descriptor");
         // SAFETY: the driver exported the descriptor. The size is refused.
         unsafe { PhysicalMemory::import(&descriptor, PAGE + 1) }.expect_err("a size");

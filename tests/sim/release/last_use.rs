@@ -229,7 +229,7 @@ fn textures_and_surfaces_stay_after_a_fatal_error() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
         let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
-        let array = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
+        let array = Array::<u32>::with(&stream, PLANE, options).expect("an array");
         let surface = Surface::new(array).expect("a surface");
         let fatal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         let refused = fail("cuStreamQuery", 1, fatal);

@@ -6,7 +6,7 @@ use crate::graph::exec::launches::Noted;
 use crate::graph::exec::retire::{AfterLaunches, Used};
 use crate::graph::rules::access::covers;
 use crate::graph::rules::order::Claim;
-use crate::graph::rules::owners::{Entry, Slots};
+use crate::graph::rules::owners::{NodeEntry, Slots};
 use crate::graph::{Content, Earlier, ExecutableGraph, Graph, NodeId};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ const NODES_OF_A_GRAPH: usize = 16;
 
 /// Objects that earlier launches may use, and later ones do not.
 #[derive(Clone, Default)]
-pub(crate) struct Retired(Vec<Objects>);
+pub(crate) struct Retired(Vec<Replaced>);
 
-/// The objects of nodes.
+/// The replaced objects of nodes.
 #[derive(Clone)]
-pub(crate) enum Objects {
+pub(crate) enum Replaced {
     /// Of one node.
-    Node(Arc<Entry>),
+    Node(Arc<NodeEntry>),
     /// Of all nodes of a graph.
     Graph(Arc<Slots>),
 }
@@ -36,7 +36,7 @@ impl Retired {
     /// Adds objects, unless they are there already: an executable graph may be updated from two graphs in
     /// turn.
     #[inline]
-    pub(crate) fn add(&mut self, objects: Objects) {
+    pub(crate) fn add(&mut self, objects: Replaced) {
         if !self.0.iter().any(|its| its.is_same(&objects)) {
             self.0.push(objects);
         }
@@ -46,8 +46,8 @@ impl Retired {
     #[inline]
     fn count(&self) -> usize {
         let nodes = self.0.iter().map(|objects| match objects {
-            Objects::Node(_) => 1,
-            Objects::Graph(_) => NODES_OF_A_GRAPH,
+            Replaced::Node(_) => 1,
+            Replaced::Graph(_) => NODES_OF_A_GRAPH,
         });
         nodes.sum()
     }
@@ -68,8 +68,8 @@ impl Retired {
     #[inline]
     pub(crate) fn take_panic(&self) -> Result<()> {
         self.0.iter().try_for_each(|objects| match objects {
-            Objects::Node(entry) => entry.take_panic(),
-            Objects::Graph(slots) => slots.take_panic(),
+            Replaced::Node(entry) => entry.take_panic(),
+            Replaced::Graph(slots) => slots.take_panic(),
         })
     }
 
@@ -77,13 +77,13 @@ impl Retired {
     #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
         self.0.iter().any(|objects| match objects {
-            Objects::Node(entry) => entry.is_borrowed(),
-            Objects::Graph(slots) => slots.is_borrowed,
+            Replaced::Node(entry) => entry.is_borrowed(),
+            Replaced::Graph(slots) => slots.is_borrowed,
         })
     }
 }
 
-impl Objects {
+impl Replaced {
     #[inline]
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -99,8 +99,8 @@ impl Used for Retired {
     fn leak_functions(&self) {
         for objects in &self.0 {
             match objects {
-                Objects::Node(entry) => entry.leak_functions(),
-                Objects::Graph(slots) => slots.leak_functions(),
+                Replaced::Node(entry) => entry.leak_functions(),
+                Replaced::Graph(slots) => slots.leak_functions(),
             }
         }
     }
@@ -159,7 +159,7 @@ impl ExecutableGraph {
             self.launches.add_earlier(earlier);
         }
         if let Some(before) = before {
-            self.retire(Objects::Node(before));
+            self.retire(Replaced::Node(before));
         }
     }
 
@@ -193,20 +193,20 @@ impl ExecutableGraph {
         let updated = match slots.number() == self.graph_number() {
             true => {
                 let before = std::mem::replace(&mut self.objects.slots, slots);
-                self.retire(Objects::Graph(before));
+                self.retire(Replaced::Graph(before));
                 self.objects.updated.take()
             }
             false => {
                 if !self.objects.slots.has_no_owners() {
                     let bare = Arc::new(self.objects.slots.without_owners());
                     let before = std::mem::replace(&mut self.objects.slots, bare);
-                    self.retire(Objects::Graph(before));
+                    self.retire(Replaced::Graph(before));
                 }
                 self.objects.updated.replace(slots)
             }
         };
         if let Some(updated) = updated {
-            self.retire(Objects::Graph(updated));
+            self.retire(Replaced::Graph(updated));
         }
         // Also if there is none: the next launch then checks whether safe code may launch the graph.
         self.launches.add_earlier(earlier);
@@ -214,7 +214,7 @@ impl ExecutableGraph {
 
     /// Keeps objects until the launches so far are complete.
     #[inline]
-    fn retire(&mut self, objects: Objects) {
+    fn retire(&mut self, objects: Replaced) {
         self.retired.add(objects);
         if self.retired.count() >= BATCH {
             self.release_retired();

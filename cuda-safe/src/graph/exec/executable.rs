@@ -249,7 +249,7 @@ impl ExecutableGraph {
         let mut objects = std::mem::take(&mut self.retired);
         let Objects { slots, updated, .. } = self.objects.clone();
         for slots in [Some(slots), updated].into_iter().flatten() {
-            objects.add(changes::Objects::Graph(slots));
+            objects.add(changes::Replaced::Graph(slots));
         }
         let (launches, _) = self.launches.take();
         let context = self.context().clone();

@@ -46,13 +46,13 @@ pub trait CopyTarget<T>: Sized {
 /// method that returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    place: Place,
+    place: Address,
     /// The number of elements.
     len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Address {
     Device(CUdeviceptr),
     Host(*mut c_void),
 }
@@ -60,13 +60,13 @@ enum Place {
 impl Memory {
     #[inline]
     fn device(address: CUdeviceptr, len: usize) -> Self {
-        let place = Place::Device(address);
+        let place = Address::Device(address);
         Self { place, len }
     }
 
     #[inline]
     fn host(address: *mut c_void, len: usize) -> Self {
-        let place = Place::Host(address);
+        let place = Address::Host(address);
         Self { place, len }
     }
 }
@@ -351,22 +351,22 @@ fn prepare<T>(
     };
     let offset = from.offset * size;
     match source_memory.place {
-        Place::Device(address) => {
+        Address::Device(address) => {
             copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
             copy.srcDevice = address + offset as u64;
         }
-        Place::Host(address) => {
+        Address::Host(address) => {
             copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
             copy.srcHost = address.wrapping_byte_add(offset);
         }
     }
     let offset = to.offset * size;
     match target_memory.place {
-        Place::Device(address) => {
+        Address::Device(address) => {
             copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
             copy.dstDevice = address + offset as u64;
         }
-        Place::Host(address) => {
+        Address::Host(address) => {
             copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
             copy.dstHost = address.wrapping_byte_add(offset);
         }

@@ -63,8 +63,8 @@ impl<T> DeviceSliceMut<'_, T> {
         let (Some(to), Some(from)) = (to, from) else {
             return Ok(());
         };
-        let to = Place::of_device(&self.as_slice(), to);
-        let copy = Copy::new::<T>(extent, &Place::of_device(&source, from), &to);
+        let to = Side::of_device(&self.as_slice(), to);
+        let copy = Copy::new::<T>(extent, &Side::of_device(&source, from), &to);
         // SAFETY: both regions are within memory that is bound to this stream and is freed in the
         // order of this stream, or after a wait. They do not overlap, because the target is
         // borrowed mutably.
@@ -107,8 +107,8 @@ impl<T> DeviceSliceMut<'_, T> {
         refuse_in_host_function()?;
         release::drain();
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
-        let to = Place::of_device(&self.as_slice(), to);
-        let copy = Copy::new::<T>(extent, &Place::of_host(source.as_ptr(), from), &to);
+        let to = Side::of_device(&self.as_slice(), to);
+        let copy = Copy::new::<T>(extent, &Side::of_host(source.as_ptr(), from), &to);
         // SAFETY: both regions are within their memory, and the slice has no uninitialized bytes.
         // It is borrowed until the wait below has returned. If that wait fails, the argument in
         // `copy_from_slice` applies.
@@ -206,8 +206,8 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
         let (Some(from), Some(to)) = (from, to) else {
             return Ok(());
         };
-        let to = Place::of_host(target.as_mut_ptr(), to);
-        let copy = Copy::new::<T>(extent, &Place::of_device(self, from), &to);
+        let to = Side::of_host(target.as_mut_ptr(), to);
+        let copy = Copy::new::<T>(extent, &Side::of_device(self, from), &to);
         let _current = self.stream().context().enter()?;
         // SAFETY: both regions are within their memory, and every bit pattern is a valid `T`.
         unsafe { copy.run() }
@@ -215,7 +215,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
 }
 
 /// The source or the target of a copy.
-pub(crate) struct Place {
+pub(crate) struct Side {
     pub(crate) kind: CUmemorytype,
     pub(crate) host: *mut c_void,
     pub(crate) device: CUdeviceptr,
@@ -224,7 +224,7 @@ pub(crate) struct Place {
     pub(crate) rows: usize,
 }
 
-impl Place {
+impl Side {
     pub(crate) fn of_device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
         let begin = region.offset * size_of::<T>();
         Self {
@@ -255,7 +255,7 @@ pub(crate) enum Copy {
 }
 
 impl Copy {
-    pub(crate) fn new<T>(extent: Extent, from: &Place, to: &Place) -> Self {
+    pub(crate) fn new<T>(extent: Extent, from: &Side, to: &Side) -> Self {
         let width = extent.width * size_of::<T>();
         if width == 0 {
             return Self::Nothing;

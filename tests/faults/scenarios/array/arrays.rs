@@ -60,7 +60,7 @@ pub(crate) fn objects(trace: &mut Trace) -> Result<()> {
     let (context, [stream]) = primary_and_streams()?;
     let module = Module::from_ptx(&context, TEXTURE)?;
     let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
-    let mut plane = Array::<u32>::with_options(&stream, PLANE, options)?;
+    let mut plane = Array::<u32>::with(&stream, PLANE, options)?;
     plane.copy_from_slice(&[3; 8])?;
     let mut surface = Surface::new(plane)?;
     let add = module.kernel("add_to_surface")?;

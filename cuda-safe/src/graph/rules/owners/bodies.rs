@@ -3,7 +3,7 @@
 //! A conditional node has its bodies as child graphs, in the order of their indices. No two of them run at
 //! the same time, so full edges connect them for the check of accesses: they form a chain.
 
-use super::{Content, Entry, Slots};
+use super::{Content, NodeEntry, Slots};
 use crate::call::Result;
 use crate::graph::nodes::conditional::Conditional;
 use crate::graph::rules::access::Before;
@@ -85,7 +85,7 @@ impl Slots {
     /// # Errors
     /// See [`get`](Self::get).
     #[inline]
-    pub(crate) fn get_in_bodies(&self, id: NodeId) -> Result<&Arc<Entry>> {
+    pub(crate) fn get_in_bodies(&self, id: NodeId) -> Result<&Arc<NodeEntry>> {
         self.level_of(id).get(id)
     }
 
@@ -111,7 +111,11 @@ impl Slots {
 
     /// Replaces the content of a node of this graph or of a body in it. Returns the entry from before.
     #[inline]
-    pub(crate) fn replace_in_bodies(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
+    pub(crate) fn replace_in_bodies(
+        &mut self,
+        id: NodeId,
+        content: Content,
+    ) -> Option<Arc<NodeEntry>> {
         if id.graph() == self.number {
             return self.replace(id, content);
         }

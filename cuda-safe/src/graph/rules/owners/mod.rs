@@ -62,7 +62,7 @@ pub(crate) struct Slots {
 struct Slot {
     /// The number of nodes that used the slot before.
     generation: u32,
-    node: Option<Arc<Entry>>,
+    node: Option<Arc<NodeEntry>>,
     /// The edges that lead to the node. They may come from removed nodes.
     before: EdgesBefore,
     /// Whether the node was copied with the graph.
@@ -71,7 +71,7 @@ struct Slot {
 
 /// A node.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct NodeEntry {
     pub(crate) raw: RawNode,
     pub(crate) content: Content,
 }
@@ -175,7 +175,7 @@ fn take_panic_of(owners: &[Retained]) -> Result<()> {
     Ok(())
 }
 
-impl Entry {
+impl NodeEntry {
     /// Returns whether an object of the node is borrowed.
     #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
@@ -245,7 +245,7 @@ impl Slots {
         before: EdgesBefore,
     ) -> NodeId {
         self.note(&content);
-        let entry = Arc::new(Entry { raw: RawNode(raw), content });
+        let entry = Arc::new(NodeEntry { raw: RawNode(raw), content });
         let slots = &mut *self.slots;
         let index = self.free.pop().unwrap_or_else(|| {
             slots.push(Slot::default());
@@ -276,7 +276,7 @@ impl Slots {
 
     /// Removes a node. Returns it, so that its objects are dropped by the caller.
     #[inline]
-    pub(crate) fn remove(&mut self, id: NodeId) -> Option<Arc<Entry>> {
+    pub(crate) fn remove(&mut self, id: NodeId) -> Option<Arc<NodeEntry>> {
         let slot = self.slots.get_mut(id.index())?;
         let removed = slot.node.take()?;
         slot.before = EdgesBefore::default();
@@ -310,11 +310,11 @@ impl Slots {
 
     /// Replaces the content of a node, which exists. Returns the entry from before.
     #[inline]
-    pub(crate) fn replace(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
+    pub(crate) fn replace(&mut self, id: NodeId, content: Content) -> Option<Arc<NodeEntry>> {
         self.note(&content);
         let place = self.slots.get_mut(id.index())?.node.as_mut()?;
         let raw = place.raw;
-        Some(std::mem::replace(place, Arc::new(Entry { raw, content })))
+        Some(std::mem::replace(place, Arc::new(NodeEntry { raw, content })))
     }
 
     /// Returns a node.
@@ -322,7 +322,7 @@ impl Slots {
     /// # Errors
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
     #[inline]
-    pub(crate) fn get(&self, id: NodeId) -> Result<&Arc<Entry>> {
+    pub(crate) fn get(&self, id: NodeId) -> Result<&Arc<NodeEntry>> {
         if id.graph() != self.number {
             return Err(Invalid::OtherGraphNode { node: id.to_string(), graph: self.number }.into());
         }
@@ -384,7 +384,7 @@ impl Slots {
 
     /// Returns all nodes, in the order of their slots.
     #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<Entry>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<NodeEntry>)> {
         (0u32..).zip(self.slots.iter()).filter_map(|(index, slot)| {
             let id = NodeId::new(self.number, index, slot.generation);
             Some((id, slot.node.as_ref()?))
@@ -541,7 +541,7 @@ impl Slots {
         for slot in clone.slots.iter_mut() {
             slot.is_copied = slot.node.is_some();
             if let Some(entry) = &mut slot.node {
-                *entry = Arc::new(Entry {
+                *entry = Arc::new(NodeEntry {
                     raw: RawNode(raw(entry.raw.0)?),
                     content: entry.content.clone(),
                 });
@@ -564,7 +564,7 @@ impl Slots {
         bare.common.retain(|object| !UserObject::is_in(object));
         for entry in bare.slots.iter_mut().filter_map(|slot| slot.node.as_mut()) {
             if !entry.content.is_bare() {
-                *entry = Arc::new(Entry {
+                *entry = Arc::new(NodeEntry {
                     raw: entry.raw,
                     content: Content::of_type(entry.content.node_type, Vec::new()),
                 });

@@ -3,7 +3,7 @@
 use super::attributes::Access;
 use super::{CopyBatch, host};
 use crate::call::{Extent, Region, Result, call, newest_or};
-use crate::memory::copy::volume::{Copy, Place};
+use crate::memory::copy::volume::{Copy, Side};
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -41,8 +41,8 @@ impl<'a> CopyBatch<'a> {
         self.check_source(&source)?;
         self.check_target(&target)?;
         if let (Some(to), Some(from)) = (to, from) {
-            let to = Place::of_device(&target.as_slice(), to);
-            let from = Place::of_device(&source, from);
+            let to = Side::of_device(&target.as_slice(), to);
+            let from = Side::of_device(&source, from);
             self.add_volume::<T>(extent, &from, &to, self.attributes.of_device_source());
         }
         Ok(())
@@ -67,8 +67,8 @@ impl<'a> CopyBatch<'a> {
         let from = from.checked(extent, source.len())?;
         self.check_target(&target)?;
         if let (Some(to), Some(from)) = (to, from) {
-            let to = Place::of_device(&target.as_slice(), to);
-            let from = Place::of_host(source.as_ptr(), from);
+            let to = Side::of_device(&target.as_slice(), to);
+            let from = Side::of_host(source.as_ptr(), from);
             self.host.has_slice_regions = true;
             self.add_volume::<T>(extent, &from, &to, self.attributes.of_device_source());
         }
@@ -93,8 +93,8 @@ impl<'a> CopyBatch<'a> {
         let from = from.checked(extent, source.count())?;
         self.check_target(&target)?;
         if let (Some(to), Some(from)) = (to, from) {
-            let to = Place::of_device(&target.as_slice(), to);
-            let from = Place::of_host(source.start(), from);
+            let to = Side::of_device(&target.as_slice(), to);
+            let from = Side::of_host(source.start(), from);
             self.add_volume::<T>(extent, &from, &to, self.attributes.of_pinned_source());
         }
         self.host.pinned.push(source);
@@ -120,15 +120,15 @@ impl<'a> CopyBatch<'a> {
         let to = to.checked(extent, target.count())?;
         self.check_source(&source)?;
         if let (Some(to), Some(from)) = (to, from) {
-            let to = Place::of_host(target.start(), to);
-            let from = Place::of_device(&source, from);
+            let to = Side::of_host(target.start(), to);
+            let from = Side::of_device(&source, from);
             self.add_volume::<T>(extent, &from, &to, self.attributes.of_device_source());
         }
         self.host.pinned.push(target);
         Ok(())
     }
 
-    fn add_volume<T>(&mut self, extent: Extent, from: &Place, to: &Place, access: Access) {
+    fn add_volume<T>(&mut self, extent: Extent, from: &Side, to: &Side, access: Access) {
         let single = Copy::new::<T>(extent, from, to);
         let width = extent.width * size_of::<T>();
         if width != 0 {
@@ -146,7 +146,7 @@ impl<'a> CopyBatch<'a> {
 
 /// Returns a side of a copy. Between pointers, an element is one byte.
 #[inline]
-fn operand(place: &Place, hint: CUmemLocation) -> CUmemcpy3DOperand {
+fn operand(place: &Side, hint: CUmemLocation) -> CUmemcpy3DOperand {
     let address = if place.kind == CUmemorytype::CU_MEMORYTYPE_HOST {
         host::address(place.host)
     } else {
