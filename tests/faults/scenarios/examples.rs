@@ -1,6 +1,7 @@
 //! Small versions of the examples.
 
-use super::{SMID, VECTOR, if_there_is, raw};
+use super::{SMID, VECTOR, if_there_is, raw, scale};
+use crate::scenarios::graph::graphs::elements;
 use crate::trace::Trace;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute;
@@ -168,9 +169,7 @@ pub(super) fn graphs(trace: &mut Trace) -> Result<()> {
     let config = LaunchConfig::linear(1, 128);
     let context = Context::primary(&Device::get(0)?)?;
     let (stream, other) = (context.stream()?, context.stream()?);
-    let scale = Module::from_ptx(&context, VECTOR)?
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale = scale(&context)?;
     let complete = context.event()?;
     let mut samples = DeviceBuffer::<i32>::zeroed(&stream, N as usize)?;
     raw::may_stay_captured(&stream);
@@ -190,15 +189,11 @@ pub(super) fn graphs(trace: &mut Trace) -> Result<()> {
     let mut executable = graph.instantiate()?;
     executable.launch(&stream)?;
     complete.synchronize()?;
-    let its = executable.access(&mut samples, &stream)?;
-    assert_eq!(its.as_slice().to_vec()?, [2; N as usize]);
-    drop(its);
+    assert_eq!(elements(trace, &mut executable, &mut samples, &stream)?, [2; N as usize]);
     let mut nodes = executable.nodes(&graph)?;
     // SAFETY: the kernel accesses the first N elements of the buffer, after the fill.
     unsafe { nodes.set_kernel(last, &context, &scale, config, (&mut samples, 5, 0, N)) }?;
     executable.launch(&other)?;
-    let its = executable.access(&mut samples, &stream)?;
-    assert_eq!(its.as_slice().to_vec()?, [5; N as usize]);
-    drop(its);
+    assert_eq!(elements(trace, &mut executable, &mut samples, &stream)?, [5; N as usize]);
     trace.drops_from_here()
 }

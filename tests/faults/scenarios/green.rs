@@ -1,6 +1,6 @@
 //! Partitions: resources, splits, green contexts and their streams.
 
-use super::{SMID, VECTOR, expect, if_there_is, invalid};
+use super::{SMID, expect, if_there_is, invalid, refused, scale};
 use crate::trace::Trace;
 use cuda_safe::green::{
     Descriptor, ExactSplit, GreenContext, GreenPool, GreenPoolOptions, GroupRequest, Overlap,
@@ -77,9 +77,7 @@ pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
     assert!(first.sm_count() >= second.sm_count());
     drop(overlapping);
 
-    let module = Module::from_ptx(first.context(), VECTOR)?;
-    let scale = module.kernel("scale")?;
-    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale = scale(first.context())?;
     let streams = [first.stream()?, second.stream()?];
     trace.drop((first, second));
     let mut buffers = Vec::new();
@@ -182,10 +180,7 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
         buffer.fill(7)?;
         assert_eq!(buffer.to_vec()?, [7; 4]);
         trace.drop((lease, stream));
-        expect(
-            pool.try_lease(&sizes[asked]),
-            invalid(|why| matches!(why, Invalid::PoolInUse { .. })),
-        )?;
+        refused(pool.try_lease(&sizes[asked]), |why| matches!(why, Invalid::PoolInUse { .. }))?;
         trace.drop(buffer);
     }
     // Splits a part twice in the same way.
@@ -290,9 +285,7 @@ pub(super) fn proof(trace: &mut Trace) -> Result<()> {
         greens[0].max_cluster_size(&kernel, config)
     });
     assert_eq!(largest?, 8);
-    trace.drop((probe, kernel));
-    trace.drop(greens);
-    trace.drop(streams);
+    trace.drop((probe, kernel, greens, streams));
     assert_eq!(finish(trace, probing)?.sms.len(), 8);
     trace.drops_from_here()
 }

@@ -40,8 +40,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         assert_eq!(view.map(|view| view.to_vec()).transpose()?, Some(vec![1, 0, 1]));
         trace.drop(imported);
     }
-    trace.drop(mask);
-    trace.drop(buffer);
+    trace.drop((mask, buffer));
     trace.drops_from_here()
 }
 

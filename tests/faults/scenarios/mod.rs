@@ -21,7 +21,7 @@ mod virtual_memory;
 
 use crate::Scenario;
 use crate::trace::Trace;
-use cuda_safe::{CUresult, Context, Device, Error, Invalid, Result, Stream};
+use cuda_safe::{CUresult, Context, Device, Error, Invalid, Module, Result, Stream, TypedKernel};
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const SMID: &str = include_str!("../../kernels/smid.ptx");
@@ -163,6 +163,18 @@ fn primary_and_streams<const N: usize>() -> Result<(Context, [Stream; N])> {
         streams.push(context.stream()?);
     }
     Ok((context, streams.try_into().expect("as many")))
+}
+
+/// The kernel of tests/kernels that multiplies elements and adds to them.
+type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
+
+fn scale(context: &Context) -> Result<Scale> {
+    Module::from_ptx(context, VECTOR)?.kernel("scale")?.typed()
+}
+
+/// Checks that a call fails with an error of this crate, without any fault.
+fn refused<T>(result: Result<T>, is_right: impl Fn(&Invalid) -> bool) -> Result<()> {
+    expect(result, invalid(is_right))
 }
 
 /// Checks a call that fails without any fault: `Ok` if the error is the expected one, otherwise the

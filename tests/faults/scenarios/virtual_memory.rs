@@ -29,10 +29,7 @@ pub(super) fn mapping(trace: &mut Trace) -> Result<()> {
     let rejected = space.try_map(4 * size, PhysicalMemory::new(context.device(), size)?);
     let rejected = rejected.expect_err("it does not fit");
     assert!(matches!(rejected.error, Error::Invalid(_)));
-    trace.drop(rejected);
-    trace.drop(buffer);
-    trace.drop(space);
-    trace.drop(stream);
+    trace.drop((rejected, buffer, space, stream));
     trace.drops_from_here()
 }
 
@@ -76,8 +73,7 @@ pub(super) fn multicast(trace: &mut Trace) -> Result<()> {
     mapping.unmap()?;
     let others = other.unbind()?.unmap()?;
     let again = object.bind(devices[1], 0, others)?;
-    trace.drop((object, memory));
-    trace.drop(again);
+    trace.drop((object, memory, again));
     trace.drops_from_here()
 }
 
@@ -98,8 +94,7 @@ pub(super) fn endpoint(trace: &mut Trace) -> Result<()> {
     let other = endpoint.bind_mapping(device, size, mapping)?;
     let memory = one.unbind()?;
     let again = endpoint.bind(device, 0, other.unbind()?.unmap()?)?;
-    trace.drop((endpoint, memory));
-    trace.drop(again);
+    trace.drop((endpoint, memory, again));
     trace.drops_from_here()
 }
 
@@ -135,8 +130,7 @@ pub(super) fn fabric_copies(trace: &mut Trace) -> Result<()> {
         let _ = stream.synchronize().or_else(|_| stream.synchronize());
     }
     assert_eq!(copied?, [1, 2]);
-    trace.drop((endpoint, bound));
-    trace.drop((source, target));
+    trace.drop((endpoint, bound, source, target));
     trace.drops_from_here()
 }
 

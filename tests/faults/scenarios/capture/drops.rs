@@ -24,9 +24,7 @@ pub(crate) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
     let capturing = raw::Capturing::begin(&stream)?;
     used.fill(1)?;
     // A release now would be captured or could invalidate the capture, so all of these are deferred.
-    trace.drop((ordered, plain));
-    trace.drop((pinned, module, event, other));
-    trace.drop((graph, executable));
+    trace.drop((ordered, plain, pinned, module, event, other, graph, executable));
     capturing.end()?;
 
     // This call releases the deferred objects.

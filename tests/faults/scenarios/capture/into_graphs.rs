@@ -1,11 +1,11 @@
 //! Captures into graphs, recorded graphs, and recaptures.
 
-use crate::scenarios::{VECTOR, primary_and_streams, raw};
+use crate::scenarios::{primary_and_streams, raw, scale};
 use crate::trace::Trace;
 use cuda_safe::Result;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::EdgeKind;
-use cuda_safe::{DeviceBuffer, Error, Graph, LaunchConfig, Module, PinnedBuffer};
+use cuda_safe::{DeviceBuffer, Error, Graph, LaunchConfig, PinnedBuffer};
 
 const MODE: CaptureMode = CaptureMode::ThreadLocal;
 
@@ -38,8 +38,7 @@ pub(crate) fn into(trace: &mut Trace) -> Result<()> {
     let (mut graph, last) = capture.end_with_nodes()?;
     graph.add_empty(&last)?;
     let executable = graph.instantiate()?;
-    trace.drop(graph);
-    trace.drop(child);
+    trace.drop((graph, child));
     // SAFETY: the buffer is alive and bound to this stream.
     unsafe { executable.launch_unchecked(&stream) }?;
     stream.synchronize()?;
@@ -91,9 +90,7 @@ pub(crate) fn into_body(trace: &mut Trace) -> Result<()> {
 pub(crate) fn recorded(trace: &mut Trace) -> Result<()> {
     let (context, [stream, other]) = primary_and_streams()?;
     let event = context.event()?;
-    let scale = Module::from_ptx(&context, VECTOR)?
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale = scale(&context)?;
     raw::may_stay_captured(&stream);
     let mut recorder = Graph::new(&context)?.into_recorder(&stream)?;
     let mut host = recorder.own_pinned(PinnedBuffer::<i32>::zeroed(&context, 4)?)?;

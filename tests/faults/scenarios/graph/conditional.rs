@@ -1,5 +1,6 @@
 //! Conditional nodes and launches from the device.
 
+use crate::scenarios::graph::graphs::elements;
 use crate::scenarios::primary_and_streams;
 use crate::trace::Trace;
 use cuda_safe::graph::{ConditionalHandle, DeviceGraph, InstantiateOptions};
@@ -38,11 +39,8 @@ pub(crate) fn bodies(trace: &mut Trace) -> Result<()> {
     if let Some(fill) = fill {
         executable.nodes(&graph)?.set_fill(fill, &mut data, 8)?;
     }
-    let access = executable.access(&mut data, &stream)?;
-    assert_eq!(access.as_slice().to_vec()?, [7; 8]);
-    trace.drop(access);
-    trace.drop(executable);
-    trace.drop(graph);
+    assert_eq!(elements(trace, &mut executable, &mut data, &stream)?, [7; 8]);
+    trace.drop((executable, graph));
     stream.synchronize()?;
     trace.drops_from_here()
 }
@@ -58,9 +56,7 @@ pub(crate) fn device_launch(trace: &mut Trace) -> Result<()> {
     executable.launch(&stream)?;
     let device = DeviceGraph::new(executable, &other)?;
     if let Ok(mut executable) = device.into_executable() {
-        let access = executable.access(&mut data, &other)?;
-        assert_eq!(access.as_slice().to_vec()?, [7; 8]);
-        trace.drop(access);
+        assert_eq!(elements(trace, &mut executable, &mut data, &other)?, [7; 8]);
         executable.launch(&other)?;
         trace.drop(executable);
     }

@@ -1,12 +1,13 @@
 //! Captures and graphs.
 
-use crate::scenarios::{VECTOR, expect, invalid, primary_and_streams, raw};
+use crate::scenarios::{expect, invalid, primary_and_streams, raw, scale};
 use crate::trace::Trace;
+use cuda_safe::bytemuck::Pod;
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
-use cuda_safe::graph::{EdgeKind, InstantiateOptions};
+use cuda_safe::graph::{EdgeKind, GraphBuffer, InstantiateOptions};
 use cuda_safe::sys::CUgraphDebugDot_flags;
 use cuda_safe::{CUresult, CudaVersion, DeviceBuffer, Error, Graph};
-use cuda_safe::{Invalid, LaunchConfig, Module, PinnedBuffer, Result};
+use cuda_safe::{ExecutableGraph, Invalid, LaunchConfig, PinnedBuffer, Result, Stream};
 
 pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     let (context, [stream, other]) = primary_and_streams()?;
@@ -52,6 +53,19 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     trace.drops_from_here()
 }
 
+/// Returns the elements of a buffer after the launches so far.
+pub(crate) fn elements<T: Pod>(
+    trace: &mut Trace,
+    executable: &mut ExecutableGraph,
+    buffer: &mut GraphBuffer<T>,
+    stream: &Stream,
+) -> Result<Vec<T>> {
+    let access = executable.access(buffer, stream)?;
+    let elements = access.as_slice().to_vec()?;
+    trace.drop(access);
+    Ok(elements)
+}
+
 fn captured() -> impl Fn(&Error) -> bool {
     invalid(|why| *why == Invalid::StreamIsCaptured)
 }
@@ -60,9 +74,7 @@ fn captured() -> impl Fn(&Error) -> bool {
 pub(crate) fn built(trace: &mut Trace) -> Result<()> {
     let (context, [stream, other]) = primary_and_streams()?;
     let event = context.event()?;
-    let scale = Module::from_ptx(&context, VECTOR)?
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale = scale(&context)?;
     let config = LaunchConfig::linear(1, 8);
 
     let mut graph = Graph::new(&context)?;
@@ -106,25 +118,20 @@ pub(crate) fn built(trace: &mut Trace) -> Result<()> {
     nodes.set_child(child_node, &child)?;
     nodes.set_enabled(fill, false)?;
     executable.launch(&stream)?;
-    let access = executable.access(&mut a, &other)?;
-    assert_eq!(access.as_slice().to_vec()?, [3; 8]);
-    trace.drop(access);
+    assert_eq!(elements(trace, &mut executable, &mut a, &other)?, [3; 8]);
     executable.update(&graph)?;
     executable.launch(&stream)?;
     assert_eq!(executable.host(&mut host)?, [2; 8]);
     stream.synchronize()?;
     other.synchronize()?;
-    trace.drop(executable);
-    trace.drop(graph);
+    trace.drop((executable, graph));
     trace.drops_from_here()
 }
 
 /// The queries of a graph, edges of other kinds, and child graphs that are moved.
 pub(crate) fn queried(trace: &mut Trace) -> Result<()> {
     let (context, [stream]) = primary_and_streams()?;
-    let scale = Module::from_ptx(&context, VECTOR)?
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale = scale(&context)?;
     let config = LaunchConfig::linear(1, 8);
 
     let mut graph = Graph::new(&context)?;
@@ -176,8 +183,7 @@ pub(crate) fn queried(trace: &mut Trace) -> Result<()> {
     })?;
     trace.drop(other);
     stream.synchronize()?;
-    trace.drop(executable);
-    trace.drop(parent);
+    trace.drop((executable, parent));
     trace.drops_from_here()
 }
 
@@ -215,13 +221,10 @@ pub(crate) fn busy(trace: &mut Trace) -> Result<()> {
     // A second executable graph uses the memory after the launches of the first.
     let mut again = same.instantiate()?;
     again.launch(&other)?;
-    let access = again.access(&mut its, &stream)?;
-    assert_eq!(access.as_slice().to_vec()?, [8; 8]);
-    trace.drop(access);
+    assert_eq!(elements(trace, &mut again, &mut its, &stream)?, [8; 8]);
     trace.drop(again);
 
-    trace.drop(same);
-    trace.drop(graph);
+    trace.drop((same, graph));
     trace.drops_from_here()
 }
 
@@ -234,8 +237,7 @@ pub(crate) fn busy_host_function(trace: &mut Trace) -> Result<()> {
     let executable = graph.instantiate()?;
     executable.launch(&stream)?;
     executable.launch(&other)?;
-    trace.drop(graph);
-    trace.drop(executable);
+    trace.drop((graph, executable));
     // Each call attempts the deferred release of the objects first.
     trace.drops_before(|| stream.synchronize())?;
     trace.drops_before(|| other.synchronize())?;

@@ -1,6 +1,6 @@
 //! Memory that nodes of graphs allocate.
 
-use crate::scenarios::{expect, invalid, primary_and_streams};
+use crate::scenarios::{primary_and_streams, refused};
 use crate::trace::Trace;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions};
@@ -42,16 +42,11 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     let (graph, kept) = build(&context)?;
     let mut executable = graph.instantiate()?;
     executable.launch(&stream)?;
-    expect(
-        executable.launch(&stream),
-        invalid(|why| matches!(why, Invalid::AllocationAlive { .. })),
-    )?;
+    refused(executable.launch(&stream), |why| matches!(why, Invalid::AllocationAlive { .. }))?;
     let buffer = executable.take_allocation(&kept, &other)?;
     assert_eq!(buffer.to_vec()?, [7; 4]);
     stream.synchronize()?;
-    trace.drop(executable);
-    trace.drop(graph);
-    trace.drop(buffer);
+    trace.drop((executable, graph, buffer));
     trace.drops_from_here()
 }
 

@@ -75,8 +75,7 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
     executable.launch(&stream)?;
     stream.synchronize()?;
     assert_eq!(word.to_vec()?, [1]);
-    trace.drop(executable);
-    trace.drop(graph);
+    trace.drop((executable, graph));
 
     let mut graph = Graph::new(&context)?;
     // SAFETY: the kernel accesses nothing.

@@ -118,9 +118,7 @@ pub(crate) fn shared_pool(trace: &mut Trace) -> Result<()> {
     let again = unsafe { imported.open_memory(&handle) }?;
     assert_eq!(again.as_raw(), opened.as_raw());
     imported.attribute(USED_CURRENT)?;
-    trace.drop((imported, opened));
-    trace.drop((again, stream));
-    trace.drop(context);
+    trace.drop((imported, opened, again, stream, context));
     trace.drops_from_here()
 }
 
@@ -139,8 +137,7 @@ fn use_it(trace: &mut Trace) -> Result<()> {
     trace.drop(moved);
     // Its memory is reused on the first stream.
     let again = trace.looks_elsewhere(|| DeviceBuffer::<u8>::zeroed(&stream, 100))?;
-    trace.drop(second);
-    trace.drop(again);
+    trace.drop((second, again));
 
     let mut mapped = MappedBuffer::new(PinnedBuffer::<i32>::zeroed(&context, 8)?, &stream)?;
     mapped.as_mut_slice().fill(4)?;
@@ -169,8 +166,6 @@ fn use_it(trace: &mut Trace) -> Result<()> {
     manager.memory_info()?;
     trace.drops(|| manager.reset());
     let last = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
-    trace.drop(stream);
-    trace.drop(context);
-    trace.drop(last);
+    trace.drop((stream, context, last));
     trace.drops_from_here()
 }

@@ -52,8 +52,7 @@ pub(crate) fn that_falls_back(trace: &mut Trace) -> Result<()> {
     assert_eq!(more.slice(..4)?.to_vec()?, [1; 4]);
     let manager = context.memory_manager_as::<FallsBack>()?;
     assert!(manager.expect("the chosen manager").count() >= 1);
-    trace.drop((whole, more));
-    trace.drop(stream);
+    trace.drop((whole, more, stream));
     end(trace, context)
 }
 

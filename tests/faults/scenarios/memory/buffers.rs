@@ -54,8 +54,7 @@ pub(crate) fn plain(trace: &mut Trace) -> Result<()> {
     trace.drop(plain);
     assert_eq!(last.to_vec()?, [3; 8]);
     last.fill(5)?;
-    trace.drop((stream, context));
-    trace.drop(ordered);
+    trace.drop((stream, context, ordered));
     trace.drops_from_here()
 }
 

@@ -1,13 +1,13 @@
 //! Pinned, registered, mapped and managed memory, pools, and queries of pointers.
 
-use crate::scenarios::{VECTOR, expect, if_there_is, invalid, primary, primary_and_streams};
+use crate::scenarios::{expect, if_there_is, invalid, primary, primary_and_streams, scale};
 use crate::trace::Trace;
 use cuda_safe::memory::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT, USED_HIGH};
 use cuda_safe::memory::{
     Advice, ManagedBuffer, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
     MemoryPoolOptions, PinnedOptions, RegisterOptions,
 };
-use cuda_safe::{DeviceBuffer, Invalid, LaunchConfig, Module, PinnedBuffer, Result};
+use cuda_safe::{DeviceBuffer, Invalid, LaunchConfig, PinnedBuffer, Result};
 
 pub(crate) fn pinned(trace: &mut Trace) -> Result<()> {
     let (context, [stream]) = primary_and_streams()?;
@@ -15,9 +15,7 @@ pub(crate) fn pinned(trace: &mut Trace) -> Result<()> {
     let memory = PinnedBuffer::<i32>::zeroed_with(&context, 8, options)?;
     memory.flags()?;
     let mut mapped = MappedBuffer::new(memory, &stream)?;
-    let scale = Module::from_ptx(&context, VECTOR)?
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale = scale(&context)?;
     // SAFETY: the kernel accesses 8 elements, and the memory has 8.
     unsafe { scale.launch(&stream, LaunchConfig::linear(1, 8), (&mut mapped, 2, 1, 8)) }?;
     assert_eq!(mapped.host()?, [1; 8]);
@@ -32,8 +30,7 @@ pub(crate) fn pinned(trace: &mut Trace) -> Result<()> {
 
     let mut mapped = MappedBuffer::new(PinnedBuffer::<i32>::zeroed(&context, 8)?, &stream)?;
     mapped.as_mut_slice().fill(4)?;
-    trace.drop((mapped, scale));
-    trace.drop((stream, context));
+    trace.drop((mapped, scale, stream, context));
     trace.drops_from_here()
 }
 
@@ -52,9 +49,7 @@ pub(crate) fn registered(trace: &mut Trace) -> Result<()> {
     trace.drop(mapped);
     let options = RegisterOptions { mapped: true, portable: true, ..Default::default() };
     let host = PinnedBuffer::register_with(&context, vec![1u8; 100], options)?;
-    trace.drop((stream, buffer));
-    trace.drop(context);
-    trace.drop(host);
+    trace.drop((stream, buffer, context, host));
     trace.drops_from_here()
 }
 
@@ -81,9 +76,7 @@ pub(crate) fn managed(trace: &mut Trace) -> Result<()> {
     let mut other = ManagedBuffer::from_slice(&stream, &[1u8; 10])?;
     other.device_mut()?.zero()?;
     // Still in use by pending work when it is freed.
-    trace.drop(other);
-    trace.drop((stream, context));
-    trace.drop(buffer);
+    trace.drop((other, stream, context, buffer));
     trace.drops_from_here()
 }
 

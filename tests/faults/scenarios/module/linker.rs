@@ -1,6 +1,6 @@
 //! Compiler options, and the linker.
 
-use crate::scenarios::{APPLY, TWICE, VECTOR, expect, invalid, primary};
+use crate::scenarios::{APPLY, TWICE, VECTOR, expect, primary, refused};
 use crate::trace::Trace;
 use cuda_safe::module::{JitOptions, Library, LinkInput, Linked, Linker};
 use cuda_safe::{Error, Invalid, Module, Result};
@@ -19,10 +19,9 @@ pub(crate) fn options(trace: &mut Trace) -> Result<()> {
     let library = Library::from_ptx_with(VECTOR, &options)?;
     let kernel = library.kernel(&context, "add")?;
     let too_hard = JitOptions { optimization_level: Some(5), ..Default::default() };
-    expect(
-        Module::from_ptx_with(&context, VECTOR, &too_hard),
-        invalid(|why| matches!(why, Invalid::JitOption { .. })),
-    )?;
+    refused(Module::from_ptx_with(&context, VECTOR, &too_hard), |why| {
+        matches!(why, Invalid::JitOption { .. })
+    })?;
     trace.drop((module, library, kernel));
     trace.drops_from_here()
 }

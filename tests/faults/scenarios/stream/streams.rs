@@ -84,7 +84,6 @@ pub(crate) fn futures(trace: &mut Trace) -> Result<()> {
     }
     trace.drop(buffer);
     // The future keeps the stream alive.
-    trace.drop((stream, context));
-    trace.drop(done);
+    trace.drop((stream, context, done));
     trace.drops_from_here()
 }
