@@ -1,3 +1,5 @@
+//! Devices: their attributes, and access between peers.
+
 pub(crate) mod peer;
 
 use crate::common;

@@ -1,3 +1,5 @@
+//! Memory of the device and of the host: allocations, copies, pools, and what is refused.
+
 pub(crate) mod batches;
 pub(crate) mod copies_2d_3d;
 pub(crate) mod copy_scope;
