@@ -305,7 +305,7 @@ fn every_function_of_this_header_is_bound() {
 
 /// Returns the report on a header of `version` that has the numbers of cuda-sys, except for one
 /// changed or added number.
-fn planted(version: i64, kind: Kind, name: &str, number: i64) -> Difference {
+fn with_wrong(version: i64, kind: Kind, name: &str, number: i64) -> Difference {
     let ours = Api::of_cuda_sys();
     let mut header = ours.clone();
     header.version = version;
@@ -325,7 +325,7 @@ fn a_wrong_number_is_reported() {
     ] {
         let faults = vec![format!("{name}: {line}")];
         for version in [ours.version, 12_040] {
-            assert_eq!(planted(version, kind, name, 99).faults, faults);
+            assert_eq!(with_wrong(version, kind, name, 99).faults, faults);
         }
     }
 }
@@ -341,7 +341,7 @@ fn a_header_of_the_same_version_has_every_binding() {
 
 #[test]
 fn an_exception_applies_to_its_change_and_versions_only() {
-    let record = |version, size| planted(version, Kind::Size, "CUdevSmResource_st", size).faults;
+    let record = |version, size| with_wrong(version, Kind::Size, "CUdevSmResource_st", size).faults;
     assert!(record(13_030, 16).is_empty());
     assert_eq!(record(13_040, 16).len(), 1);
     assert_eq!(record(13_030, 24).len(), 1);
@@ -349,7 +349,7 @@ fn an_exception_applies_to_its_change_and_versions_only() {
 
 #[test]
 fn a_newer_header_may_only_add_names() {
-    let found = planted(99_000, Kind::Function, "cuNever", 0);
+    let found = with_wrong(99_000, Kind::Function, "cuNever", 0);
     assert_eq!((found.faults.len(), found.news), (0, vec!["Function of cuNever".to_owned()]));
-    assert_eq!(planted(99_000, Kind::Size, "CUuuid_st", 8).faults.len(), 1);
+    assert_eq!(with_wrong(99_000, Kind::Size, "CUuuid_st", 8).faults.len(), 1);
 }

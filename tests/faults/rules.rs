@@ -220,12 +220,12 @@ fn stranded(run: &Run, failed: &Failed) -> (u64, u64) {
 /// Returns how many contexts of other code were left on the stack with an error that reports it.
 /// Their owner must then keep them alive.
 fn told_of_stuck(run: &Run, failed: &Failed) -> u64 {
-    let told = match &run.end {
+    let is_reported = match &run.end {
         End::Failed(error) => names(error, run, failed),
         _ => false,
     };
     let may_stick = failed.from_then_on || by_design::is_end_of_guard(failed.function);
-    u64::from(told && may_stick).min(stuck(run))
+    u64::from(is_reported && may_stick).min(stuck(run))
 }
 
 /// Returns how many contexts were left on the stacks of all threads.

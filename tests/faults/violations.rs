@@ -7,20 +7,20 @@ use crate::trace::Trace;
 use cuda_safe::sys::{self, CUstream};
 use cuda_safe::{CUresult, Context, Device, Result};
 
-const fn planted(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
+const fn violation(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
     Scenario { name, devices: 1, since: (12, 4), run }
 }
 
 pub(crate) static ALL: [Scenario; 9] = [
-    planted("a leak", leak),
-    planted("a double free", double_free),
-    planted("a use after free", use_after_free),
-    planted("an unbalanced stack", wrong_stack),
-    planted("a panic", panic),
-    planted("an abort", abort),
-    planted("a hang", hang),
-    planted("a swallowed error", swallow),
-    planted("another error", other_error),
+    violation("a leak", leak),
+    violation("a double free", double_free),
+    violation("a use after free", use_after_free),
+    violation("an unbalanced stack", wrong_stack),
+    violation("a panic", panic),
+    violation("an abort", abort),
+    violation("a hang", hang),
+    violation("a swallowed error", swallow),
+    violation("another error", other_error),
 ];
 
 fn primary() -> Result<Context> {

@@ -117,7 +117,7 @@ impl Tensor {
 #[track_caller]
 fn with<R>(tensor: impl Fn() -> Tensor, check: impl Fn(Result<&ManagedTensor, Invalid>) -> R) -> R {
     let deleted = Arc::new(AtomicUsize::new(0));
-    let told = |read: Result<ManagedTensor, Invalid>, before: usize| {
+    let check_deletions = |read: Result<ManagedTensor, Invalid>, before: usize| {
         assert_eq!(deleted.load(Ordering::SeqCst) - before, usize::from(read.is_err()));
         let result = check(read.as_ref().map_err(Clone::clone));
         drop(read);
@@ -127,12 +127,12 @@ fn with<R>(tensor: impl Fn() -> Tensor, check: impl Fn(Result<&ManagedTensor, In
     let plain = tensor();
     if plain.flags == 0 && plain.version.0 == 1 {
         // SAFETY: the fields of the tensor that are read are valid, and this is the only owner.
-        told(unsafe { ManagedTensor::from_raw(plain.legacy(&deleted)) }, 0);
+        check_deletions(unsafe { ManagedTensor::from_raw(plain.legacy(&deleted)) }, 0);
     }
     let before = deleted.load(Ordering::SeqCst);
     let raw = tensor().versioned(&deleted);
     // SAFETY: as above.
-    told(unsafe { ManagedTensor::from_raw_versioned(raw) }, before)
+    check_deletions(unsafe { ManagedTensor::from_raw_versioned(raw) }, before)
 }
 
 #[track_caller]
