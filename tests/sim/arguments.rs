@@ -297,8 +297,7 @@ fn run(on: On) {
         {
             cuda_sim::record_arguments(true);
             let stage = Stage::new();
-            let rows = rows();
-            let failed: Vec<String> = rows
+            let failed: Vec<String> = rows()
                 .iter()
                 .filter(|row| row.on == on)
                 .filter_map(|row| row.run(&stage).err())

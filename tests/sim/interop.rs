@@ -1,6 +1,6 @@
 //! Imported arrays: the synchronization calls of an import, and arrays of another device.
 
-use crate::on;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayInterface, ExportedStream, StreamSync};
 use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
@@ -27,8 +27,7 @@ fn hand_over(array: &ArrayInterface, stream: &Stream, sync: StreamSync) {
 
 #[test]
 fn an_array_used_on_its_producers_stream_needs_no_wait() {
-    on(Profile::h200(), |context| {
-        let home = context.stream().expect("a stream");
+    on_stream(|context, home| {
         let buffer = DeviceBuffer::<u32>::zeroed(&home, 64).expect("memory");
         let array = buffer.array_interface().expect("an interface");
         let stream = context.stream().expect("a stream");

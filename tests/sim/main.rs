@@ -27,7 +27,7 @@ mod software;
 mod stream;
 mod virtual_memory;
 
-use cuda_safe::Context;
+use cuda_safe::{Context, Stream};
 use cuda_sim::Profile;
 
 /// Runs `body` in a child process with the software driver, on the primary context of its first
@@ -39,6 +39,15 @@ fn on(profile: Profile, body: impl FnOnce(Context)) {
         start(profile);
         body(context());
         check();
+    });
+}
+
+/// Runs `body` like [`on`] on an H200, with a new stream.
+#[track_caller]
+fn on_stream(body: impl FnOnce(Context, Stream)) {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        body(context, stream);
     });
 }
 

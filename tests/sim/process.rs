@@ -68,8 +68,7 @@ fn a_failed_lock_returns_the_process() {
         let code = CUresult::CUDA_ERROR_NOT_READY;
         assert_eq!(rejected.error.code(), Some(code));
         assert_eq!(state(), ProcessState::Running);
-        let locked = rejected.value.lock(None).expect("without a time limit");
-        drop(locked);
+        drop(rejected.value.lock(None).expect("without a time limit"));
     });
 }
 
@@ -195,8 +194,7 @@ fn the_process_aborts_after_a_dump_without_the_flag() {
             .output()
             .expect("a process")
             .status;
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        assert_eq!(signal, Some(6), "{status}");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(6), "{status}");
         return;
     }
     start(Profile::h200());
@@ -235,8 +233,7 @@ fn settings_that_cannot_be_restored_are_reported() {
         assert_eq!(seen.len(), 1, "{seen:?}");
         assert!(seen[0].starts_with("settings of core dumps"), "{seen:?}");
         // The other settings were restored.
-        let after = CoredumpSettings::of_process().expect("known");
-        assert_eq!(after.flags, Some(DumpFlags::empty()));
+        assert_eq!(CoredumpSettings::of_process().expect("known").flags, Some(DumpFlags::empty()));
     });
 }
 
@@ -261,10 +258,8 @@ fn a_profiler_range_ends_in_its_context() {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     on(Profile::h200(), |context: Context| {
         set_report_hook(|report| SEEN.lock().expect("no panic").push(report.to_string()));
-        let calls = |name: &str| {
-            let calls = cuda_sim::calls();
-            calls.iter().filter(|its| its.function == name).count()
-        };
+        let calls =
+            |name: &str| cuda_sim::calls().iter().filter(|its| its.function == name).count();
         context.profiler_range().expect("started").end().expect("stopped");
         assert_eq!((calls("cuProfilerStart"), calls("cuProfilerStop")), (1, 1));
         let range = context.profiler_range().expect("started");

@@ -128,8 +128,7 @@ fn a_race_is_found_with_every_seed() {
         common::child::in_child(&[(SEED, &seed.to_string())], || {
             let seed = std::env::var(SEED).expect("it is set");
             let seed = seed.parse().expect("a number");
-            let profile = Profile::h200().with_race_detection().with_seed(seed);
-            let bench = Bench::new(profile);
+            let bench = Bench::new(Profile::h200().with_race_detection().with_seed(seed));
             for round in 1..=12 {
                 // Memory of this round, because a race is listed once for each allocation.
                 let its = Bench { memory: memory(SIZE), ..bench };
@@ -163,8 +162,7 @@ fn accesses_to_different_bytes_and_two_reads_are_no_race() {
         succeeds!(cuMemsetD8Async(bench.memory, 1, 16, bench.a));
         bench.read(bench.b);
         let other = memory(SIZE);
-        let from = bench.memory + 16;
-        succeeds!(cuMemcpyDtoDAsync_v2(other, from, 32, bench.a));
+        succeeds!(cuMemcpyDtoDAsync_v2(other, bench.memory + 16, 32, bench.a));
     });
 }
 
@@ -373,8 +371,7 @@ fn an_external_event_of_a_graph_orders() {
 #[test]
 fn memory_that_is_used_before_its_allocation_on_another_stream_is_a_race() {
     common::child::in_child(&[], || {
-        let profile = Profile::h200().with_race_detection();
-        let bench = Bench::new(profile.with_lenient_misuse());
+        let bench = Bench::new(Profile::h200().with_race_detection().with_lenient_misuse());
         let mut its = 0;
         succeeds!(cuMemAllocAsync(&raw mut its, 64, bench.a));
         succeeds!(cuMemsetD8Async(its, 1, 64, bench.b));
@@ -481,7 +478,6 @@ fn the_environment_turns_the_modes_on() {
 fn a_mode_of_the_environment_that_is_not_valid_is_an_error() {
     common::child::in_child(&[("CUDA_SIM_RACES", "typo")], || {
         let why = Profile::h200().with_environment().expect_err("no mode");
-        let expected = "CUDA_SIM_RACES: \"typo\" is neither \"0\" nor \"1\"";
-        assert_eq!(why.to_string(), expected);
+        assert_eq!(why.to_string(), "CUDA_SIM_RACES: \"typo\" is neither \"0\" nor \"1\"");
     });
 }

@@ -1,6 +1,6 @@
 //! Bugs that reviews found, each with the scenario that triggered it.
 
-use crate::{common, context, on, start};
+use crate::{common, context, on, on_stream, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::memory::{CopyBatch, Extent, Region};
 use cuda_safe::module::Library;
@@ -150,8 +150,7 @@ fn wrapping_a_foreign_context_leaks_nothing() {
 
 #[test]
 fn a_query_is_repeated_with_the_context_current_if_the_driver_needs_it() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let event = context.event().expect("an event");
         let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8; 8]).expect("a copy");
         let strict = cuda_sim::fault::strict_contexts();
@@ -214,8 +213,7 @@ fn pinned_memory_is_stranded_if_the_end_of_its_copy_is_unknown() {
             let _copy = failing("cuMemcpyHtoDAsync_v2");
             let _wait = failing("cuStreamSynchronize");
             let rejected = buffer.as_mut_slice().try_copy_from_pinned(refused);
-            let rejected = rejected.expect_err("the fault");
-            assert!(rejected.value.is_empty(), "stranded, not returned");
+            assert!(rejected.expect_err("the fault").value.is_empty(), "stranded, not returned");
         }
         assert_eq!(cuda_safe::leaked(), 3);
         drop((buffer, stream, context));
@@ -289,8 +287,7 @@ fn a_slice_is_read_before_its_borrow_ends_although_several_waits_fail() {
                     }),
                     _ => {
                         let mut batch = CopyBatch::new(&stream);
-                        let pushed = batch.push_from_slice(target, &host);
-                        pushed.and_then(|()| batch.enqueue())
+                        batch.push_from_slice(target, &host).and_then(|()| batch.enqueue())
                     }
                 };
                 copied.expect_err("the error of the first wait");
@@ -313,11 +310,9 @@ fn a_failed_wait_for_a_slice_is_not_repeated_without_end() {
             let fault = Fault::of_function("cuStreamSynchronize").with(code);
             let _fails = fault.from_then_on().inject(Scope::Thread);
             cuda_sim::clear_calls();
-            let copied = buffer.copy_from_slice(&[1; 64]);
-            assert_eq!(copied.expect_err("the fault").code(), Some(code));
+            assert_eq!(buffer.copy_from_slice(&[1; 64]).expect_err("the fault").code(), Some(code));
             let calls = cuda_sim::calls();
-            let waits = calls.iter().filter(|its| its.function == "cuStreamSynchronize");
-            waits.count()
+            calls.iter().filter(|its| its.function == "cuStreamSynchronize").count()
         };
         let codes = [CUresult::CUDA_ERROR_UNKNOWN, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS];
         assert_eq!(codes.map(waits), [17, 2], "no work runs after the second code");
@@ -326,8 +321,7 @@ fn a_failed_wait_for_a_slice_is_not_repeated_without_end() {
 
 #[test]
 fn a_failed_wait_of_a_scope_takes_precedence_over_the_error_of_its_closure() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let _fails = Fault::of_function("cuStreamSynchronize")
             .with(CUresult::CUDA_ERROR_UNKNOWN)
             .inject(Scope::Thread);
@@ -341,8 +335,7 @@ fn a_failed_wait_of_a_scope_takes_precedence_over_the_error_of_its_closure() {
 
 #[test]
 fn a_captured_stream_refuses_pending_copies() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
         let host = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 8).expect("memory");
         stream.synchronize().expect("a wait");

@@ -105,8 +105,7 @@ fn formats_channels_and_extents_are_checked() {
             ([8, 8, 0], 0x1000, INVALID),
             ([40_000, 8, 0], SURFACE, good),
         ] {
-            let code = array_code(FLOAT, 1, extent, flags);
-            assert_eq!(code, expected, "{extent:?} {flags:#x}");
+            assert_eq!(array_code(FLOAT, 1, extent, flags), expected, "{extent:?} {flags:#x}");
         }
         assert_eq!(array_code(145, 4, [64, 64, 0], SURFACE), UNSUPPORTED);
     });
@@ -368,8 +367,7 @@ fn a_reset_destroys_arrays() {
     crate::graph::calls::misused("", |_| {
         let plain = array(FLOAT, 1, [8, 0, 0], 0);
         succeeds!(cuDevicePrimaryCtxReset_v2(0));
-        let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        refused!(destroyed, cuArrayDestroy(plain));
+        refused!(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED, cuArrayDestroy(plain));
         assert_eq!(cuda_sim::alive().arrays, 0);
         // Only this use is a misuse.
         assert_eq!(cuda_sim::misuses(), [""; 0]);

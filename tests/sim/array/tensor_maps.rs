@@ -263,8 +263,7 @@ fn replacing_the_address_changes_the_first_word() {
         succeeds!(cuTensorMapReplaceAddress(&raw mut map, other));
         assert_eq!(map.opaque[0], device + 16);
         assert_eq!(map.opaque[1..], before[1..]);
-        let uneven = other.wrapping_byte_add(8);
-        refused!(INVALID, cuTensorMapReplaceAddress(&raw mut map, uneven));
+        refused!(INVALID, cuTensorMapReplaceAddress(&raw mut map, other.wrapping_byte_add(8)));
         refused!(INVALID, cuTensorMapReplaceAddress(&raw mut map, null_mut()));
         succeeds!(cuMemFree_v2(device));
     });

@@ -368,8 +368,7 @@ fn sampling_after_the_array_was_destroyed_is_fatal() {
         let (x, result) = (0f32, memory(16));
         let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
         launch(bench, module, c"sample", &arguments);
-        let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
-        refused!(illegal, cuStreamSynchronize(bench.stream));
+        refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
     });
 }
 

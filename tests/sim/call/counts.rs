@@ -68,8 +68,7 @@ fn a_launch_of_a_builder_is_one_call_after_the_first() {
         assert_eq!(calls(|| launch(&scale.clone())), ["cuLaunchKernel"]);
         // A typed kernel uses the same answer.
         let typed = calls(|| {
-            let typed = scale.typed::<(&mut [i32], i32, i32, u32)>();
-            typed.expect("its parameters");
+            scale.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
         });
         assert!(typed.is_empty(), "{typed:?}");
     });
@@ -117,8 +116,7 @@ fn a_refused_launch_is_explained_by_queries_of_its_limits() {
             Error::Launch(error) => error.limit,
             other => panic!("{other}"),
         };
-        let expected = matches!(found, LaunchLimit::KernelThreads { max: 1024, .. });
-        assert!(expected, "{found}");
+        assert!(matches!(found, LaunchLimit::KernelThreads { max: 1024, .. }), "{found}");
     });
 }
 
@@ -230,8 +228,7 @@ fn planning_queries_and_creates_nothing() {
     on(Profile::h200(), |context| {
         let resource = SmResource::of_device(&context.device()).expect("a resource");
         let mut log = calls(|| {
-            let none = SplitFlags::empty();
-            assert_eq!(resource.equal_splits(none).expect("a table").len(), 17);
+            assert_eq!(resource.equal_splits(SplitFlags::empty()).expect("a table").len(), 17);
             let plan = resource.plan(&PartitionRequest {
                 sizes: vec![PartitionSize::Sms(16), PartitionSize::Rest],
                 ..PartitionRequest::default()
@@ -279,8 +276,7 @@ fn splitting_a_part_of_a_pool_again_creates_nothing() {
         });
         assert_eq!(made(&log, "cuGreenCtxStreamCreate"), 1);
         assert_eq!(made(&log, "cuEventRecord"), 2);
-        let log = calls(split);
-        assert_eq!(log, ["cuEventRecord", "cuStreamWaitEvent", "cuStreamWaitEvent"]);
+        assert_eq!(calls(split), ["cuEventRecord", "cuStreamWaitEvent", "cuStreamWaitEvent"]);
     });
 }
 
@@ -295,11 +291,9 @@ fn a_future_is_one_call_and_polling_makes_none() {
             use std::future::Future;
             let mut done = done.take().expect("made above");
             let mut task = std::task::Context::from_waker(std::task::Waker::noop());
-            let first = std::pin::pin!(&mut done).poll(&mut task);
-            assert!(first.is_pending(), "no wait so far");
+            assert!(std::pin::pin!(&mut done).poll(&mut task).is_pending(), "no wait so far");
             cuda_sim::alive();
-            let second = std::pin::pin!(&mut done).poll(&mut task);
-            assert!(second.is_ready(), "all work has completed");
+            assert!(std::pin::pin!(&mut done).poll(&mut task).is_ready(), "all work has completed");
         });
         assert_eq!(log, [""; 0]);
     });
@@ -368,8 +362,7 @@ fn a_stream_is_shared_when_an_array_is_exported_with_it() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
-        let array = buffer.array_interface().expect("an array");
-        assert!(array.stream().is_some());
+        assert!(buffer.array_interface().expect("an array").stream().is_some());
         assert_eq!(uncaptured(&stream).1, OPERATIONS);
     });
 }
@@ -392,8 +385,7 @@ fn an_open_capture_makes_no_other_stream_query_captures() {
 /// capture.
 fn asked_by_wait(stream: &Stream, event: &Event) -> usize {
     let log = calls(|| stream.wait_event(event).expect("a wait"));
-    let asks = log.iter().filter(|call| **call == "cuStreamGetCaptureInfo_v3");
-    asks.count()
+    log.iter().filter(|call| **call == "cuStreamGetCaptureInfo_v3").count()
 }
 
 #[test]

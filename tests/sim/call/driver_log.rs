@@ -2,7 +2,7 @@
 //! crash a real driver.
 
 use crate::common::child::in_child;
-use crate::{context, on, start};
+use crate::{context, on, on_stream, start};
 use core::ffi::{c_char, c_void};
 use cuda_safe::process::coredump::DumpCallback;
 use cuda_safe::process::logs::{LogCallback, entries};
@@ -28,8 +28,7 @@ fn register() -> CUlogsCallbackHandle {
 
 #[test]
 fn only_errors_read_the_log() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let reads = |body: &dyn Fn()| {
             cuda_sim::clear_calls();
             body();
@@ -45,8 +44,7 @@ fn only_errors_read_the_log() {
             // SAFETY: the stream is alive.
             let code = unsafe { sys::cuStreamQuery(stream.as_raw()) };
             let _ = check(code, "cuStreamQuery");
-            let code = CUresult::CUDA_ERROR_NOT_READY;
-            check(code, "cuStreamQuery").expect_err("not ready");
+            check(CUresult::CUDA_ERROR_NOT_READY, "cuStreamQuery").expect_err("not ready");
         });
         assert_eq!(busy, 0, "work that is not complete is no failure");
         let failed = reads(&|| {
@@ -180,8 +178,7 @@ fn a_callback_is_unregistered_although_the_drop_of_its_closure_panics() {
         }
     }
     fn drop_of<T>(callback: T) {
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(callback)));
-        dropped.expect_err("the panic of the closure");
+        catch_unwind(AssertUnwindSafe(|| drop(callback))).expect_err("the panic of the closure");
     }
     in_child(&[], || {
         start("h200@13.5".parse().expect("a profile"));
@@ -203,8 +200,7 @@ fn a_callback_is_unregistered_although_the_drop_of_its_closure_panics() {
         let (first, second) = (Bomb, Bomb);
         drop_of(DumpCallback::on_start(move |_| _ = &first).expect("registered"));
         drop_of(DumpCallback::on_complete(move |_| _ = &second).expect("registered"));
-        let deregisters = names().filter(|its| its.starts_with("cuCoredumpDeregister"));
-        assert_eq!(deregisters.count(), 2);
+        assert_eq!(names().filter(|its| its.starts_with("cuCoredumpDeregister")).count(), 2);
     });
 }
 

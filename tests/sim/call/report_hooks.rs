@@ -1,11 +1,10 @@
 //! Report hooks that misbehave.
 
-use crate::on;
+use crate::on_stream;
 use crate::release::leaking;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::CUresult;
 use cuda_safe::{DeviceBuffer, set_report_hook};
-use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Injected, Scope};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -64,8 +63,7 @@ fn a_hook_that_panics_in_its_drop_does_not_panic_in_another_drop() {
 /// capture.
 #[test]
 fn the_hook_is_called_for_a_release_when_captures_may_begin_again() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
         let (address, inside) = (buffer.as_raw(), stream.clone());
         set_report_hook(move |_| {

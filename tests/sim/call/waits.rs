@@ -3,7 +3,7 @@
 
 use crate::software::call_log::calls;
 use crate::software::misuses::{expecting_misuse, found};
-use crate::{common, context, on, start};
+use crate::{common, context, on, on_stream, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::memory::PitchedBuffer;
 use cuda_safe::memory::{ManagedBuffer, MappedBuffer, MemoryPool};
@@ -22,8 +22,7 @@ fn pinned(context: &Context, len: usize) -> PinnedBuffer<i32> {
 
 #[test]
 fn a_pool_is_destroyed_after_the_free_of_its_memory() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut last = std::ptr::null_mut();
         let mut of_a_pool = || {
             let pool = MemoryPool::new(&context, Default::default()).expect("a pool");
@@ -102,13 +101,11 @@ fn memory_outlives_the_work_of_a_dropped_stream() {
 
 #[test]
 fn an_earlier_error_prevents_no_wait_and_no_release() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let event = context.event().expect("an event");
         let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 100).expect("memory");
         let fail = |function| {
-            let code = CUresult::CUDA_ERROR_UNKNOWN;
-            Fault::of_function(function).with(code).inject(Scope::Thread)
+            Fault::of_function(function).with(CUresult::CUDA_ERROR_UNKNOWN).inject(Scope::Thread)
         };
         let pending = buffer.copy_to_pinned(pinned(&context, 100)).expect("a copy");
         for function in ["cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async"] {
@@ -157,8 +154,7 @@ fn a_failed_drop_is_not_the_error_of_a_later_call() {
 
 #[test]
 fn a_copy_of_a_slice_has_completed_when_it_returns() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut numbers = vec![1; 100];
         let mut buffer = DeviceBuffer::from_slice(&stream, &numbers).expect("memory");
         numbers.fill(2);
@@ -181,8 +177,7 @@ fn a_copy_of_a_slice_has_completed_when_it_returns() {
 
 #[test]
 fn an_unknown_code_is_an_error_with_its_number() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         for number in [1999, 123_456, 0x7fff_ffff] {
             let _answers = Fault::of_function("cuStreamSynchronize")
                 .with(CUresult(number))
@@ -203,8 +198,7 @@ fn a_context_that_cannot_be_made_current_runs_no_work() {
             .from_then_on()
             .with(CUresult::CUDA_ERROR_UNKNOWN)
             .inject(Scope::Thread);
-        let ran = context.with_current(|_| panic!("in another context"));
-        assert!(ran.is_err());
+        assert!(context.with_current(|_| panic!("in another context")).is_err());
         context.make_current().expect_err("the fault");
         let log = calls(|| {
             PinnedBuffer::<u8>::zeroed(&context, 8).expect_err("the fault");

@@ -112,8 +112,7 @@ fn a_capture_that_the_driver_refuses_to_begin_is_not_ended() {
             cuda_sim::clear_calls();
             let error = stream.begin_capture(CaptureMode::ThreadLocal);
             assert_eq!(error.expect_err("refused").code(), Some(code));
-            let calls = cuda_sim::calls();
-            assert!(!calls.iter().any(|call| call.function == END), "{code}");
+            assert!(!cuda_sim::calls().iter().any(|call| call.function == END), "{code}");
             assert!(!is_captured(&stream), "{code}");
         }
     });
@@ -138,8 +137,7 @@ fn a_capture_with_an_unknown_id_is_ended() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
         let failed = fail_from("cuStreamGetCaptureInfo_v3", 1, CUresult::CUDA_ERROR_UNKNOWN);
-        let begun = stream.begin_capture(CaptureMode::ThreadLocal);
-        begun.expect_err("the capture id is unknown");
+        stream.begin_capture(CaptureMode::ThreadLocal).expect_err("the capture id is unknown");
         assert_ne!(failed.hits(), 0);
         drop(failed);
         assert!(!is_captured(&stream));
@@ -159,8 +157,7 @@ fn a_reader_dropped_while_its_home_stream_is_captured_is_deferred() {
             let capture = captured.begin_capture(CaptureMode::ThreadLocal).expect("begins");
             cuda_sim::clear_calls();
             drop(reader);
-            let calls = cuda_sim::calls();
-            assert!(!calls.iter().any(|call| call.function == "cuStreamWaitEvent"));
+            assert!(!cuda_sim::calls().iter().any(|call| call.function == "cuStreamWaitEvent"));
             assert_eq!(cuda_safe::deferred_releases(), 1);
             drop(capture.end().expect("a graph"));
             context.synchronize().expect("a wait");

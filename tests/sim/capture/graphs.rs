@@ -244,14 +244,12 @@ fn a_host_function_is_refused_until_the_driver_has_begun_the_capture() {
         {
             let code = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
             let _fails = fail("cuStreamBeginCapture_v2", 1, code);
-            let failed = stream.begin_capture(MODE);
-            assert_eq!(failed.expect_err("the fault").code(), Some(code));
+            assert_eq!(stream.begin_capture(MODE).expect_err("the fault").code(), Some(code));
         }
         set_call_hook(|_| {});
         let captured = captured.lock().expect("no panic").take();
         is_not_captured(captured.expect("the hook was called"));
-        let calls = cuda_sim::calls();
-        assert!(!calls.iter().any(|its| its.function == "cuLaunchHostFunc"));
+        assert!(!cuda_sim::calls().iter().any(|its| its.function == "cuLaunchHostFunc"));
     });
 }
 
@@ -288,8 +286,7 @@ fn a_host_function_is_refused_or_stays_alive_once_the_driver_ends_the_capture() 
             let (stream, counted) = (&stream, Arc::clone(&calls));
             scope.spawn(move || {
                 let count = move || *counted.lock().expect("no panic") += 1;
-                let captured = stream.capture_host_function(count);
-                captured.expect("the call itself succeeds");
+                stream.capture_host_function(count).expect("the call itself succeeds");
                 returned.send(()).expect("received");
             });
             waits.recv().expect("sent");

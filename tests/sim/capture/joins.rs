@@ -1,9 +1,9 @@
 //! Streams that join a capture through a wait, and how this crate identifies the capture.
 
 use crate::capture::errors;
-use crate::on;
 use crate::release::{fail, leaking};
 use crate::software::call_log::count;
+use crate::{on, on_stream};
 use cuda_safe::capture::{Capture, CaptureMode};
 use cuda_safe::manager::{DriverManager, MemoryManager, Order};
 use cuda_safe::sys::{
@@ -32,8 +32,7 @@ fn streams<const N: usize>(context: &Context) -> [Stream; N] {
 }
 
 fn begin(stream: &Stream) -> Capture {
-    let capture = stream.begin_capture(CaptureMode::Relaxed);
-    capture.expect("begins")
+    stream.begin_capture(CaptureMode::Relaxed).expect("begins")
 }
 
 /// Makes a captured stream wait for the work of another one, as is required before the end.
@@ -79,8 +78,7 @@ fn a_stream_that_joins_a_capture_by_a_record_of_other_code_is_kept_until_the_end
         assert_eq!(is_captured(&joined), (true, false), "the capture is known");
         join(&origin, &joined);
         drop(joined);
-        let graph = capture.end().expect("its stream was not destroyed");
-        drop(graph);
+        drop(capture.end().expect("its stream was not destroyed"));
         assert_eq!(cuda_sim::alive().streams, 1);
     });
 }
@@ -294,8 +292,7 @@ fn a_manager_that_waits_for_all_work_spares_the_captures_of_other_code() {
 
 #[test]
 fn other_code_may_capture_the_stream_of_an_order_by_its_handle() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let raw = Order::of(&stream).as_raw().expect("a handle");
         captured_by_other_code(raw, RELAXED, || {
             assert_eq!(is_captured(&stream), (true, true));

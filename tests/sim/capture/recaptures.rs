@@ -1,13 +1,13 @@
 //! Recaptures of graphs. All of this is unverified (from documentation): no driver at hand has them.
 
 use crate::capture::errors::is_captured;
-use crate::on;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::error::Rejected;
 use cuda_safe::memory::{Extent, Region};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream};
-use cuda_sim::{Profile, alive};
+use cuda_sim::alive;
 use std::sync::Arc;
 
 const MODE: CaptureMode = CaptureMode::ThreadLocal;
@@ -128,8 +128,7 @@ fn a_graph_that_is_built_by_hand_is_recaptured_and_then_borrows_memory() {
 
 #[test]
 fn a_driver_before_13_3_cannot_recapture_and_the_graph_is_returned() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let graph = Graph::new(&context).expect("a graph");
         let refused = stream.try_begin_recapture(graph, MODE);
         let Rejected { error, value } = refused.expect_err("the function is missing");

@@ -1,12 +1,12 @@
 //! The objects that a graph retains.
 
-use crate::on;
+use crate::on_stream;
 use crate::release::fail;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::{CUresult, cuEventRecord};
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Result, Stream};
-use cuda_sim::{Profile, alive};
+use cuda_sim::alive;
 
 fn other_context(context: &Context) -> Context {
     Context::new(&context.device(), ContextFlags::empty()).expect("a context")
@@ -15,8 +15,7 @@ fn other_context(context: &Context) -> Context {
 /// The query after the wait fails, so the stream may belong to any of the open captures.
 #[test]
 fn every_open_capture_retains_the_context_of_a_stream_that_may_have_joined_it() {
-    on(Profile::h200(), |context| {
-        let origin = context.stream().expect("a stream");
+    on_stream(|context, origin| {
         let other = other_context(&context);
         let joined = other.stream().expect("a stream");
         let mut memory = DeviceBuffer::<u8>::zeroed(&joined, 64).expect("memory");
@@ -27,8 +26,7 @@ fn every_open_capture_retains_the_context_of_a_stream_that_may_have_joined_it() 
         let recorded = unsafe { cuEventRecord(begins.as_raw(), origin.as_raw()) };
         assert!(recorded.is_success(), "{recorded}");
         {
-            let code = CUresult::CUDA_ERROR_UNKNOWN;
-            let _fails = fail("cuStreamGetCaptureInfo_v3", 1, code);
+            let _fails = fail("cuStreamGetCaptureInfo_v3", 1, CUresult::CUDA_ERROR_UNKNOWN);
             joined.wait_event(&begins).expect("the wait itself succeeds");
         }
         memory.fill(1).expect("a fill");
@@ -47,8 +45,7 @@ fn every_open_capture_retains_the_context_of_a_stream_that_may_have_joined_it() 
 /// Repeated calls with the same objects add nothing to the capture.
 #[test]
 fn a_capture_retains_an_object_once() {
-    on(Profile::h200(), |context| {
-        let origin = context.stream().expect("a stream");
+    on_stream(|context, origin| {
         let resource = SmResource::of_device(&context.device()).expect("SMs");
         let split = resource.split_by_count(SplitByCount::default());
         let group = split.expect("groups").groups.pop().expect("a group");

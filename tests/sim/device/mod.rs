@@ -3,7 +3,7 @@
 pub(crate) mod other;
 pub(crate) mod report;
 
-use crate::{common, on, start};
+use crate::{common, on, on_stream, start};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::SmResource;
 use cuda_safe::interop::grant_peer_access;
@@ -44,8 +44,7 @@ fn the_error_for_a_driver_older_than_green_contexts_names_both_versions() {
     common::child::in_child(&[], || {
         start("h200@12.2".parse().expect("a profile"));
         let device = Device::get(0).expect("a device");
-        let error = SmResource::of_device(&device).expect_err("12.2");
-        let text = error.to_string();
+        let text = SmResource::of_device(&device).expect_err("12.2").to_string();
         assert_eq!(text, "cuDeviceGetDevResource needs CUDA 12.4; this driver offers 12.2");
     });
 }
@@ -164,8 +163,7 @@ fn an_export_grants_access_to_each_peer_once() {
 
 #[test]
 fn an_export_on_a_machine_with_one_device_queries_no_pool() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
         assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [0, 0]);
     });
@@ -179,8 +177,7 @@ fn an_array_is_exported_even_if_its_peers_cannot_be_granted_access() {
         let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
         let fault = Fault::of_function("cuMemPoolSetAccess").from_then_on().with(code);
         let injected = fault.inject(Scope::Process);
-        let array = buffer.array_interface().expect("an array");
-        assert_eq!(array.address(), buffer.as_raw());
+        assert_eq!(buffer.array_interface().expect("an array").address(), buffer.as_raw());
         assert_eq!(injected.hits(), 1);
         // SAFETY: the buffer is alive.
         let answer = unsafe { grant_peer_access(&context, buffer.as_raw()) };

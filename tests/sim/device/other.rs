@@ -246,8 +246,7 @@ fn a_capture_records_an_external_event_of_another_device() {
         let event = both.event(1);
         let (_, stream) = both.0[0];
         both.enter(0);
-        let refused = CUresult::CUDA_ERROR_INVALID_HANDLE;
-        assert_eq!(code!(cuEventRecord(event, stream)), refused);
+        assert_eq!(code!(cuEventRecord(event, stream)), CUresult::CUDA_ERROR_INVALID_HANDLE);
         succeeds!(cuStreamWaitEvent(stream, event, 0));
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         succeeds!(cuStreamBeginCapture_v2(stream, mode));

@@ -1,7 +1,7 @@
 //! Memory that nodes of a graph allocate: when it is freed, and what it counts.
 
-use crate::on;
 use crate::release::leaking;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, GraphMemoryUsage, InstantiateOptions};
@@ -51,14 +51,12 @@ fn streams(context: &Context) -> [Stream; 2] {
 }
 
 fn count(function: &str) -> usize {
-    let calls = cuda_sim::calls();
-    calls.iter().filter(|its| its.function == function).count()
+    cuda_sim::calls().iter().filter(|its| its.function == function).count()
 }
 
 #[test]
 fn a_drop_frees_kept_memory_in_stream_order_without_a_wait() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (graph, _memory) = keeping(&context);
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
@@ -159,8 +157,7 @@ fn a_launch_that_fails_keeps_no_memory() {
             let fault = Fault::of_function(function).inject(Scope::Thread);
             executable.launch(&stream).expect_err("the fault");
             drop(fault);
-            let refused = executable.take_allocation(&memory, &stream);
-            let why = invalid(refused);
+            let why = invalid(executable.take_allocation(&memory, &stream));
             assert!(matches!(why, Invalid::AllocationNotAlive { .. }), "{why}");
         }
         executable.launch(&stream).expect("a launch");
@@ -175,8 +172,7 @@ fn a_launch_that_fails_keeps_no_memory() {
 
 #[test]
 fn too_much_memory_is_an_error_of_each_launch() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let options = AllocOptions::default();
         let added = graph.add_alloc::<u8>(&[], 200 << 30, &options);
@@ -232,8 +228,7 @@ fn a_buffer_that_is_released_as_raw_memory_prevents_later_launches() {
 
 #[test]
 fn a_moved_child_graph_allocates_memory_that_its_parent_uses() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (child, mut memory) = keeping(&context);
         let mut parent = Graph::new(&context).expect("a graph");
         let buffer = DeviceBuffer::<i32>::zeroed(&stream, 4).expect("memory");
@@ -286,8 +281,7 @@ fn freeing_memory_of_a_buffer(
 
 #[test]
 fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let plain: fn(&Graph) -> _ = |graph| graph.instantiate().expect("an executable graph");
         for instantiate in [plain, with_auto_free] {
             let (mut executable, buffer, memory) =
@@ -368,8 +362,7 @@ fn a_deferred_free_does_not_free_the_memory_of_a_later_launch() {
 
 #[test]
 fn launches_with_a_free_node_for_free_memory_are_one_driver_call() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (graph, mut memory) = keeping(&context);
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
@@ -410,8 +403,7 @@ fn a_launch_with_a_free_node_does_not_refuse_another_one_in_progress() {
             }
         });
         executable.launch(&stream).expect("a launch");
-        let inner = launched.try_recv().expect("a launch within the launch");
-        inner.expect("the memory is free");
+        launched.try_recv().expect("a launch within the launch").expect("the memory is free");
         cuda_sim::set_call_hook(|_| {});
         drop(executable);
         context.synchronize().expect("a wait");
@@ -421,8 +413,7 @@ fn a_launch_with_a_free_node_does_not_refuse_another_one_in_progress() {
 
 #[test]
 fn a_borrowed_stream_launches_a_graph_that_frees_its_memory() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         // SAFETY: `stream` outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) };
         let borrowed = borrowed.expect("a stream");
@@ -447,8 +438,7 @@ fn an_allocation_that_fails_changes_nothing_about_what_the_graph_owns() {
         let fail = |graph: &mut Graph| {
             let options = AllocOptions::default();
             let _fault = Fault::of_function("cuGraphAddMemAllocNode").inject(Scope::Thread);
-            let refused = graph.add_alloc::<u8>(&[], 4, &options);
-            refused.expect_err("the fault");
+            graph.add_alloc::<u8>(&[], 4, &options).expect_err("the fault");
         };
         let mut graph = Graph::new(&context).expect("a graph");
         fail(&mut graph);
@@ -475,15 +465,13 @@ fn other_devices_are_given_access_to_the_memory() {
             AllocOptions { access: &[(peer, MemoryAccess::Read)], ..AllocOptions::default() };
         let (node, _) = graph.add_alloc::<u8>(&[], 4, &options).expect("a node");
         let parameters = graph.alloc_parameters(node).expect("a query");
-        let there = Some(MemoryLocation::Device(peer));
-        assert_eq!(parameters.access, [(there, MemoryAccess::Read)]);
+        assert_eq!(parameters.access, [(Some(MemoryLocation::Device(peer)), MemoryAccess::Read)]);
     });
 }
 
 #[test]
 fn the_memory_of_the_graphs_of_a_device_is_counted() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let device = context.device();
         let usage = || device.graph_memory().expect("a query");
         let mut graph = Graph::new(&context).expect("a graph");

@@ -297,8 +297,7 @@ fn a_stream_that_joined_a_capture_can_be_destroyed_after_another_stream_waits_fo
 fn a_capture_that_ends_on_another_thread_is_over() {
     without_misuse(|bench| {
         let stream = bench.stream.expose_provenance();
-        let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
+        succeeds!(cuStreamBeginCapture_v2(bench.stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         let elsewhere = move || {
             let (stream, mut graph) = (core::ptr::with_exposed_provenance_mut(stream), null_mut());
             code!(cuStreamEndCapture(stream, &raw mut graph))

@@ -1,7 +1,7 @@
 //! Nodes of graphs that are changed: what is released when, the functions of older drivers, and calls
 //! without a current context.
 
-use crate::on;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::node_attribute;
@@ -97,8 +97,7 @@ fn objects_that_a_node_used_before_are_dropped_unless_an_executable_graph_shares
 
 #[test]
 fn memory_that_a_node_used_before_is_freed_with_its_last_owner() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let shared = |value: u8| {
             let buffer = DeviceBuffer::from_slice(&stream, &[value; 4]).expect("memory");
             buffer.share().expect("an event")
@@ -159,8 +158,7 @@ fn kernels_are_changed_by_the_older_function_of_older_drivers() {
         let is_older = |call: &cuda_sim::Call| call.function == "cuGraphKernelNodeSetParams";
         assert!(calls.iter().any(is_older), "{calls:?}");
         let newer = node_attribute::PREFERRED_CLUSTER;
-        let error = graph.kernel_attribute(node, newer).expect_err("it is newer");
-        let text = error.to_string();
+        let text = graph.kernel_attribute(node, newer).expect_err("it is newer").to_string();
         assert!(text.contains("PREFERRED_CLUSTER"), "{text}");
         assert!(text.contains("12.8"), "{text}");
     });
@@ -196,8 +194,7 @@ fn kernel_nodes_are_changed_with_their_context_current() {
         for (function, act) in changes {
             cuda_sim::clear_calls();
             act(&mut graph);
-            let calls = cuda_sim::calls();
-            let names: Vec<_> = calls.iter().map(|call| call.function).collect();
+            let names: Vec<_> = cuda_sim::calls().iter().map(|call| call.function).collect();
             let place = |name| names.iter().position(|its| *its == name);
             let pushed = place("cuCtxPushCurrent_v2").expect("no context was current");
             assert!(Some(pushed) < place(function), "{names:?}");
@@ -207,8 +204,7 @@ fn kernel_nodes_are_changed_with_their_context_current() {
 
 #[test]
 fn a_kernel_that_changes_some_of_its_memory_keeps_all_of_it_alive() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let mut own = |value: f32| -> GraphBuffer<f32> {
             let buffer = DeviceBuffer::from_slice(&stream, &[value; 8]);
@@ -249,8 +245,7 @@ fn a_kernel_that_changes_some_of_its_memory_keeps_all_of_it_alive() {
 
 #[test]
 fn a_node_with_the_kernel_of_another_module_keeps_that_module_alive() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let mut own = || {
             let buffer = DeviceBuffer::<f32>::zeroed(&stream, 8).expect("memory");
@@ -279,8 +274,7 @@ fn a_node_with_the_kernel_of_another_module_keeps_that_module_alive() {
 
 #[test]
 fn changes_of_values_and_updates_release_nothing_and_later_launches_wait_for_nothing() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let kernel = add(&context);
         let graph = || {
             let mut graph = Graph::new(&context).expect("a graph");
@@ -318,8 +312,7 @@ fn changes_of_values_and_updates_release_nothing_and_later_launches_wait_for_not
         }
         for graph in [&second, &third] {
             executable.update(graph).expect("an update");
-            let launches = calls(|| executable.launch(&stream).expect("a launch"));
-            assert_eq!(launches, ["cuGraphLaunch"]);
+            assert_eq!(calls(|| executable.launch(&stream).expect("a launch")), ["cuGraphLaunch"]);
         }
         stream.synchronize().expect("a wait");
         // Retries deferred releases.
@@ -329,8 +322,7 @@ fn changes_of_values_and_updates_release_nothing_and_later_launches_wait_for_not
 
 #[test]
 fn safe_code_cannot_launch_a_graph_that_borrows_memory_after_unsafe_code_did() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
         let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(7));
         let executable = graph.and_then(|graph| graph.instantiate());

@@ -23,8 +23,7 @@ const SWITCH: u32 = 2;
 /// Creates a handle, with a value for the start of each launch or without one.
 fn handle(bench: &Bench, graph: CUgraph, default: Option<u32>) -> u64 {
     let flags = u32::from(default.is_some());
-    let default = default.unwrap_or(0);
-    out!(cuGraphConditionalHandleCreate(graph, bench.context, default, flags))
+    out!(cuGraphConditionalHandleCreate(graph, bench.context, default.unwrap_or(0), flags))
 }
 
 fn conditional(context: CUcontext, handle: u64, kind: u32, size: u32) -> CUgraphNodeParams {
@@ -323,8 +322,7 @@ fn a_handle_that_another_graph_sets_is_an_illegal_address() {
         choose(bench, other, handle, 1);
         let wrong = instantiate(other);
         bench.launch(wrong);
-        let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
-        assert_eq!(code!(cuStreamSynchronize(bench.stream)), illegal);
+        assert_eq!(code!(cuStreamSynchronize(bench.stream)), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
     });
 }
 

@@ -21,8 +21,7 @@ fn a_copy_from_pageable_memory_is_read_by_the_launch() {
         let (graph, device) = (graph(), memory(8));
         let mut source = [1u32, 2];
         let place = &raw mut source;
-        let from = Side::Host(place.cast());
-        copy_node(graph, &[], &copy(from, Side::Device(device), 8));
+        copy_node(graph, &[], &copy(Side::Host(place.cast()), Side::Device(device), 8));
         let executable = instantiate(graph);
         // SAFETY: the pointer is to a local variable, which the driver reads only in the launch.
         unsafe { place.write([3, 4]) };
@@ -203,8 +202,7 @@ fn a_captured_copy_of_freed_device_memory_is_an_illegal_access() {
         succeeds!(cuMemFree_v2(from));
         succeeds!(cuMemFree_v2(to));
         bench.launch(executable);
-        let code = code!(cuStreamSynchronize(bench.stream));
-        assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert_eq!(code!(cuStreamSynchronize(bench.stream)), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
     });
 }
 

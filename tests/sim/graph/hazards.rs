@@ -1,7 +1,7 @@
 //! Uses of graphs that could leave a launch without an object, or without its order.
 
-use crate::on;
 use crate::release::leaking;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::InstantiateOptions;
 use cuda_safe::{
@@ -37,8 +37,7 @@ fn invalid<T>(result: Result<T>) -> Invalid {
 }
 
 fn calls_of(function: &str) -> usize {
-    let calls = cuda_sim::calls();
-    calls.iter().filter(|call| call.function == function).count()
+    cuda_sim::calls().iter().filter(|call| call.function == function).count()
 }
 
 /// Returns a node that depends on a borrowed event, and on an owned object, in an executable graph.
@@ -78,8 +77,7 @@ fn objects_with_a_borrowed_one_are_leaked_if_their_release_cannot_wait() {
 
 #[test]
 fn replaced_objects_with_a_borrowed_one_are_released_after_a_wait() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let event = context.event().expect("an event");
         let (object, other) = (Arc::new(()), Arc::new(()));
         let mut graph = Graph::new(&context).expect("a graph");
@@ -102,8 +100,7 @@ fn replaced_objects_with_a_borrowed_one_are_released_after_a_wait() {
 
 #[test]
 fn few_graphs_stay_alive_after_updates_from_other_graphs() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let object = Arc::new(());
         let next = || {
             let mut graph = Graph::new(&context).expect("a graph");
@@ -172,8 +169,7 @@ fn a_launch_comes_after_the_writes_of_shared_memory_in_a_new_child_graph() {
 
 #[test]
 fn a_new_child_graph_that_borrows_is_released_after_a_wait() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let event = context.event().expect("an event");
         let (object, other) = (Arc::new(()), Arc::new(()));
         let own = context.event().expect("an event");
@@ -212,8 +208,7 @@ fn a_graph_is_not_added_to_itself_through_a_second_handle() {
 
 #[test]
 fn an_upload_does_not_keep_later_launches_waiting_for_old_work() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let buffer = DeviceBuffer::<i32>::zeroed(&stream, 8).expect("memory");
         let mut data = graph.own(buffer).expect("the graph owns it");
@@ -233,8 +228,7 @@ fn an_upload_does_not_keep_later_launches_waiting_for_old_work() {
 
 #[test]
 fn a_failed_instantiation_with_an_upload_uploads_nothing() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let graph = Graph::new(&context).expect("a graph");
         let options = InstantiateOptions { upload: Some(&stream), ..Default::default() };
         cuda_sim::clear_calls();
@@ -271,8 +265,7 @@ fn idle_streams_that_other_code_knows_are_forgotten_too() {
 
 #[test]
 fn launches_on_many_streams_keep_the_capture_of_the_thread_valid() {
-    on(Profile::h200(), |context| {
-        let captured = context.stream().expect("a stream");
+    on_stream(|context, captured| {
         let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
         let executable = executable.expect("an executable graph");
         let streams = streams(&context, 40);
@@ -318,8 +311,7 @@ fn a_first_launch_waits_once_for_memory_that_many_nodes_share() {
         let mut data = graph.own(buffer).expect("the graph owns it");
         let mut last = Vec::new();
         for _ in 0..50 {
-            let node = graph.add_copy(&last, &mut data, &shared).expect("a node");
-            last = vec![node.id()];
+            last = vec![graph.add_copy(&last, &mut data, &shared).expect("a node").id()];
         }
         let mut executable = graph.instantiate().expect("an executable graph");
         cuda_sim::clear_calls();
@@ -344,8 +336,7 @@ fn the_owner_of_a_stream_may_use_the_graph_that_forgets_the_stream() {
         fn drop(&mut self) {
             if let Ok(mut place) = self.0.lock() {
                 let (graph, buffer) = &mut *place;
-                let buffer = buffer.take().expect("one drop");
-                drop(graph.own(buffer).expect("the graph owns it"));
+                drop(graph.own(buffer.take().expect("one drop")).expect("the graph owns it"));
             }
         }
     }
@@ -372,8 +363,7 @@ fn the_owner_of_a_stream_may_use_the_graph_that_forgets_the_stream() {
 
 #[test]
 fn a_panic_of_a_replaced_host_function_is_returned() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let node = graph.add_host_function(&[], || panic!("the first function"));
         let node = node.expect("a node");

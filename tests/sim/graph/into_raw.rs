@@ -1,7 +1,7 @@
 //! Graphs and executable graphs whose ownership is released: how long the objects live that they use.
 
-use crate::on;
 use crate::release::leaking;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{AllocOptions, ConditionalHandle, RetainedObjects};
 use cuda_safe::graph::{GraphBuffer, GraphPinned};
@@ -61,8 +61,7 @@ fn keep_busy(stream: &Stream) -> DeviceBuffer<u8> {
 /// Returns how often a function was called since the calls were cleared. In contrast to `alive`, this runs no
 /// work.
 fn count(function: &str) -> usize {
-    let calls = cuda_sim::calls();
-    calls.iter().filter(|its| its.function == function).count()
+    cuda_sim::calls().iter().filter(|its| its.function == function).count()
 }
 
 /// Retries deferred releases.
@@ -81,8 +80,7 @@ fn destroyed(executable: ExecutableGraph) -> RetainedObjects {
 
 #[test]
 fn dropping_the_objects_of_a_running_launch_frees_none_of_them() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let Stage { object, data, host, executable } = Stage::new(&context, &stream);
         let _work = keep_busy(&stream);
         executable.launch(&stream).expect("a launch");
@@ -127,8 +125,7 @@ fn the_objects_outlive_the_launches_on_all_streams_which_they_keep_alive() {
 
 #[test]
 fn without_a_launch_or_after_it_the_objects_are_released_at_once() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         for launches in 0..2 {
             let stage = Stage::new(&context, &stream);
             for _ in 0..launches {
@@ -145,8 +142,7 @@ fn without_a_launch_or_after_it_the_objects_are_released_at_once() {
 
 #[test]
 fn objects_that_a_change_replaced_outlive_the_launches_too() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
         let its = Arc::clone(&object);
@@ -187,8 +183,7 @@ fn dropped_during_a_capture_or_in_a_host_function_they_are_released_later() {
         let Stage { object, executable, .. } = Stage::new(&context, &stream);
         executable.launch(&stream).expect("a launch");
         let objects = destroyed(executable);
-        let dropped = other.launch_host_function(move || drop(objects));
-        dropped.expect("a function");
+        other.launch_host_function(move || drop(objects)).expect("a function");
         context.synchronize().expect("a wait");
         drain(&context);
         assert_eq!(Arc::strong_count(&object), 1);
@@ -227,8 +222,7 @@ fn forgetting_the_objects_leaks_them_and_nothing_else() {
 
 #[test]
 fn the_objects_of_a_running_loop_outlive_it() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let module = Module::from_ptx(&context, CONDITIONAL).expect("a module");
         let choose = module.kernel("choose").and_then(|kernel| kernel.typed());
         let choose: TypedKernel<(ConditionalHandle, u32)> = choose.expect("a kernel");
@@ -260,8 +254,7 @@ fn the_objects_of_a_running_loop_outlive_it() {
 
 #[test]
 fn the_objects_of_a_graph_live_as_long_as_a_launch_of_its_executable_graph() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
         let its = Arc::clone(&object);
@@ -272,8 +265,7 @@ fn the_objects_of_a_graph_live_as_long_as_a_launch_of_its_executable_graph() {
         // SAFETY: `into_raw` released ownership, and no other code uses the handle.
         let code = unsafe { cuGraphDestroy(raw) };
         assert!(code.is_success());
-        let of_executable = destroyed(executable);
-        drop(of_executable);
+        drop(destroyed(executable));
         drop(of_graph);
         assert_eq!(Arc::strong_count(&object), 2, "the launch has not run");
         stream.synchronize().expect("a wait");
@@ -284,8 +276,7 @@ fn the_objects_of_a_graph_live_as_long_as_a_launch_of_its_executable_graph() {
 
 #[test]
 fn memory_that_the_last_launch_keeps_is_not_freed() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let options = AllocOptions::default();
         let added = graph.add_alloc::<i32>(&[], 4, &options);

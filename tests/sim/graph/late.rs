@@ -1,7 +1,7 @@
 //! Executable graphs that are destroyed after their launches: with conditional nodes, and for launches from
 //! the device.
 
-use crate::on;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{ConditionalHandle, DeviceGraph, InstantiateOptions};
@@ -66,8 +66,7 @@ fn conditional(context: &Context) -> Graph {
 
 #[test]
 fn with_conditional_nodes_it_is_destroyed_after_its_launches_and_blocks_no_drop() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let graph = conditional(&context);
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
@@ -91,8 +90,7 @@ fn with_conditional_nodes_it_is_destroyed_after_its_launches_and_blocks_no_drop(
 fn if_it_was_never_launched_the_drop_destroys_it() {
     on(Profile::h200(), |context| {
         let graph = conditional(&context);
-        let executable = graph.instantiate().expect("an executable graph");
-        drop(executable);
+        drop(graph.instantiate().expect("an executable graph"));
         assert!(was_destroyed());
         graph.instantiate().expect("another one");
     });
@@ -100,8 +98,7 @@ fn if_it_was_never_launched_the_drop_destroys_it() {
 
 #[test]
 fn dropped_during_a_capture_of_its_stream_it_is_destroyed_afterwards() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let executable = conditional(&context).instantiate();
         let executable = executable.expect("an executable graph");
         executable.launch(&stream).expect("a launch");
@@ -120,8 +117,7 @@ fn dropped_during_a_capture_of_its_stream_it_is_destroyed_afterwards() {
 
 #[test]
 fn a_body_keeps_its_memory_alive_and_gives_it_back() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let handle = graph.conditional_handle(&context, Some(1));
         let mut data = None;
@@ -212,8 +208,7 @@ fn a_graph_that_a_kernel_launches_lives_as_long_as_the_launches_of_the_kernel() 
 
 #[test]
 fn the_host_uses_a_device_graph_again_after_the_launches_of_the_kernel() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (executable, mut data) = work(&context, &stream);
         let device = DeviceGraph::new(executable, &stream).expect("an upload");
         let outer = launcher(&context, &device).instantiate();
@@ -231,8 +226,7 @@ fn the_host_uses_a_device_graph_again_after_the_launches_of_the_kernel() {
 
 #[test]
 fn executable_graphs_that_kernels_cannot_launch_are_returned() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let plain = Graph::new(&context).and_then(|graph| graph.instantiate());
         let plain = plain.expect("an executable graph");
         let refused = DeviceGraph::try_new(plain, &stream).expect_err("without the option");
@@ -244,8 +238,7 @@ fn executable_graphs_that_kernels_cannot_launch_are_returned() {
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
         let captured = stream.capture(CaptureMode::ThreadLocal, |_| buffer.fill(7));
         let captured = captured.expect("a graph").instantiate_with(&FOR_DEVICE);
-        let captured = captured.expect("an executable graph");
-        let refused = DeviceGraph::new(captured, &stream);
+        let refused = DeviceGraph::new(captured.expect("an executable graph"), &stream);
         assert_eq!(invalid(refused), Invalid::GraphBorrows);
     });
 }

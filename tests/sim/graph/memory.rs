@@ -309,8 +309,7 @@ fn a_kernel_that_uses_memory_after_the_free_node_is_a_misuse() {
         crate::graph::calls::kernel_node(graph, &[freed], bench.append, &arguments);
         let executable = instantiate(graph);
         bench.launch(executable);
-        let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
-        refused!(illegal, cuStreamSynchronize(bench.stream));
+        refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
         // Graphs can still be destroyed.
         succeeds!(cuGraphExecDestroy(executable));
         destroy(graph);

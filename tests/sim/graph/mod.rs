@@ -21,7 +21,7 @@ pub(crate) mod updates;
 pub(crate) mod user_objects;
 
 use crate::software::misuses::{expecting_misuse, found, succeeds};
-use crate::{common, on, start};
+use crate::{common, on, on_stream, start};
 use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, PartitionRequest};
 use cuda_safe::green::{PartitionSize, SmResource, SplitByCount};
@@ -52,8 +52,7 @@ fn launching_a_graph_after_its_buffer_was_dropped_is_an_illegal_address() {
 
 #[test]
 fn a_captured_copy_reads_its_slice_at_each_launch() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
         let mut source = Box::new([1u8; 4]);
         let from = source.as_mut_ptr();
@@ -113,15 +112,13 @@ fn branches_of_a_graph_are_unordered() {
 
 #[test]
 fn a_refused_end_of_a_capture_is_retried_and_the_graph_is_lost() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
         let fault = Fault::of_function("cuStreamEndCapture").inject(Scope::Thread);
         let error = capture.end().expect_err("the fault");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
         drop(fault);
-        let status = stream.capture_status().expect("a query");
-        assert_eq!(status, CaptureStatus::None);
+        assert_eq!(stream.capture_status().expect("a query"), CaptureStatus::None);
     });
 }
 
@@ -203,16 +200,14 @@ fn is_refused_as_captured(stream: &Stream) {
 
 #[test]
 fn a_capture_does_not_begin_during_a_host_copy() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         begin_beside_a_copy(&stream.clone(), &stream);
     });
 }
 
 #[test]
 fn a_capture_through_another_object_does_not_begin_during_a_host_copy() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         // SAFETY: `stream` outlives the borrowed stream.
         let same = unsafe { Stream::borrow_raw(stream.as_raw(), &context) }.expect("a stream");
         begin_beside_a_copy(&same, &stream);
@@ -222,8 +217,7 @@ fn a_capture_through_another_object_does_not_begin_during_a_host_copy() {
 /// Other code may capture its own stream.
 #[test]
 fn allocations_on_a_stream_captured_by_other_code_are_refused() {
-    on(Profile::h200(), |context| {
-        let theirs = context.stream().expect("a stream");
+    on_stream(|context, theirs| {
         // SAFETY: `theirs` outlives the borrowed stream.
         let ours = unsafe { Stream::borrow_raw(theirs.as_raw(), &context) }.expect("a stream");
         captured_by_others(&theirs, || is_refused_as_captured(&ours));
@@ -262,8 +256,7 @@ fn only_a_stream_that_may_join_a_capture_of_other_code_queries_its_status() {
         let asked = |stream: &Stream| {
             cuda_sim::clear_calls();
             drop(DeviceBuffer::<u8>::uninit(stream, 4).expect("memory"));
-            let calls = cuda_sim::calls();
-            calls.iter().any(|call| call.function == "cuStreamIsCapturing")
+            cuda_sim::calls().iter().any(|call| call.function == "cuStreamIsCapturing")
         };
         assert!(asked(&theirs) && asked(&joined));
         assert!(!asked(&other));
@@ -353,8 +346,7 @@ fn a_graph_retains_the_contexts_of_all_captured_streams() {
 
 #[test]
 fn a_graph_of_a_per_thread_stream_retains_its_context() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let own = Context::new(&context.device(), ContextFlags::default()).expect("a context");
         let graph = stream.capture(CaptureMode::default(), |stream| {
             let (begins, ends) = (context.event()?, own.event()?);
@@ -375,8 +367,7 @@ fn a_graph_of_a_per_thread_stream_retains_its_context() {
 
 #[test]
 fn a_graph_retains_the_events_of_its_external_records_and_waits() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let graph = stream.capture(CaptureMode::default(), |stream| {
             stream.wait_external(&context.event()?)?;
             context.event()?.record_external(stream)
@@ -412,8 +403,7 @@ fn a_graph_of_a_pool_stream_keeps_its_partition_leased() {
 
 #[test]
 fn a_failed_capture_releases_its_retained_objects() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let own = Context::new(&context.device(), ContextFlags::default()).expect("a context");
         let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
         let begins = context.event().expect("an event");

@@ -265,8 +265,7 @@ fn nodes_without_kernels_need_no_current_context() {
         let graph = graph();
         let source = [0u32; 4];
         fill_node(graph, &[], &fill(device, 1, 4));
-        let from = Side::Host(source.as_ptr().cast());
-        copy_node(graph, &[], &copy(from, Side::Device(device), 16));
+        copy_node(graph, &[], &copy(Side::Host(source.as_ptr().cast()), Side::Device(device), 16));
         empty_node(graph, &[]);
         let mut executable = null_mut();
         let needed = CUresult::CUDA_ERROR_INVALID_CONTEXT;

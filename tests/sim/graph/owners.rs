@@ -1,7 +1,7 @@
 //! What graphs own, and when it is released.
 
-use crate::on;
 use crate::release::leaking;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::{
     Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer, Result,
@@ -39,8 +39,7 @@ fn invalid<T>(result: Result<T>) -> Invalid {
 
 #[test]
 fn everything_that_a_graph_uses_lives_as_long_as_its_executable_graph() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let buffer = DeviceBuffer::<i32>::zeroed(&stream, 8).expect("memory");
         let mut data = graph.own(buffer).expect("the graph owns it");
@@ -69,8 +68,7 @@ fn everything_that_a_graph_uses_lives_as_long_as_its_executable_graph() {
 
 #[test]
 fn objects_are_released_after_the_last_launch_and_the_drop_does_not_wait() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
         graph.add_host_function(&[], owner(&object)).expect("a node");
@@ -92,8 +90,7 @@ fn objects_are_released_after_the_last_launch_and_the_drop_does_not_wait() {
 
 #[test]
 fn replaced_functions_are_released_in_batches_while_the_graph_is_used() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
         let node = graph.add_host_function(&[], owner(&object)).expect("a node");
@@ -136,8 +133,7 @@ fn streams_live_until_their_launches_are_complete_and_idle_ones_are_forgotten() 
 
 #[test]
 fn a_drop_during_a_capture_of_the_stream_is_deferred() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
         graph.add_host_function(&[], owner(&object)).expect("a node");
@@ -337,8 +333,7 @@ fn a_forgotten_access_leaks_the_memory_and_the_next_launch_waits_for_it() {
 
 #[test]
 fn a_borrowed_stream_is_refused_by_safe_launches() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         // SAFETY: `stream` outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) };
         let borrowed = borrowed.expect("a stream");
@@ -355,8 +350,7 @@ fn a_borrowed_stream_is_refused_by_safe_launches() {
 
 #[test]
 fn a_first_launch_that_fails_can_be_repeated() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 8).expect("memory");
         buffer.fill(1).expect("a fill");
@@ -377,8 +371,7 @@ fn a_first_launch_that_fails_can_be_repeated() {
 
 #[test]
 fn a_launch_on_a_known_stream_is_one_driver_call() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
         let executable = executable.expect("an executable graph");
         executable.launch(&stream).expect("a launch");

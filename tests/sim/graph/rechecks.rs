@@ -1,12 +1,11 @@
 //! What is found out about a graph once is found out again after each change.
 
-use crate::on;
+use crate::on_stream;
 use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{NodeId, kind};
 use cuda_safe::{
     Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, Stream, TypedKernel,
 };
-use cuda_sim::Profile;
 
 const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 
@@ -27,8 +26,7 @@ struct Stage {
 }
 
 fn with_stage(body: impl FnOnce(&Context, &mut Stage)) {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut graph = Graph::new(&context).expect("a graph");
         let mut own = || {
             let buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
@@ -85,8 +83,7 @@ fn changed_edges_are_checked() {
 fn a_removed_node_is_checked() {
     with_stage(|_, stage| {
         let [_, second, _] = stage.nodes;
-        let third = stage.graph.add_fill(&[second], &mut stage.data, 4);
-        third.expect("a node");
+        stage.graph.add_fill(&[second], &mut stage.data, 4).expect("a node");
         assert!(stage.is_ordered());
         // The edges of the node are removed with it.
         stage.graph.remove(second).expect("removed");
@@ -128,8 +125,7 @@ fn an_update_checks_the_changed_graph() {
     with_stage(|_, stage| {
         let mut executable = stage.graph.instantiate().expect("an executable graph");
         executable.update(&stage.graph).expect("no change");
-        let last = stage.last;
-        stage.graph.set_fill(last, &mut stage.data, 4).expect("a change");
+        stage.graph.set_fill(stage.last, &mut stage.data, 4).expect("a change");
         for _ in 0..2 {
             let refused = executable.update(&stage.graph).expect_err("no order");
             let Error::Invalid(why) = refused else { panic!("{refused:?}") };
@@ -147,8 +143,7 @@ fn a_change_to_other_memory_is_checked_after_one_to_a_part_of_the_memory() {
         let part = stage.other.slice_mut(2..4).expect("a part");
         nodes.set_fill(last, part, 4).expect("a part of its memory");
         nodes.set_fill(last, &mut stage.other, 4).expect("all of its memory");
-        let part = stage.data.slice_mut(0..1).expect("a part");
-        let refused = nodes.set_fill(last, part, 4);
+        let refused = nodes.set_fill(last, stage.data.slice_mut(0..1).expect("a part"), 4);
         let Err(Error::Invalid(why)) = refused else { panic!("{refused:?}") };
         assert!(matches!(*why, Invalid::UnorderedAccess { .. }));
     });
@@ -162,8 +157,7 @@ fn a_launch_comes_after_the_writes_of_memory_that_entered_the_graph_later() {
             cuda_sim::clear_calls();
             executable.launch(&stage.stream).expect("a launch");
             let calls = cuda_sim::calls();
-            let waits = calls.iter().filter(|call| call.function == "cuStreamWaitEvent");
-            waits.count()
+            calls.iter().filter(|call| call.function == "cuStreamWaitEvent").count()
         };
         let before = waits(stage);
         // The launches of one executable graph are the work before those of the next one.
@@ -171,8 +165,7 @@ fn a_launch_comes_after_the_writes_of_memory_that_entered_the_graph_later() {
         let shared = DeviceBuffer::from_slice(&stage.stream, &[7u8; 8]).expect("memory");
         let shared = shared.share().expect("an event");
         let [_, second, _] = stage.nodes;
-        let copy = stage.graph.add_copy(&[second], &mut stage.data, &shared);
-        copy.expect("a node");
+        stage.graph.add_copy(&[second], &mut stage.data, &shared).expect("a node");
         assert_eq!(waits(stage), before + 1);
         stage.stream.synchronize().expect("a wait");
         // Retries deferred releases.
@@ -182,8 +175,7 @@ fn a_launch_comes_after_the_writes_of_memory_that_entered_the_graph_later() {
 
 #[test]
 fn an_object_that_a_change_brings_between_updates_is_released_after_a_later_update() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let kernel = nothing(&context);
         let graph = || {
             let mut graph = Graph::new(&context).expect("a graph");

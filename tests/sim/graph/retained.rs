@@ -1,7 +1,7 @@
 //! Objects of the user that graphs keep alive, and work of other code in captures.
 
-use crate::on;
 use crate::software::call_log::count;
+use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{CUresult, cuEventRecord, cuMemsetD8Async, cuStreamWaitEvent};
 use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream};
@@ -43,8 +43,7 @@ fn is_alive(object: &Arc<()>) -> bool {
 
 #[test]
 fn a_retained_object_lives_until_the_last_launch_is_complete() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (graph, _, object) = filled(&stream, 7);
         let executable = graph.instantiate().expect("an executable graph");
         drop(graph);
@@ -59,8 +58,7 @@ fn a_retained_object_lives_until_the_last_launch_is_complete() {
 
 #[test]
 fn an_executable_graph_has_the_objects_of_its_latest_update() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (first, _, of_first) = filled(&stream, 1);
         let mut executable = first.instantiate().expect("an executable graph");
         drop(first);
@@ -84,8 +82,7 @@ fn an_executable_graph_has_the_objects_of_its_latest_update() {
 
 #[test]
 fn a_clone_keeps_the_objects_of_its_original() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let (mut graph, _, object) = filled(&stream, 7);
         let clone = graph.try_clone().expect("a clone");
         drop(graph);
@@ -97,8 +94,7 @@ fn a_clone_keeps_the_objects_of_its_original() {
 
 #[test]
 fn work_of_other_code_in_a_capture_keeps_its_objects() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 16).expect("memory");
         let (address, object) = (buffer.as_raw(), Arc::new(()));
         let kept: Arc<dyn Any + Send + Sync> = Arc::new((Mutex::new(buffer), Arc::clone(&object)));
@@ -175,8 +171,7 @@ fn without_a_capture_no_object_is_retained_and_the_driver_is_not_asked() {
 
 #[test]
 fn no_capture_begins_while_other_code_enqueues() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let begun =
             stream.enqueue_retaining(Vec::new, || stream.begin_capture(CaptureMode::Relaxed));
         let refused = begun.expect("the stream is not captured").map(drop);

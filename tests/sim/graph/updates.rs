@@ -88,8 +88,7 @@ fn invalid_parameters_leave_an_executable_graph_unchanged() {
             ),
         ];
         for (code, params) in &bad {
-            let params = from_ref(params);
-            refused!(*code, cuGraphExecKernelNodeSetParams_v2(executable, node, params));
+            refused!(*code, cuGraphExecKernelNodeSetParams_v2(executable, node, from_ref(params)));
         }
         assert_eq!(launched(bench, executable), [1]);
         succeeds!(cuGraphExecDestroy(executable));
@@ -168,8 +167,7 @@ fn a_fill_stays_a_line() {
             CUDA_MEMSET_NODE_PARAMS { elementSize: 1, ..fill(device, 3, 16) },
         ];
         for params in &good {
-            let params = from_ref(params);
-            succeeds!(cuGraphExecMemsetNodeSetParams(executable, node, params, null));
+            succeeds!(cuGraphExecMemsetNodeSetParams(executable, node, from_ref(params), null));
         }
         let bad = [
             CUDA_MEMSET_NODE_PARAMS { height: 2, pitch: 16, ..fill(device, 1, 4) },

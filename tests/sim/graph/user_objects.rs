@@ -38,8 +38,7 @@ unsafe extern "C" fn end(data: *mut c_void) {
 impl Ended {
     /// Creates a user object with one reference.
     fn object(&self) -> CUuserObject {
-        let data = core::ptr::from_ref(self).cast_mut().cast();
-        out!(cuUserObjectCreate(data, Some(end), 1, 1))
+        out!(cuUserObjectCreate(core::ptr::from_ref(self).cast_mut().cast(), Some(end), 1, 1))
     }
 
     /// Creates a graph that has the only reference of an object.
@@ -76,8 +75,7 @@ fn the_last_release_runs_the_destructor_inside_the_call() {
         assert_eq!(ended.count(), 0);
         succeeds!(cuUserObjectRelease(object, 1));
         assert_eq!(ended.count(), 1);
-        let not_permitted = CUresult::CUDA_ERROR_NOT_PERMITTED;
-        assert_eq!(ended.refused.load(Ordering::Relaxed), not_permitted.0);
+        assert_eq!(ended.refused.load(Ordering::Relaxed), CUresult::CUDA_ERROR_NOT_PERMITTED.0);
     });
 }
 
@@ -140,8 +138,7 @@ fn after_a_launch_the_destructor_runs_on_the_thread_of_the_driver() {
         assert_eq!(ended.count(), 0, "the launch is running");
         succeeds!(cuStreamSynchronize(bench.stream));
         ended.wait(1);
-        let not_permitted = CUresult::CUDA_ERROR_NOT_PERMITTED;
-        assert_eq!(ended.refused.load(Ordering::Relaxed), not_permitted.0);
+        assert_eq!(ended.refused.load(Ordering::Relaxed), CUresult::CUDA_ERROR_NOT_PERMITTED.0);
     });
 }
 

@@ -112,8 +112,7 @@ fn a_partition_holds_no_lock_during_deferred_releases() {
         launched.expect("launched");
         helper.synchronize().expect("a wait");
         let stream = partition.stream().expect("a stream");
-        let other = streams.recv().expect("made by the owner");
-        assert!(stream != other);
+        assert!(stream != streams.recv().expect("made by the owner"));
     });
 }
 

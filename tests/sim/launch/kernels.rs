@@ -196,8 +196,7 @@ fn a_report_runs_no_work() {
         assert_eq!(after.alive, Some(cuda_sim::alive()));
         let launches = |report: &cuda_sim::Report| {
             let mut calls = report.calls.iter();
-            let launches = calls.find(|its| its.function == "cuLaunchKernel");
-            launches.map(|its| (its.calls, its.failures))
+            calls.find(|its| its.function == "cuLaunchKernel").map(|its| (its.calls, its.failures))
         };
         assert_eq!(launches(&before), Some((1, 0)));
         cuda_sim::clear_calls();

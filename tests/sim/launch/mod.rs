@@ -2,8 +2,8 @@
 
 pub(crate) mod kernels;
 
-use crate::on;
 use crate::stream::callbacks::with_misuse;
+use crate::{on, on_stream};
 use core::ffi::c_void;
 use cuda_safe::Module;
 use cuda_safe::error::LaunchLimit;
@@ -22,8 +22,7 @@ const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 
 #[test]
 fn shapes_beyond_the_limits_of_every_gpu_are_refused() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let kernel = module.kernel("nothing").expect("found");
         let launch = |grid: [u32; 3], block: [u32; 3], shared| {
@@ -52,8 +51,7 @@ fn shapes_beyond_the_limits_of_every_gpu_are_refused() {
 /// A driver that cannot allocate the local memory of a kernel refuses the launch.
 #[test]
 fn a_launch_that_fails_for_lack_of_memory_is_an_error_and_can_be_repeated() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let scale = module.kernel("scale").expect("found");
         let scale = scale.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
@@ -87,8 +85,7 @@ fn a_launch_that_fails_for_lack_of_memory_is_an_error_and_can_be_repeated() {
 
 #[test]
 fn a_buffer_of_arguments_that_is_incomplete_is_refused() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let [scale, nothing] = ["scale", "nothing"].map(|name| module.kernel(name).expect("found"));
         // The kernel does nothing with 0 elements.
@@ -183,8 +180,7 @@ fn newest(profile: &str, knows: u32, knows_not: u32) {
         assert!(with_attribute(&context, knows).is_success());
         // The last of these is an attribute of streams only.
         for id in [knows_not, 3] {
-            let code = with_attribute(&context, id);
-            assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+            assert_eq!(with_attribute(&context, id), CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     });
 }
@@ -208,8 +204,7 @@ const HOPPER: &str = include_str!("../../kernels/hopper.ptx");
 
 #[test]
 fn clusters_have_the_size_that_the_kernel_requires() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");
         let ranks = module.kernel("cluster_ranks").expect("found");
         let ranks = ranks.typed::<(&mut [u32],)>().expect("its parameters");
@@ -231,8 +226,7 @@ fn clusters_have_the_size_that_the_kernel_requires() {
             (kernel_attribute::REQUIRED_CLUSTER_HEIGHT, 1),
             (kernel_attribute::REQUIRED_CLUSTER_DEPTH, 1),
         ] {
-            let set = ranks.kernel().set_attribute(attribute, extent);
-            set.expect("a size");
+            ranks.kernel().set_attribute(attribute, extent).expect("a size");
         }
         assert!(launch(4) && !launch(8));
         let config = LaunchConfig::linear(32, 32);
@@ -261,8 +255,7 @@ fn devices_before_9_0_have_no_clusters() {
 
 #[test]
 fn a_launch_event_completes_after_its_kernel() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let scale = module.kernel("scale").expect("found");
         let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
@@ -339,8 +332,7 @@ fn a_launch_may_allow_larger_clusters_by_an_attribute() {
             unsafe { ranks.launch_with(&stream, config, &attributes, (&mut out,)) }
                 .expect("clusters that the device has");
         }
-        let largest = ranks.kernel().max_cluster_size(config, &larger);
-        assert_eq!(largest.expect("an answer"), 16);
+        assert_eq!(ranks.kernel().max_cluster_size(config, &larger).expect("an answer"), 16);
         stream.synchronize().expect("a wait");
     });
 }

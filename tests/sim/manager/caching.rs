@@ -35,8 +35,7 @@ fn free(pool: &CachingManager, block: Block, order: Order<'_>) {
 /// Checks that each byte of a pool is counted exactly once.
 #[track_caller]
 fn sums_up(stats: &CacheStats) {
-    let parts = stats.in_use + stats.in_thread_caches + stats.in_heap;
-    assert_eq!(stats.reserved, parts, "{stats:?}");
+    assert_eq!(stats.reserved, stats.in_use + stats.in_thread_caches + stats.in_heap, "{stats:?}");
     assert!(stats.largest_free <= stats.in_heap, "{stats:?}");
     assert_eq!(stats.cached(), stats.in_thread_caches + stats.in_heap);
 }
@@ -73,8 +72,7 @@ fn a_pool_returns_its_upstream_manager() {
     on(Profile::h200(), |context| {
         let upstream = OrderedManager::new(&context).expect("a manager");
         let pool = CachingManager::with_upstream(&context, upstream, options()).expect("a pool");
-        let wrapped = pool.wrapped().expect("a manager");
-        assert!(wrapped.downcast_ref::<OrderedManager>().is_some());
+        assert!(pool.wrapped().expect("a manager").downcast_ref::<OrderedManager>().is_some());
     });
 }
 
@@ -402,8 +400,7 @@ fn a_merged_block_waits_for_each_stream_that_used_a_part_of_it() {
         for (first, last) in [(one, two), (two, one)] {
             pool.reset();
             let half = |stream: &Stream| {
-                let order = persistent(stream.as_raw());
-                pool.allocate(SLAB / 2, order).expect("memory")
+                pool.allocate(SLAB / 2, persistent(stream.as_raw())).expect("memory")
             };
             let (a, b) = (half(first), half(last));
             assert_eq!(pool.stats().slabs, 1);
@@ -429,10 +426,8 @@ fn a_merged_block_waits_for_each_stream_that_used_a_part_of_it() {
 fn an_event_of_one_transient_stream_does_not_release_memory_of_another() {
     with_two_streams(options(), |pool, [one, two], work| {
         let size = SLAB;
-        let blocks = [one, two].map(|its| {
-            let order = transient(its.as_raw());
-            pool.allocate(size, order).expect("memory")
-        });
+        let blocks =
+            [one, two].map(|its| pool.allocate(size, transient(its.as_raw())).expect("memory"));
         let ((tell, told), (finish, finished)) = (channel(), channel::<()>());
         let wait = move || {
             tell.send(()).expect("the test receives it");
@@ -513,8 +508,7 @@ fn events_are_reused() {
         };
         round();
         round();
-        let made = count("cuEventCreate", || (0..20).for_each(|_| round()));
-        assert_eq!(made, 0);
+        assert_eq!(count("cuEventCreate", || (0..20).for_each(|_| round())), 0);
         pool.trim(0).expect("a trim");
     });
 }

@@ -19,8 +19,7 @@ const PAGE: usize = 2 << 20;
 /// Runs `body` with an expandable pool that is not the manager of its context.
 fn with_pool(options: CachingOptions, body: impl FnOnce(&Context, CachingManager)) {
     on(Profile::h200(), |context| {
-        let pool = CachingManager::expandable(&context, options).expect("a pool");
-        body(&context, pool);
+        body(&context, CachingManager::expandable(&context, options).expect("a pool"));
         context.synchronize().expect("a wait");
         cuda_safe::attempt_deferred_releases();
     });

@@ -85,8 +85,7 @@ fn memory_is_pinned_with_no_other_flags_than_the_requested_ones() {
             cuda_sim::record_arguments(false);
             let calls = cuda_sim::calls();
             let register = calls.iter().find(|call| call.function == "cuMemHostRegister_v2");
-            let flags = register.expect("it is registered").values::<u32>("flags");
-            flags.expect("recorded")[0]
+            register.expect("it is registered").values::<u32>("flags").expect("recorded")[0]
         };
         let (none, portable) = (PinnedFlags::empty(), PinnedFlags::PORTABLE);
         assert_eq!(given(&|| pin(none)), 0);
@@ -112,8 +111,7 @@ fn owners_live_until_their_memory_is_unregistered() {
 #[test]
 fn an_allocation_without_memory_unregisters_nothing_while_a_guard_lives() {
     managed(|context| {
-        let manager = manager(&context);
-        let guard = manager.defer_cleanup();
+        let guard = manager(&context).defer_cleanup();
         let (alive, memory) = pin(&context, false);
         drop(memory);
         let limit = limit_memory(1 << 20);
@@ -173,8 +171,7 @@ fn an_owner_that_panics_leaves_the_others_registered_and_alive() {
         drop((one, two));
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         drop(guard);
-        let flushed = catch_unwind(AssertUnwindSafe(|| manager.base().flush()));
-        flushed.expect_err("the owner's panic");
+        catch_unwind(AssertUnwindSafe(|| manager.base().flush())).expect_err("the owner's panic");
         assert_eq!(manager.base().pending(), (2, 100));
         let counts = (Arc::strong_count(&first), Arc::strong_count(&second));
         assert_eq!((counts, registered()), ((1, 2), 1));

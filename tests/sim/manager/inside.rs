@@ -49,8 +49,7 @@ pub(crate) fn with<M: MemoryManager>(
 pub(crate) const SMALL: usize = 4 << 20;
 
 pub(crate) fn small(context: &Context) -> Result<CachingManager> {
-    let options = CachingOptions { slab_bytes: SMALL, ..Default::default() };
-    CachingManager::with(context, options)
+    CachingManager::with(context, CachingOptions { slab_bytes: SMALL, ..Default::default() })
 }
 
 pub(crate) fn bytes(stream: &Stream, len: usize) -> DeviceBuffer<u8> {
@@ -294,8 +293,7 @@ fn an_allocation_waits_for_the_clean_up_of_another_thread() {
     with(DriverManager::new, |context| {
         let _limit = limit_memory(1 << 20);
         let stream = context.stream().expect("a stream");
-        let freed = MemoryPointer::allocate(&context, 600 << 10).expect("memory");
-        drop(freed);
+        drop(MemoryPointer::allocate(&context, 600 << 10).expect("memory"));
         let (tell, told) = mpsc::channel();
         stream
             .launch_host_function(move || {

@@ -60,8 +60,7 @@ fn interrupted(scenario: impl FnOnce(), other: impl Fn() + Send) -> Vec<&'static
 
 /// A manager that frees at once.
 fn immediate(context: &Context) -> cuda_safe::Result<DriverManager> {
-    let options = DeferOptions { count: 0, ..Default::default() };
-    DriverManager::with(context, options)
+    DriverManager::with(context, DeferOptions { count: 0, ..Default::default() })
 }
 
 /// A pool that frees its slabs at once.
@@ -88,8 +87,7 @@ fn use_memory(context: &Context) {
     }
     drop(PinnedBuffer::<u8>::zeroed(context, 100).expect("memory"));
     // The stream ends with memory freed in its order.
-    let kept = bytes(&two, 1000);
-    drop((one, kept));
+    drop((one, bytes(&two, 1000)));
     drop(two);
     manager.trim(0).expect("a trim");
     manager.reset();
@@ -145,8 +143,7 @@ fn a_manager_over_the_pools_of_the_driver_holds_no_lock_in_a_driver_call() {
 fn wrapping_managers_hold_no_lock_in_a_driver_call() {
     is_never_stuck(|context| {
         let limited = LimitManager::new(small(context)?, 100 * SMALL);
-        let falling = FallbackManager::new(limited, Fallback::Host);
-        let logged = LoggingManager::new(falling, io::sink());
+        let logged = LoggingManager::new(FallbackManager::new(limited, Fallback::Host), io::sink());
         Ok(LeakManager::new(StatisticsManager::new(logged)))
     });
 }

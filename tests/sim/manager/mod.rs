@@ -144,8 +144,7 @@ fn a_pool_reuses_memory_on_its_stream_without_a_driver_call() {
         drop(first);
         let called = calls(|| {
             for _ in 0..100 {
-                let again = bytes(&stream, 900);
-                assert_eq!(again.as_raw(), address);
+                assert_eq!(bytes(&stream, 900).as_raw(), address);
             }
         });
         assert_eq!(called, Vec::<&str>::new());
@@ -246,8 +245,7 @@ fn memory_without_an_order_does_not_block_the_memory_next_to_it() {
     cached(small(), |context| {
         let stream = context.stream().expect("a stream");
         for _ in 0..50 {
-            let memory = MemoryPointer::allocate(&context, 1000).expect("memory");
-            drop(memory);
+            drop(MemoryPointer::allocate(&context, 1000).expect("memory"));
             drop(bytes(&stream, 2000));
         }
         let now = stats(&context);

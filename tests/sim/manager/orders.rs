@@ -94,8 +94,7 @@ fn host_memory_without_an_event_is_queued_if_the_stream_of_its_order_stays_alive
         let manager = DriverManager::new(&context).expect("a manager");
         let stream = context.stream().expect("a stream");
         let free = |order: Order<'_>| {
-            let flags = PinnedFlags::empty();
-            let block: HostBlock = manager.allocate_host(64, flags).expect("memory");
+            let block: HostBlock = manager.allocate_host(64, PinnedFlags::empty()).expect("memory");
             let leaked = cuda_safe::leaked();
             let _event = fail("cuEventRecord", 1, CUresult::CUDA_ERROR_UNKNOWN);
             let refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);

@@ -1,7 +1,7 @@
 //! The items of `cuda_safe::manager` that memory managers of other crates are made of.
 
 use crate::software::call_log::{calls, persistent, transient};
-use crate::{check, common, context, on, start};
+use crate::{check, common, context, on, on_stream, start};
 use cuda_memory::{CachingManager, LimitManager, OrderedManager, StatisticsManager};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::error::DriverError;
@@ -84,8 +84,7 @@ mod events {
 
     #[test]
     fn an_order_event_is_used_on_default_streams_and_on_streams_of_other_code() {
-        on(Profile::h200(), |context| {
-            let stream = context.stream().expect("a stream");
+        on_stream(|context, stream| {
             let event = OrderEvent::new(&context).expect("an event");
             let legacy = persistent(CU_STREAM_LEGACY);
             for order in [legacy, transient(CU_STREAM_PER_THREAD), persistent(stream.as_raw())] {
@@ -206,8 +205,7 @@ mod orders {
     fn a_stream_is_transient_for_managers_that_are_not_notified_of_its_end() {
         type Manager = StatisticsManager<LimitManager<CachingManager>>;
         let make = |context: &Context| {
-            let limited = LimitManager::new(CachingManager::new(context)?, 1 << 20);
-            Ok(StatisticsManager::new(limited))
+            Ok(StatisticsManager::new(LimitManager::new(CachingManager::new(context)?, 1 << 20)))
         };
         with(make, |context| {
             let stream = context.stream().expect("a stream");
@@ -288,8 +286,7 @@ mod orders {
 
     #[test]
     fn a_weak_stream_keeps_neither_the_stream_nor_its_context_alive() {
-        on(Profile::h200(), |context| {
-            let stream = context.stream().expect("a stream");
+        on_stream(|context, stream| {
             let weak = stream.downgrade();
             assert_eq!(weak.upgrade().as_ref(), Some(&stream));
             assert_eq!(weak.clone().upgrade().as_ref(), Some(&stream));
@@ -371,8 +368,7 @@ mod conditions {
 
     #[test]
     fn calls_change_the_capture_mode_only_while_a_capture_may_be_open() {
-        on(Profile::h200(), |context| {
-            let stream = context.stream().expect("a stream");
+        on_stream(|context, stream| {
             let run = || without_invalidating_captures(|| Ok(())).expect("no error");
             assert_eq!(calls(run), [""; 0]);
             let capture = stream.begin_capture(CaptureMode::Global).expect("begun");
@@ -385,16 +381,14 @@ mod conditions {
             assert_eq!(made, [EXCHANGE, EXCHANGE]);
             // An event query would invalidate the capture otherwise.
             let event = OrderEvent::new(&context).expect("an event");
-            let done = without_invalidating_captures(|| event.is_complete());
-            assert!(done.expect("an answer"));
+            assert!(without_invalidating_captures(|| event.is_complete()).expect("an answer"));
             drop(capture.end().expect("still valid"));
         });
     }
 
     #[test]
     fn deferred_releases_are_attempted_on_request() {
-        on(Profile::h200(), |context| {
-            let stream = context.stream().expect("a stream");
+        on_stream(|context, stream| {
             let buffer = DeviceBuffer::<u8>::uninit(&stream, 100).expect("memory");
             let capture = stream.begin_capture(CaptureMode::default()).expect("begun");
             drop(buffer);

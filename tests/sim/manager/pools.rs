@@ -1,8 +1,8 @@
 //! Memory of the driver's memory pools, allocated and freed through the base of a manager.
 
-use crate::on;
 use crate::release::{fail, leaking};
 use crate::software::call_log::{calls, persistent};
+use crate::{on, on_stream};
 use cuda_safe::manager::{Block, DeferOptions, DriverMemory, IpcHandle, Order};
 use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
 use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult};
@@ -31,20 +31,17 @@ fn free(base: &DriverMemory, block: Block, pool: &MemoryPool, order: Order<'_>) 
 /// free waits for all work.
 fn waits_and_destroys(made: &[&'static str]) -> Vec<&'static str> {
     let names = ["cuEventSynchronize", "cuCtxSynchronize_v2", "cuMemFree_v2", DESTROY];
-    let made = made.iter().copied();
-    made.filter(|its| names.contains(its)).collect()
+    made.iter().copied().filter(|its| names.contains(its)).collect()
 }
 
 #[test]
 fn pool_memory_is_allocated_and_freed_in_stream_order() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (base, pool) = (base(&context), pool(&context));
         for order in [Order::of(&stream), persistent(stream.as_raw())] {
             let mut block = None;
             let allocate = calls(|| {
-                let allocated = base.allocate_from_pool(&pool, 100, order);
-                block = Some(allocated.expect("memory"));
+                block = Some(base.allocate_from_pool(&pool, 100, order).expect("memory"));
             });
             assert_eq!(allocate.last(), Some(&"cuMemAllocFromPoolAsync"));
             let block = block.expect("it was allocated");
@@ -65,8 +62,7 @@ fn pool_memory_is_allocated_and_freed_in_stream_order() {
 
 #[test]
 fn pool_memory_without_a_stream_is_freed_after_all_work() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (base, pool) = (base(&context), pool(&context));
         let order = Order::of(&stream);
         let block = base.allocate_from_pool(&pool, 100, order).expect("memory");
@@ -175,8 +171,7 @@ fn the_owner_of_a_foreign_pool_is_dropped_after_all_work() {
             self.0.store(cuda_sim::calls().len(), Ordering::SeqCst);
         }
     }
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let (base, own) = (base(&context), pool(&context));
         let dropped = Arc::new(AtomicUsize::new(0));
         let owner = Owner(Arc::clone(&dropped), own.clone());

@@ -47,10 +47,7 @@ fn pool(context: &Context) -> &CachingManager {
 
 /// Returns a function that creates a pool with a limit.
 fn limited(max_bytes: usize) -> impl Fn(&Context) -> Result<CachingManager> + Send + Sync {
-    move |context| {
-        let options = CachingOptions { max_bytes, ..slabs_of(SMALL) };
-        CachingManager::with(context, options)
-    }
+    move |context| CachingManager::with(context, CachingOptions { max_bytes, ..slabs_of(SMALL) })
 }
 
 fn free(manager: &impl MemoryManager, block: Block, order: Order<'_>) {

@@ -3,7 +3,7 @@
 
 use crate::common::child;
 use crate::software::call_log::count;
-use crate::{check, context, on, start};
+use crate::{check, context, on, on_stream, start};
 use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
 use cuda_safe::manager::{
     AutoFreePointer, IpcHandle, IpcKind, MemoryManager, MemoryPointer, Order, set_memory_manager,
@@ -135,8 +135,7 @@ fn handles_are_opened_by_their_kind() {
 
 #[test]
 fn only_shareable_pools_are_shared() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let own = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
         let default = MemoryPool::default_of(&context).expect("there is one");
         for pool in [&own, &default] {
@@ -179,8 +178,7 @@ fn a_manager_over_a_shareable_pool_shares_its_memory() {
         let exported = part.export().expect("it is shareable");
         let handle = exported.handle();
         assert_eq!((handle.kind(), handle.offset(), handle.size()), (IpcKind::Pool, 1024, 100));
-        let all = memory.export().expect("as above");
-        assert_eq!(all.handle().as_bytes(), handle.as_bytes());
+        assert_eq!(memory.export().expect("as above").handle().as_bytes(), handle.as_bytes());
         let manager = context.memory_manager_as::<OrderedManager>();
         let manager = manager.expect("made").expect("the chosen manager");
         let pool = manager.pool().expect("its own");
@@ -263,8 +261,7 @@ fn synchronous_memory_is_opened_only_on_its_device() {
             use_opened(opened, context);
             // A device that this process cannot see.
             sent[90] ^= 1;
-            let handle = IpcHandle::from_bytes(&sent);
-            assert_eq!(handle.device().expect("asked"), None);
+            assert_eq!(IpcHandle::from_bytes(&sent).device().expect("asked"), None);
         });
     });
 }

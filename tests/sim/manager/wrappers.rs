@@ -78,8 +78,7 @@ fn a_log_tells_the_streams_of_allocations_apart() {
 }
 
 fn limited(context: &Context) -> Result<FallbackManager<LimitManager<DriverManager>>> {
-    let inner = LimitManager::new(DriverManager::new(context)?, 4096);
-    Ok(FallbackManager::new(inner, Fallback::Host))
+    Ok(FallbackManager::new(LimitManager::new(DriverManager::new(context)?, 4096), Fallback::Host))
 }
 
 #[test]
@@ -113,10 +112,8 @@ fn a_trimmed_ordered_manager_returns_the_memory_of_its_pool() {
         stream.synchronize().expect("a wait");
         let manager = context.memory_manager_as::<OrderedManager>();
         let manager = manager.expect("made").expect("the chosen manager");
-        let reserved = || {
-            let reserved = cuda_safe::memory::pool::attribute::RESERVED_CURRENT;
-            pool.attribute(reserved).expect("known")
-        };
+        let reserved =
+            || pool.attribute(cuda_safe::memory::pool::attribute::RESERVED_CURRENT).expect("known");
         assert_ne!(reserved(), 0, "the pool keeps freed memory");
         cuda_safe::manager::MemoryManager::trim(manager, 0).expect("a trim");
         assert_eq!(reserved(), 0);

@@ -62,8 +62,7 @@ fn check_waits(profile: &str, bytes: usize, expected: usize) {
         batch.enqueue().expect("the copy");
         let calls = cuda_sim::calls();
         let calls = calls.iter().map(|call| call.function);
-        let waits = calls.filter(|its| *its == "cuStreamSynchronize");
-        assert_eq!(waits.count(), expected);
+        assert_eq!(calls.filter(|its| *its == "cuStreamSynchronize").count(), expected);
     });
 }
 

@@ -72,8 +72,7 @@ fn one_batch_copies_between_all_kinds_of_memory() {
         let mut pageable = [1u32, 2, 3, 4];
         let mut target = [0u32; 4];
         let pinned_address = pinned.expose_provenance() as u64;
-        let done = batch(&[(first, address(&mut pageable), 16)], STREAM, bench.stream);
-        assert!(done.is_success());
+        assert!(batch(&[(first, address(&mut pageable), 16)], STREAM, bench.stream).is_success());
         let copies = [
             (second, first, 16),
             (pinned_address, first, 16),
@@ -126,8 +125,7 @@ fn attributes_and_sizes_are_checked() {
         succeeds!(cuCtxSetCurrent(null_mut()));
         assert_eq!(batch(&copies, STREAM, stream), INVALID);
         succeeds!(cuCtxSetCurrent(bench.context));
-        let two = with_sets(&copies, &mut [set, attributes(ANY)], &mut [0, 1], stream);
-        assert!(two.is_success());
+        assert!(with_sets(&copies, &mut [set, attributes(ANY)], &mut [0, 1], stream).is_success());
         succeeds!(cuStreamSynchronize(stream));
         succeeds!(cuMemFree_v2(first));
         succeeds!(cuMemFree_v2(second));
@@ -228,8 +226,7 @@ fn a_batch_keeps_the_capture_that_it_cannot_join() {
         let (first, second) = (memory(4), memory(4));
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
         succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
-        let refused = batch(&[(second, first, 4)], STREAM, bench.stream);
-        assert_eq!(refused, UNSUPPORTED_IN_CAPTURE);
+        assert_eq!(batch(&[(second, first, 4)], STREAM, bench.stream), UNSUPPORTED_IN_CAPTURE);
         let mut graph = null_mut();
         succeeds!(cuStreamEndCapture(bench.stream, &raw mut graph));
         let mut count = 0;

@@ -73,8 +73,7 @@ fn only_registered_and_write_combined_memory_has_a_separate_device_address() {
                 let range = context.address_range(device + offset).expect("known");
                 assert_eq!(range, device..device + 4 * LEN as u64);
             }
-            let behind = context.pointer_info(device + 4 * LEN as u64);
-            assert_eq!(behind.expect("an answer"), None);
+            assert_eq!(context.pointer_info(device + 4 * LEN as u64).expect("an answer"), None);
         }
     });
 }
@@ -126,8 +125,7 @@ fn mapped_memory_of_a_manager_reports_its_device_address() {
 
 /// Enqueues a kernel on an imported array and drops the array.
 fn work(stream: &Stream, mut array: ImportedArray<i32>) {
-    let slice = array.as_mut_slice().expect("it is writable");
-    scale(stream, slice).expect("a launch");
+    scale(stream, array.as_mut_slice().expect("it is writable")).expect("a launch");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::common::child;
 use crate::software::call_log::called;
-use crate::{context, on, start};
+use crate::{context, on, on_stream, start};
 use cuda_safe::memory::{
     Advice, ManagedBuffer, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
     MemoryPoolOptions,
@@ -54,8 +54,7 @@ fn managed_memory_alternates_between_host_and_device_without_concurrent_access()
 
 #[test]
 fn managed_memory_with_concurrent_access_is_never_attached() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 8).expect("memory");
         buffer.host().expect("a wait");
         buffer.device().expect("device access");
@@ -185,8 +184,7 @@ fn a_pool_of_another_device_needs_access() {
 
 #[test]
 fn a_pool_of_the_host_can_be_used_with_access() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let options =
             MemoryPoolOptions { location: Some(MemoryLocation::Host), ..Default::default() };
         let pool = MemoryPool::new(&context, options).expect("a pool");
@@ -239,8 +237,7 @@ fn pools_on_a_node_of_the_host_can_be_shared_and_other_pools_of_the_host_cannot(
 
 #[test]
 fn every_memory_kind_works_with_a_driver_that_needs_a_current_context() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let strict = cuda_sim::fault::strict_contexts();
         let host = PinnedBuffer::register(&context, vec![1u8; 100]).expect("registered");
         let mut mapped = MappedBuffer::new(host, &stream).expect("mapped");
@@ -321,8 +318,7 @@ fn mapped_memory_is_leaked_if_the_end_of_the_work_on_it_is_unknown() {
 
 #[test]
 fn memory_dropped_in_a_capture_or_a_callback_is_released_after_it() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let all = || {
             let host = PinnedBuffer::register(&context, vec![7u8; 100]).expect("registered");
             let mapped = MappedBuffer::new(host, &stream).expect("mapped");

@@ -208,8 +208,7 @@ fn memory_of_a_managed_pool_is_no_memory_of_the_device() {
         let mut other = 0;
         refused!(INVALID, cuMemHostGetDevicePointer_v2(&raw mut other, host, 0));
         for flags in [1, 2, 4] {
-            let stream = bench.stream;
-            refused!(INVALID, cuStreamAttachMemAsync(stream, address, 0, flags));
+            refused!(INVALID, cuStreamAttachMemAsync(bench.stream, address, 0, flags));
         }
         end(pool, address, bench.stream);
         let (pool, second) = memory(DEVICE, bench.stream);
@@ -263,8 +262,7 @@ fn memory_of_a_managed_pool_takes_no_advice() {
                     (UNSUPPORTED, HOST),
                     (if of_processor { INVALID } else { DONE }, NUMA),
                 ] {
-                    let place = location(place, 0);
-                    refused!(expected, cuMemAdvise_v2(address, BYTES, advice, place));
+                    refused!(expected, cuMemAdvise_v2(address, BYTES, advice, location(place, 0)));
                 }
             }
             assert_eq!(places(address), [preferred, NONE]);
@@ -286,8 +284,7 @@ fn the_location_of_the_last_prefetch_is_returned_as_it_was_passed() {
                 (NEAREST, [CU_DEVICE_CPU, 4, 0]),
             ] {
                 let place = location(kind, 0);
-                let stream = bench.stream;
-                succeeds!(cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
+                succeeds!(cuMemPrefetchAsync_v2(address, BYTES, place, 0, bench.stream));
                 assert_eq!(places(address), [NONE, expected]);
             }
             let (mut at, mut size, mut place, mut first) = (address, BYTES, location(HOST, 0), 0);
@@ -419,8 +416,7 @@ fn node(graph: CUgraph, props: CUmemPoolProps, size: usize) -> (CUresult, CUgrap
     (params.poolProps, params.bytesize) = (props, size);
     let mut node = null_mut();
     let place = &raw mut params;
-    let code = code!(cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, place));
-    (code, node, params.dptr)
+    (code!(cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, place)), node, params.dptr)
 }
 
 #[test]
@@ -547,8 +543,7 @@ fn a_capture_continues_after_an_allocation_that_cannot_be_captured() {
                 succeeds!(cuStreamIsCapturing(stream, &raw mut status));
                 status
             };
-            let active = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
-            assert_eq!(status, active);
+            assert_eq!(status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
             let mut graph = null_mut();
             succeeds!(cuStreamEndCapture(stream, &raw mut graph));
             let (mut node, mut count) = (null_mut(), 1);

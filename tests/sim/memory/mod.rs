@@ -17,7 +17,7 @@ pub(crate) mod residency;
 
 use crate::release::fail;
 use crate::software::misuses::{allocate, expecting_misuse, found, succeeds};
-use crate::{context, on, start};
+use crate::{context, on, on_stream, start};
 use cuda_safe::array::{Array, ArrayShape, MipmappedArray};
 use cuda_safe::sys::{
     CU_MEMHOSTALLOC_PORTABLE, CUresult, CUstreamCaptureMode as Mode, cuCtxDestroy_v2,
@@ -78,8 +78,7 @@ fn a_copy_to_an_unknown_address_is_refused_and_not_fatal() {
 
 #[test]
 fn an_allocation_beyond_the_memory_of_the_host_is_out_of_memory() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         // Whether this succeeds depends on the host. Memory that is not written costs nothing.
         match DeviceBuffer::<u8>::uninit(&stream, 64 << 30) {
             Ok(buffer) => assert_eq!(buffer.len(), 64 << 30),
@@ -92,8 +91,7 @@ fn an_allocation_beyond_the_memory_of_the_host_is_out_of_memory() {
 
 #[test]
 fn a_fill_whose_size_overflows_is_refused() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
         // SAFETY: the call is refused and accesses nothing.
         let code = unsafe { cuMemsetD32Async(buffer.as_raw(), 1, usize::MAX / 2, stream.as_raw()) };
@@ -180,8 +178,7 @@ fn pinned_memory_is_freed_with_its_context() {
 
 #[test]
 fn an_array_for_which_memory_does_not_suffice_tells_its_size() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let shape = ArrayShape::TwoD { width: 8, height: 4 };
         let _arrays = fail("cuArray3DCreate_v2", 1, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let _levels = fail("cuMipmappedArrayCreate", 1, CUresult::CUDA_ERROR_OUT_OF_MEMORY);

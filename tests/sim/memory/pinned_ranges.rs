@@ -3,7 +3,7 @@
 
 use crate::release::fail;
 use crate::software::call_log::calls;
-use crate::{check, common, context, on, start};
+use crate::{check, common, context, on, on_stream, start};
 use cuda_memory::CachingManager;
 use cuda_safe::manager::{clear_memory_manager, set_memory_manager};
 use cuda_safe::memory::{MemoryPool, PinnedRange};
@@ -30,8 +30,7 @@ fn device(stream: &Stream) -> DeviceBuffer<i32> {
 
 #[test]
 fn a_wait_for_a_range_is_a_wait_for_its_event() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let buffer = device(&stream);
         let [range, _other] = two_ranges(&context);
         let mut copy = None;
@@ -70,8 +69,7 @@ fn the_last_range_frees_the_memory() {
 
 #[test]
 fn a_copy_whose_end_cannot_be_marked_is_waited_for_and_returns_its_range() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let buffer = device(&stream);
         for (function, expected) in
             [("cuEventCreate", [0, 0]), ("cuMemcpyDtoHAsync_v2", [0, 0]), ("cuEventRecord", [7, 8])]
@@ -135,8 +133,7 @@ fn a_range_keeps_no_other_context_alive_after_its_copies() {
 
 #[test]
 fn copies_of_ranges_and_clones_are_refused_during_a_capture() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let buffer = device(&stream);
         let [range, _other] = two_ranges(&context);
         let capture = stream.begin_capture(Default::default()).expect("begins");
@@ -158,8 +155,7 @@ fn copies_of_ranges_and_clones_are_refused_during_a_capture() {
 
 #[test]
 fn a_clone_is_allocated_as_the_buffer_was() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let pool = MemoryPool::new(&context, Default::default()).expect("a pool");
         let allocations = |buffer: &DeviceBuffer<u8>| -> Vec<_> {
             let log = calls(|| drop(buffer.try_clone().expect("a copy")));
@@ -202,8 +198,7 @@ fn ranges_and_uninitialized_memory_are_of_the_manager() {
 
 #[test]
 fn a_copy_to_a_whole_buffer_is_done_when_its_stream_is_idle() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let buffer = DeviceBuffer::<i32>::zeroed(&stream, 64).expect("memory");
         let host = PinnedBuffer::zeroed(&context, 64).expect("memory");
         let copy = buffer.copy_to_pinned(host).expect("a copy");

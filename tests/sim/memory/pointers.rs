@@ -17,8 +17,7 @@ fn mapping(location: MemoryLocation) -> Mapping {
 }
 
 fn info(context: &Context, mapping: &Mapping) -> PointerInfo {
-    let info = context.pointer_info(mapping.address());
-    info.expect("an answer").expect("known")
+    context.pointer_info(mapping.address()).expect("an answer").expect("known")
 }
 
 #[test]

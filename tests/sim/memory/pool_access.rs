@@ -204,8 +204,7 @@ fn a_node_of_a_kernel_that_uses_pool_memory_of_another_device_without_access_is_
     crate::common::child::in_child(&[], || {
         let bench = Bench::new(Profile::h200().with_devices(2));
         let shared = Shared::new(&bench);
-        let code = run(&bench, shared.start);
-        assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert_eq!(run(&bench, shared.start), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
         crate::software::misuses::found("is memory of device 1");
     });
 }

@@ -1,15 +1,14 @@
 //! The events that a memory pool keeps for the frees of its memory.
 
-use crate::on;
+use crate::on_stream;
 use cuda_safe::DeviceBuffer;
 use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
-use cuda_sim::{Profile, alive};
+use cuda_sim::alive;
 
 /// The pool is destroyed after its events. Those that are complete are removed when there are 64.
 #[test]
 fn a_pool_removes_the_complete_events_of_frees_when_it_has_64_of_them() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let pool = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
         let free = || {
             let buffer = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64);

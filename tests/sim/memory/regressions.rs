@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use crate::release::{fail_from, leaking};
-use crate::{common, on, start};
+use crate::{common, on, on_stream, start};
 use cuda_memory::{CachingManager, CachingOptions};
 use cuda_safe::manager::set_memory_manager;
 use cuda_safe::memory::CopyBatch;
@@ -40,8 +40,7 @@ fn a_release_whose_queries_always_fail_is_not_repeated_for_ever() {
 
 #[test]
 fn a_batch_waits_if_its_slices_are_large_together() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let slice = vec![1u8; 64 << 10];
         let mut targets =
             [(); 2].map(|()| DeviceBuffer::<u8>::zeroed(&stream, 64 << 10).expect("m"));
@@ -77,8 +76,7 @@ fn memory_of_another_device_is_bound_on_no_driver() {
 
 #[test]
 fn memory_is_unmapped_after_a_growth_that_failed() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let mut buffer = GrowableBuffer::<u8>::new(&stream, 64 * PAGE).expect("a buffer");
         buffer.resize_zeroed(4 * PAGE).expect("memory");
         {

@@ -51,8 +51,7 @@ fn expect_architecture(profile: Profile, architecture: u32) {
 #[track_caller]
 fn expect_code(module: &Module, architecture: u32) {
     let add = module.kernel("add").expect("the kernel");
-    let version = add.attribute(kernel_attribute::PTX_VERSION);
-    assert_eq!(version.expect("an attribute"), architecture);
+    assert_eq!(add.attribute(kernel_attribute::PTX_VERSION).expect("an attribute"), architecture);
     // Only a cubin says how many registers its machine code needs.
     let registers = add.attribute(kernel_attribute::REGISTERS);
     assert_eq!(registers.expect("an attribute") != 0, architecture != 52);
@@ -94,8 +93,7 @@ fn the_error_of_a_cubin_for_another_device_names_both_architectures() {
     on(Profile::h200(), |context| {
         let [ampere, _] = cubins();
         let text = refusal(&context, ampere);
-        let both = "the image has a cubin for sm_80; the device is sm_90";
-        assert!(text.contains(both), "{text}");
+        assert!(text.contains("the image has a cubin for sm_80; the device is sm_90"), "{text}");
         assert!(!text.contains("format"), "{text}");
     });
 }
@@ -165,8 +163,7 @@ fn the_local_memory_of_a_kernel_is_that_of_its_cubin() {
         assert_ne!(changed, 0);
         let module = load(&context, &image).expect("code for the device");
         let add = module.kernel("add").expect("the kernel");
-        let local = add.attribute(kernel_attribute::LOCAL_BYTES);
-        assert_eq!(local.expect("an attribute"), BYTES);
+        assert_eq!(add.attribute(kernel_attribute::LOCAL_BYTES).expect("an attribute"), BYTES);
     });
 }
 

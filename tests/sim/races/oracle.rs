@@ -122,10 +122,8 @@ fn run(
             0..5 => {
                 let (its, bytes) = (random.below(allocations.len()), range(random));
                 let len = (bytes.end - bytes.start) as usize;
-                let at = allocations[its] + bytes.start;
-                succeeds!(cuMemsetD8Async(at, 1, len, raw));
-                let access = Access { memory: its, bytes, writes: true };
-                program.add(stream, None, vec![access]);
+                succeeds!(cuMemsetD8Async(allocations[its] + bytes.start, 1, len, raw));
+                program.add(stream, None, vec![Access { memory: its, bytes, writes: true }]);
             }
             5..9 => {
                 let (from, to) = (random.below(allocations.len()), random.below(allocations.len()));

@@ -10,8 +10,7 @@ const PROGRAMS: &str = "CUDA_TESTS_PROGRAMS";
 const SEED: &str = "CUDA_TESTS_SEED";
 
 fn number(name: &str, default: u64) -> u64 {
-    let set = std::env::var(name);
-    set.map_or(default, |text| text.parse().expect("a number"))
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
 #[test]

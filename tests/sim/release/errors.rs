@@ -79,8 +79,7 @@ const CASES: &[Case] = &[
     }),
     case("a memory pool", "cuMemPoolDestroy", true, |context| Box::new(pool(context))),
     case("a memory pool", "cuMemPoolDestroy", true, |context| {
-        let options = MemoryPoolOptions::default();
-        Box::new(OrderedManager::with(context, options).expect("a manager"))
+        Box::new(OrderedManager::with(context, MemoryPoolOptions::default()).expect("a manager"))
     }),
     case("a context", "cuCtxDestroy_v2", false, |context| {
         Box::new(Context::new(&context.device(), ContextFlags::empty()).expect("a context"))
@@ -157,8 +156,7 @@ fn a_destroyed_context_leaks_what_belongs_to_the_device_or_the_process() {
     leaking(|context| {
         let code = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
         for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
-            let leaks = u64::from(case.outlives_context) + case.keeps;
-            let expected = (vec![], leaks);
+            let expected = (vec![], u64::from(case.outlives_context) + case.keeps);
             assert_eq!(refused(case, &context, code), expected, "{}", case.what);
         }
     });
@@ -224,8 +222,7 @@ fn a_release_that_fails_every_attempt_is_reported_after_the_last_one() {
 fn a_release_that_is_not_permitted_is_retried_until_it_succeeds() {
     leaking(|context| {
         {
-            let code = CUresult::CUDA_ERROR_NOT_PERMITTED;
-            let refused = fail_from("cuMemFreeHost", 1, code);
+            let refused = fail_from("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
             drop(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory"));
             for attempts in 1..100 {
                 assert_eq!((refused.hits(), cuda_safe::leaked()), (attempts, 0));

@@ -3,7 +3,7 @@
 
 use crate::common::child::in_child;
 use crate::release::{fail, fail_from, leaking};
-use crate::{on, start};
+use crate::{on, on_stream, start};
 use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
 use cuda_safe::memory::Extent;
 use cuda_safe::process::logs::LogCallback;
@@ -260,8 +260,7 @@ fn a_sparse_array_that_is_not_destroyed_keeps_its_memory() {
 
 #[test]
 fn tiles_whose_mapping_failed_are_not_used() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let shape = ArrayShape::TwoD { width: 512, height: 512 };
         let mut array = SparseArray::<u32>::new(&stream, shape).expect("an array");
         let dot = Extent::new_2d(1, 1);

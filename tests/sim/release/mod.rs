@@ -5,7 +5,7 @@ pub(crate) mod last_use;
 pub(crate) mod orders;
 
 use crate::common;
-use crate::{context, on, start};
+use crate::{context, on, on_stream, start};
 use cuda_memory::OrderedManager;
 use cuda_safe::interop::dlpack::ConsumerStream;
 use cuda_safe::interop::{ExportedStream, StreamSync};
@@ -72,8 +72,7 @@ fn a_panicking_owner_leaves_the_rest_of_the_queue_unchanged() {
 
 #[test]
 fn copies_complete_deferred_releases() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
         let put_off = |context| {
             let _refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
@@ -92,8 +91,7 @@ fn copies_complete_deferred_releases() {
 #[test]
 fn a_capture_that_begins_during_a_release_defers_it() {
     on(Profile::h200(), |context| {
-        let code = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        let refused = fail("cuMemFreeHost", 1, code);
+        let refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         drop(pinned(&context));
         assert_eq!((alive().pinned_allocations, refused.hits()), (1, 1));
         let _event = context.event().expect("an event");
@@ -290,8 +288,7 @@ fn a_release_on_a_legacy_stream_makes_its_context_current() {
         let array = array.with_stream(Some(ExportedStream::Legacy));
         // SAFETY: the buffer outlives the import, and nothing else uses it.
         let imported = unsafe { array.import::<u8>(&stream, StreamSync::WaitEvent, ()) };
-        let imported = imported.expect("memory");
-        drop_elsewhere(Box::new(imported));
+        drop_elsewhere(Box::new(imported.expect("memory")));
         drop(buffer);
         context.synchronize().expect("a wait");
         assert_eq!((alive().device_allocations, cuda_safe::leaked()), (0, 0));
@@ -302,8 +299,7 @@ fn a_release_on_a_legacy_stream_makes_its_context_current() {
 fn a_pool_whose_context_is_destroyed_is_leaked_at_once() {
     leaking(|context| {
         let manager = OrderedManager::with(&context, Default::default()).expect("a manager");
-        let code = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        let refused = fail_from("cuCtxGetCurrent", 1, code);
+        let refused = fail_from("cuCtxGetCurrent", 1, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
         drop(manager);
         assert_ne!(refused.hits(), 0);
         assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (1, 0));
@@ -324,8 +320,7 @@ fn a_release_whose_context_cannot_be_entered_is_reported_at_once() {
 /// The driver permits these two releases in a callback.
 #[test]
 fn streams_and_events_are_destroyed_in_a_callback() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let objects = (context.stream().expect("a stream"), context.event().expect("an event"));
         let (sender, told) = std::sync::mpsc::channel();
         crate::stream::callbacks::launch(&stream, move || {
@@ -341,8 +336,7 @@ fn streams_and_events_are_destroyed_in_a_callback() {
 /// The driver would refuse the call.
 #[test]
 fn pinned_memory_in_a_callback_is_deferred_without_a_call_that_waits() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let pinned = pinned(&context);
         cuda_sim::clear_calls();
         crate::stream::callbacks::launch(&stream, move || drop(pinned));

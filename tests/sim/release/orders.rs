@@ -1,9 +1,9 @@
 //! The driver calls that release an object: capture queries, waits, and the context in which they run.
 
-use crate::on;
 use crate::release::{fail, fail_from, leaking};
 use crate::software::call_log::persistent;
 use crate::stream::callbacks::launch;
+use crate::{on, on_stream};
 use cuda_memory::OrderedManager;
 use cuda_safe::manager::{DriverManager, MemoryManager, Order};
 use cuda_safe::memory::{MemoryPoolOptions, PinnedFlags};
@@ -22,8 +22,7 @@ fn calls(f: impl FnOnce()) -> Vec<(&'static str, bool)> {
     cuda_sim::clear_calls();
     f();
     let calls = cuda_sim::calls();
-    let calls = calls.iter();
-    calls.map(|call| (call.function, call.result.is_success())).collect()
+    calls.iter().map(|call| (call.function, call.result.is_success())).collect()
 }
 
 fn place(calls: &[(&'static str, bool)], function: &str) -> Option<usize> {
@@ -32,14 +31,12 @@ fn place(calls: &[(&'static str, bool)], function: &str) -> Option<usize> {
 
 #[test]
 fn streams_and_events_are_not_destroyed_in_a_host_function() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let objects = (context.stream().expect("a"), context.event().expect("b"));
         let (sender, told) = channel();
         let function = move || {
             drop(objects);
-            let left = (alive().streams, alive().events);
-            sender.send(left).expect("the test receives it");
+            sender.send((alive().streams, alive().events)).expect("the test receives it");
         };
         stream.launch_host_function(function).expect("enqueued");
         stream.synchronize().expect("a wait");
@@ -53,11 +50,9 @@ fn streams_and_events_are_not_destroyed_in_a_host_function() {
 /// The driver rejects most calls on its callback threads, but it allows the release of an event.
 #[test]
 fn a_deferred_event_is_destroyed_on_a_callback_thread() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let event = context.event().expect("an event");
-        let dropped = stream.launch_host_function(move || drop(event));
-        dropped.expect("enqueued");
+        stream.launch_host_function(move || drop(event)).expect("enqueued");
         stream.synchronize().expect("a wait");
         assert_eq!(cuda_safe::deferred_releases(), 1);
         let (sender, told) = channel();
@@ -183,8 +178,7 @@ fn a_release_neither_queries_nor_waits_for_a_default_stream() {
             // SAFETY: the block is of the manager, and nothing uses it.
             unsafe { manager.free_host(block, persistent(CU_STREAM_LEGACY)) };
         });
-        let record = place(&calls, "cuEventRecord").expect("the record that fails");
-        let release = &calls[record..];
+        let release = &calls[place(&calls, "cuEventRecord").expect("the record that fails")..];
         assert_eq!(place(release, "cuStreamIsCapturing"), None, "{calls:?}");
         assert_eq!(place(release, "cuStreamSynchronize"), None, "{calls:?}");
         assert!(calls.contains(&("cuMemFreeHost", true)), "{calls:?}");
@@ -194,8 +188,7 @@ fn a_release_neither_queries_nor_waits_for_a_default_stream() {
 /// A wait for another stream would not cover the work that uses the memory.
 #[test]
 fn synchronous_memory_is_freed_after_a_wait_for_its_stream() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let buffer = DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory");
         cuda_sim::clear_calls();
         cuda_sim::record_arguments(true);
@@ -211,8 +204,7 @@ fn synchronous_memory_is_freed_after_a_wait_for_its_stream() {
 
 #[test]
 fn a_shared_buffer_is_empty_if_it_has_no_elements() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         for (len, is_empty) in [(0, true), (1, false)] {
             let buffer = DeviceBuffer::<u8>::zeroed(&stream, len).expect("memory");
             let shared = buffer.share().expect("an event");
@@ -224,8 +216,7 @@ fn a_shared_buffer_is_empty_if_it_has_no_elements() {
 /// In the software driver each operation takes one millisecond: here six fills and the second record.
 #[test]
 fn the_time_between_two_events_is_that_of_the_work_between_them() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut buffer = DeviceBuffer::<u8>::uninit(&stream, 64).expect("memory");
         let options = EventOptions { timing: true, ..Default::default() };
         let [start, end] = [(); 2].map(|()| context.event_with(options).expect("an event"));
@@ -235,7 +226,6 @@ fn the_time_between_two_events_is_that_of_the_work_between_them() {
         }
         end.record(&stream).expect("a record");
         stream.synchronize().expect("a wait");
-        let elapsed = end.elapsed_since(&start).expect("both are complete");
-        assert_eq!(elapsed, Duration::from_millis(7));
+        assert_eq!(end.elapsed_since(&start).expect("both are complete"), Duration::from_millis(7));
     });
 }

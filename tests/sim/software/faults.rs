@@ -1,6 +1,6 @@
 //! Fault injection: which calls fail, and on which threads.
 
-use crate::{common, context, on, start};
+use crate::{common, context, on, on_stream, start};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{DeviceBuffer, Error};
 use cuda_sim::Profile;
@@ -9,8 +9,7 @@ use std::panic::catch_unwind;
 
 #[test]
 fn the_nth_call_of_a_function_fails_once() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let fault = Fault::of_function("cuMemAllocAsync")
             .nth(2)
             .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
@@ -61,8 +60,7 @@ fn a_fault_of_one_thread_does_not_disturb_another() {
 
 #[test]
 fn memory_can_be_limited() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let limit = limit_memory(1000);
         let first = DeviceBuffer::<u8>::uninit(&stream, 600).expect("below the limit");
         let error = DeviceBuffer::<u8>::uninit(&stream, 600).expect_err("above it");
@@ -84,8 +82,7 @@ fn a_fault_cannot_inject_success() {
 
 #[test]
 fn an_inner_limit_can_end_before_the_outer_one() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_context, stream| {
         let outer = limit_memory(1000);
         drop(limit_memory(10));
         DeviceBuffer::<u8>::uninit(&stream, 600).expect("the inner limit has ended");
@@ -112,8 +109,7 @@ fn a_poisoned_device_is_fatal_and_later_drops_do_not_panic() {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::from_slice(&stream, &[1u8; 8]).expect("a copy");
         cuda_sim::fault::poison();
-        let error = stream.synchronize().expect_err("poisoned");
-        assert!(error.is_fatal());
+        assert!(stream.synchronize().expect_err("poisoned").is_fatal());
         let later = context.event().expect_err("everything fails");
         assert!(matches!(later, Error::Driver(_)) && later.is_fatal(), "{later}");
         drop((buffer, stream, context));
@@ -131,8 +127,7 @@ fn a_fault_is_parsed() {
     let fault = Fault::of_function("cuMemAlloc_v2");
     assert_eq!(parse("cuMemAlloc_v2"), of(fault.clone()));
     assert_eq!(parse("cuMemAlloc_v2=2"), of(fault.clone().with(memory)));
-    let named = "cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY";
-    assert_eq!(parse(named), of(fault.nth(3).with(memory)));
+    assert_eq!(parse("cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY"), of(fault.nth(3).with(memory)));
     assert_eq!(parse("*:7+"), of(Fault::of_any().nth(7).from_then_on()));
     for wrong in ["", "cuNever", "*:", "*:0", "*:-1", "*:1++", "*=", "*=0", "*=CUDA_SUCCESS", "*=x"]
     {
@@ -143,8 +138,7 @@ fn a_fault_is_parsed() {
 
 #[test]
 fn a_name_without_a_suffix_means_all_versions_of_a_function() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         // The crate calls `cuStreamDestroy_v2` and `cuMemAlloc_v2`, as the macros of the header do.
         let fault = Fault::of_function("cuMemAlloc")
             .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
@@ -167,8 +161,7 @@ fn a_name_that_is_no_function_is_refused() {
     for name in ["nonsense", "cuMemAlloc_v9", "cuMemAlloc_", "cuMem", ""] {
         assert!(Fault::try_of_function(name).is_none(), "{name}");
         name.parse::<Fault>().expect_err(name);
-        let panicked = catch_unwind(|| drop(Fault::of_function(name)));
-        panicked.expect_err(name);
+        catch_unwind(|| drop(Fault::of_function(name))).expect_err(name);
     }
 }
 

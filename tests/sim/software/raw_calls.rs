@@ -91,8 +91,7 @@ fn the_numa_nodes_and_the_board_of_a_device_have_attributes() {
 #[test]
 fn old_queries_of_devices_and_code_answer_what_the_new_ones_do() {
     with_current(|context| {
-        let device = context.device();
-        let raw = device.as_raw();
+        let raw = context.device().as_raw();
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the pointers refer to local variables.
         succeeds(unsafe { cuDeviceComputeCapability(&raw mut major, &raw mut minor, raw) });
@@ -283,8 +282,7 @@ fn a_function_that_is_not_simulated_is_listed_once() {
             assert_eq!(code, CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         assert_eq!(cuda_sim::not_simulated(), ["cuGraphicsUnregisterResource"]);
-        let calls = crate::software::call_log::called("cuGraphicsUnregisterResource");
-        assert_eq!(calls, 2);
+        assert_eq!(crate::software::call_log::called("cuGraphicsUnregisterResource"), 2);
     });
 }
 

@@ -441,8 +441,7 @@ fn a_record_in_a_host_function_that_a_free_waits_for_is_refused() {
         });
         // SAFETY: the memory is alive and is not used again.
         succeeds(unsafe { cuMemFree_v2(objects.device) });
-        let refused = CUresult::CUDA_ERROR_NOT_PERMITTED;
-        assert_eq!(codes.recv(), Ok([SUCCESS, refused]));
+        assert_eq!(codes.recv(), Ok([SUCCESS, CUresult::CUDA_ERROR_NOT_PERMITTED]));
         std::mem::forget((busy, context));
     });
 }

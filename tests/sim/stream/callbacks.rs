@@ -1,6 +1,6 @@
 //! Host functions that run while other threads, or the host functions themselves, call the driver.
 
-use crate::on;
+use crate::{on, on_stream};
 use core::ffi::c_void;
 use cuda_safe::Stream;
 use cuda_safe::sys::{
@@ -68,8 +68,7 @@ pub(crate) fn with_misuse(words: &str, body: impl FnOnce(cuda_safe::Context)) {
 
 #[test]
 fn a_wait_ends_after_a_host_function_that_another_thread_runs() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let (begins, begun) = mpsc::channel();
         let (end, ends) = mpsc::channel::<()>();
         let (tell, order) = mpsc::channel();
@@ -114,8 +113,7 @@ fn a_host_function_that_waits_for_its_own_stream_is_refused() {
             sender.send(raw.synchronize()).expect("the test receives it");
         });
         launch(&stream, move || {
-            let answer = CUresult::CUDA_SUCCESS;
-            after.send(answer).expect("the test receives it");
+            after.send(CUresult::CUDA_SUCCESS).expect("the test receives it");
         });
         stream.synchronize().expect("a wait");
         let answers: Vec<_> = answers.try_iter().collect();
@@ -207,8 +205,7 @@ fn exchange(mut mode: Mode) -> Mode {
 
 #[test]
 fn a_host_function_does_not_change_the_waiting_threads_stack_and_mode() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let current = context.make_current().expect("current");
         let before = exchange(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         launch(&stream, || {
@@ -310,8 +307,7 @@ fn a_green_context_destroyed_before_its_streams_is_one_misuse() {
 
 #[test]
 fn pinned_memory_may_change_while_a_copy_reads_it() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let mut pinned = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 4096).expect("memory");
         let mut buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
         stream.synchronize().expect("a wait");

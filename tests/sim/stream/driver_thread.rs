@@ -35,8 +35,7 @@ fn the_driver_thread_runs_a_host_function_although_nothing_calls_the_driver() {
         for number in 0..3 {
             let tell = tell.clone();
             launch(&stream, move || {
-                let here = std::thread::current().id();
-                tell.send((number, here)).expect("the test receives it");
+                tell.send((number, std::thread::current().id())).expect("the test receives it");
             });
         }
         for number in 0..3 {
@@ -135,8 +134,7 @@ fn with_a_driver_thread_no_query_runs_a_callback_or_a_node_of_a_graph() {
             let (begin, begun) = mpsc::channel();
             let (end, ended) = mpsc::channel::<()>();
             let function = Box::new(move || {
-                let here = std::thread::current().id();
-                begin.send(here).expect("the test receives it");
+                begin.send(std::thread::current().id()).expect("the test receives it");
                 ended.recv_timeout(LIMIT).expect("the test says when to continue");
             });
             enqueue(&stream, function);

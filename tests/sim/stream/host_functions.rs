@@ -1,6 +1,6 @@
 //! Host functions: their ownership after an error, and the calls inside of them.
 
-use crate::{common, context, on, start};
+use crate::{common, context, on_stream, start};
 use cuda_safe::memory::{Extent, Region};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{DeviceBuffer, Error, Module, PinnedBuffer};
@@ -20,8 +20,7 @@ fn a_host_function_that_the_driver_may_still_run_is_kept_alive() {
             let kept = Arc::clone(&owned);
             let _fails =
                 Fault::of_function("cuLaunchHostFunc").with(CUresult(code)).inject(Scope::Thread);
-            let given = stream.launch_host_function(move || drop(kept));
-            given.expect_err("the fault");
+            stream.launch_host_function(move || drop(kept)).expect_err("the fault");
             Arc::strong_count(&owned) == 2
         };
         for code in [304, 700, 703, 802, 806, 909, 917, 999, 1234] {
@@ -38,8 +37,7 @@ fn a_host_function_that_the_driver_may_still_run_is_kept_alive() {
 /// A host function must make no driver call at all.
 #[test]
 fn drops_in_a_host_function_make_no_driver_call_and_are_released_later() {
-    on(Profile::h200(), |context| {
-        let helper = context.stream().expect("a stream");
+    on_stream(|context, helper| {
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
@@ -66,8 +64,7 @@ fn drops_in_a_host_function_make_no_driver_call_and_are_released_later() {
 
 #[test]
 fn copies_in_a_host_function_are_refused_without_a_driver_call() {
-    on(Profile::h200(), |context| {
-        let helper = context.stream().expect("a stream");
+    on_stream(|context, helper| {
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
@@ -80,8 +77,7 @@ fn copies_in_a_host_function_are_refused_without_a_driver_call() {
             let mut whole = buffer.as_mut_slice();
             let of_box = whole.copy_3d_from_slice(plane, all, &[1; 64], all);
             let of_pinned = buffer.as_mut_slice().try_copy_from_pinned(pinned);
-            let of_pinned = of_pinned.expect_err("a wait");
-            tell.send(([of_slice, of_box], of_pinned, cuda_sim::calls()))
+            tell.send(([of_slice, of_box], of_pinned.expect_err("a wait"), cuda_sim::calls()))
                 .expect("the test receives it");
         };
         helper.launch_host_function(function).expect("enqueued");

@@ -5,7 +5,7 @@ pub(crate) mod callbacks;
 pub(crate) mod driver_thread;
 pub(crate) mod host_functions;
 
-use crate::on;
+use crate::{on, on_stream};
 use core::ffi::c_void;
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUgraph, CUresult, CUstreamCaptureMode as Mode,
@@ -46,15 +46,13 @@ fn launch_host(stream: &Stream, data: *mut c_void) {
 
 #[test]
 fn a_host_function_runs_in_stream_order_and_most_calls_in_it_are_refused() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|context, stream| {
         let other = context.stream().expect("a stream");
         launch_host(&stream, other.as_raw().cast());
         assert_eq!(RUNS.load(Ordering::Relaxed), 0, "no wait so far");
         stream.synchronize().expect("a wait");
         assert_eq!(RUNS.load(Ordering::Relaxed), 1);
-        let inside = CUresult(INSIDE.load(Ordering::Relaxed));
-        assert_eq!(inside, CUresult::CUDA_ERROR_NOT_PERMITTED);
+        assert_eq!(CUresult(INSIDE.load(Ordering::Relaxed)), CUresult::CUDA_ERROR_NOT_PERMITTED);
     });
 }
 
@@ -172,8 +170,7 @@ fn allocations_invalidate_captures_as_on_a_real_driver() {
 
 #[test]
 fn a_captured_copy_does_not_run() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let buffer = DeviceBuffer::from_slice(&stream, &[1u8; 8]).expect("a copy");
         stream.synchronize().expect("a wait");
         begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -197,8 +194,7 @@ fn a_wait_for_the_context_invalidates_the_captures_of_all_threads() {
             std::thread::scope(|scope| {
                 scope.spawn(|| context.synchronize().expect_err("in a capture"));
             });
-            let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-            assert_eq!(end(&stream), broken);
+            assert_eq!(end(&stream), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         }
     });
 }
@@ -273,8 +269,7 @@ fn drops_do_not_affect_captures_and_buffers_of_a_captured_stream_are_deferred() 
 
 #[test]
 fn waiting_for_a_captured_stream_invalidates_the_capture() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         let error = stream.synchronize().expect_err("in a capture");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
@@ -284,8 +279,7 @@ fn waiting_for_a_captured_stream_invalidates_the_capture() {
 
 #[test]
 fn a_captured_stream_refuses_host_functions() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         let refused = stream.launch_host_function(|| {}).expect_err("in a capture");
         assert!(refused.to_string().contains("the stream is being captured"), "{refused}");
@@ -296,8 +290,7 @@ fn a_captured_stream_refuses_host_functions() {
 
 #[test]
 fn a_host_function_that_the_driver_refuses_is_dropped() {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
+    on_stream(|_, stream| {
         let owned = std::sync::Arc::new(());
         let kept = std::sync::Arc::clone(&owned);
         let _fails = cuda_sim::fault::Fault::of_function("cuLaunchHostFunc")

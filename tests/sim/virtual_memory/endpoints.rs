@@ -103,8 +103,7 @@ fn sizes_offsets_and_indexes_are_checked() {
         assert!(matches!(invalid(ids.create(0, &huge)), Invalid::TooLarge { .. }));
         let options = EndpointOptions::new(unicast, PAGE);
         let beyond = invalid(ids.create(1, &options));
-        let expected = Invalid::Range { start: 1, end: 2, len: 1 };
-        assert_eq!(beyond, expected);
+        assert_eq!(beyond, Invalid::Range { start: 1, end: 2, len: 1 });
         let endpoint = finish(ids.create(0, &options).expect("an endpoint"));
         let twice = ids.create(0, &options).expect_err("the id has an endpoint");
         assert_eq!(twice.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
@@ -133,8 +132,7 @@ fn create(ids: &EndpointIds, devices: EndpointDevices, size: usize) -> LogicalEn
 fn read(stream: &Stream, endpoint: &LogicalEndpoint, offset: usize, len: usize) -> Vec<u32> {
     let mut target = DeviceBuffer::<u32>::zeroed(stream, len).expect("memory");
     let mut batch = FabricCopyBatch::new(stream);
-    let added = batch.push_from_endpoint(&mut target, endpoint, offset);
-    added.expect("a part");
+    batch.push_from_endpoint(&mut target, endpoint, offset).expect("a part");
     // SAFETY: memory is bound to the endpoint, and no other work uses it.
     unsafe { batch.enqueue() }.expect("enqueued");
     target.to_vec().expect("a copy")
@@ -184,8 +182,7 @@ fn a_copy_to_an_endpoint_of_several_devices_writes_the_memory_of_all() {
         let team = finish(pending);
         // The same memory, by an endpoint of its device.
         let single = [0, 1].map(|index| {
-            let unicast = EndpointDevices::Unicast(devices[index]);
-            let options = EndpointOptions::new(unicast, PAGE);
+            let options = EndpointOptions::new(EndpointDevices::Unicast(devices[index]), PAGE);
             let number = u32::try_from(index).expect("small") + 1;
             finish(ids.create(number, &options).expect("an endpoint"))
         });
@@ -239,8 +236,7 @@ fn copies_over_the_fabric_are_checked() {
         assert_eq!(invalid(batch.push_to_endpoint(&endpoint, PAGE - 4, &source)), beyond);
         let elsewhere = invalid(batch.push_to_endpoint(&endpoint, 0, &foreign));
         assert!(matches!(elsewhere, Invalid::OtherStream { .. }));
-        let lengths = invalid(batch.push(&mut target, &source));
-        assert!(matches!(lengths, Invalid::Lengths { .. }));
+        assert!(matches!(invalid(batch.push(&mut target, &source)), Invalid::Lengths { .. }));
         assert!(batch.is_empty());
         // SAFETY: there is nothing to copy.
         unsafe { batch.enqueue() }.expect("nothing to do");
@@ -251,8 +247,7 @@ fn copies_over_the_fabric_are_checked() {
             // SAFETY: the call is refused.
             unsafe { batch.enqueue() }
         });
-        let refused = invalid(graph);
-        assert!(matches!(refused, Invalid::StreamIsCaptured));
+        assert!(matches!(invalid(graph), Invalid::StreamIsCaptured));
     });
 }
 
@@ -263,12 +258,10 @@ fn a_copy_where_no_memory_is_bound_is_a_misuse() {
         let context = crate::context();
         let stream = context.stream().expect("a stream");
         let ids = EndpointIds::reserve(1).expect("ids");
-        let unicast = EndpointDevices::Unicast(context.device());
-        let endpoint = create(&ids, unicast, PAGE);
+        let endpoint = create(&ids, EndpointDevices::Unicast(context.device()), PAGE);
         let source = DeviceBuffer::from_slice(&stream, &[7u32; 2]).expect("memory");
         let mut batch = FabricCopyBatch::new(&stream);
-        let added = batch.push_to_endpoint(&endpoint, 0, &source);
-        added.expect("a part");
+        batch.push_to_endpoint(&endpoint, 0, &source).expect("a part");
         // SAFETY: not sound, which the software driver reports.
         unsafe { batch.enqueue() }.expect("enqueued");
         stream.synchronize().expect_err("no memory is bound");

@@ -52,16 +52,14 @@ fn memory_of_a_locality_domain_is_used_like_other_memory_of_its_device() {
         let size = PhysicalOptions::new(location).granularity().expect("known");
         let memory = PhysicalMemory::new(location, size).expect("memory");
         assert_eq!(memory.location(), location);
-        let properties = memory.properties().expect("known");
-        assert_eq!(properties.location, Some(location));
+        assert_eq!(memory.properties().expect("known").location, Some(location));
         assert_eq!(location.to_string(), "locality domain 1 of device 0");
         let space = Reservation::new(size).expect("addresses");
         let mapping = space.map(0, memory).expect("a mapping");
         let stream = context.stream().expect("a stream");
         let mut buffer = mapping.into_buffer::<u32>(&stream).expect("a buffer");
         buffer.fill(5).expect("a fill");
-        let start = buffer.slice(..2).and_then(|its| its.to_vec());
-        assert_eq!(start.expect("a copy"), [5, 5]);
+        assert_eq!(buffer.slice(..2).and_then(|its| its.to_vec()).expect("a copy"), [5, 5]);
         let none = MemoryLocation::LocalityDomain { device, domain: 2 };
         let error = PhysicalMemory::new(none, size).expect_err("two domains");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));

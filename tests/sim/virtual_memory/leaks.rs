@@ -25,8 +25,7 @@ fn a_reservation_with_a_leaked_mapping_is_not_freed() {
         }
         // The mapping, its memory and its addresses.
         assert_eq!(leaked(), 3);
-        let called = calls(|| drop(second));
-        assert_eq!(called, ["cuMemUnmap", "cuMemRelease"]);
+        assert_eq!(calls(|| drop(second)), ["cuMemUnmap", "cuMemRelease"]);
         assert_eq!(leaked(), 3);
         let reports = reports.lock().expect("no panic");
         assert_eq!(reports.len(), 1, "{reports:?}");

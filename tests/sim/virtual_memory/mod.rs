@@ -452,8 +452,7 @@ fn other_functions_refuse_mapped_memory() {
         // The context, the type, whether IPC can share it, the range, the rights, and the mapping.
         let shown = [1, 2, 10, 11, 12, 16, 18, 19].map(|number| attribute(number, inside));
         let page = PAGE as u64;
-        let expected = [0, 2, 0, start, 4 * page, 3, page, start + page];
-        assert_eq!(shown, expected.map(Some));
+        assert_eq!(shown, [0, 2, 0, start, 4 * page, 3, page, start + page].map(Some));
         assert_eq!(attribute(4, inside), None);
         assert_eq!(attribute(2, start), None);
         succeeds!(cuMemUnmap(start, 4 * PAGE));

@@ -126,16 +126,14 @@ fn sizes_and_offsets_are_checked() {
                 Invalid::Granularity { what: "the size", bytes: size, granularity: PAGE };
             assert_eq!(invalid(refused), expected);
         }
-        let recommended = MulticastOptions::new(2, PAGE).recommended_granularity();
-        assert_eq!(recommended.expect("known"), PAGE);
+        assert_eq!(MulticastOptions::new(2, PAGE).recommended_granularity().expect("known"), PAGE);
         let object = object(&devices, 2);
         assert_eq!((object.size(), object.granularity()), (2 * PAGE, PAGE));
         let refused = object.bind(devices[0], 4096, memory(devices[0]));
         assert!(matches!(invalid(refused), Invalid::Granularity { .. }));
         let refused = object.bind(devices[0], 2 * PAGE, memory(devices[0]));
         let end = 3 * PAGE;
-        let expected = Invalid::Range { start: 2 * PAGE, end, len: 2 * PAGE };
-        assert_eq!(invalid(refused), expected);
+        assert_eq!(invalid(refused), Invalid::Range { start: 2 * PAGE, end, len: 2 * PAGE });
         let space = Reservation::new(2 * PAGE).expect("addresses");
         assert!(matches!(invalid(object.map(&space, PAGE)), Invalid::Range { .. }));
         // SAFETY: 0 is not a handle.
@@ -158,8 +156,7 @@ fn objects_bindings_and_mappings_are_dropped_in_any_order() {
         assert_eq!(called, ["cuMulticastUnbind", "cuMemRelease"]);
         let called = calls(|| drop(mapping));
         assert_eq!(called, ["cuMemUnmap", "cuMemAddressFree"]);
-        let called = calls(|| drop(second));
-        assert_eq!(called, ["cuMulticastUnbind", "cuMemRelease", "cuMemRelease"]);
+        assert_eq!(calls(|| drop(second)), ["cuMulticastUnbind", "cuMemRelease", "cuMemRelease"]);
     });
 }
 
@@ -171,8 +168,7 @@ fn a_driver_before_13_1_takes_the_device_from_the_memory() {
         let object = object(&devices, 1);
         let called = calls(|| {
             let one = object.bind(devices[0], 0, memory(devices[0])).expect("bound");
-            let other = object.bind_mapping(devices[1], 0, mapping(devices[1]));
-            drop((one, other.expect("bound")));
+            drop((one, object.bind_mapping(devices[1], 0, mapping(devices[1])).expect("bound")));
         });
         for function in ["cuMulticastBindMem", "cuMulticastBindAddr"] {
             assert!(called.contains(&function), "{called:?}");
@@ -183,8 +179,7 @@ fn a_driver_before_13_1_takes_the_device_from_the_memory() {
 #[test]
 fn one_device_has_no_multicast() {
     on(Profile::h200(), |_| {
-        let refused = MulticastTeam::new(&MulticastOptions::new(2, PAGE));
-        let error = refused.expect_err("one device");
+        let error = MulticastTeam::new(&MulticastOptions::new(2, PAGE)).expect_err("one device");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
     });
 }
@@ -195,8 +190,7 @@ fn a_failed_unbind_leaves_the_binding_to_its_drop() {
         let object = object(&devices, 1);
         let bound = object.bind(devices[0], 0, memory(devices[0])).expect("bound");
         let fault = fail("cuMulticastUnbind", 1, CUresult::CUDA_ERROR_UNKNOWN);
-        let error = bound.unbind().expect_err("a fault");
-        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
+        assert_eq!(bound.unbind().expect_err("a fault").code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
         drop(fault);
         // The drop has unbound the memory, so the place is free.
         drop(object.bind(devices[0], 0, memory(devices[0])).expect("bound"));

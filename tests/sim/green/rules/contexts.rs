@@ -43,8 +43,7 @@ fn the_largest_cluster_is_limited_by_the_partition() {
         let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");
         let ranks = module.kernel("cluster_ranks").expect("found");
         let config = LaunchConfig::linear(16, 32);
-        let whole = ranks.max_cluster_size(config, &Default::default());
-        assert_eq!(whole.expect("an answer"), 8);
+        assert_eq!(ranks.max_cluster_size(config, &Default::default()).expect("an answer"), 8);
         for (min, expected) in [(2, 2), (6, 6), (8, 8), (16, 8)] {
             let split = resource(&context).split_by_count(SplitByCount {
                 min,
@@ -53,8 +52,7 @@ fn the_largest_cluster_is_limited_by_the_partition() {
             });
             let group = split.expect("a split").groups.remove(0);
             let green = GreenContext::new([group]).expect("a green context");
-            let size = green.max_cluster_size(&ranks, config);
-            assert_eq!(size.expect("an answer"), expected);
+            assert_eq!(green.max_cluster_size(&ranks, config).expect("an answer"), expected);
         }
     });
 }
@@ -198,8 +196,7 @@ fn default_streams_report_the_current_context() {
             for stream in [null, CU_STREAM_LEGACY] {
                 assert_eq!(of(stream), Ok(green.as_raw()));
             }
-            let wrong = CUresult::CUDA_ERROR_INVALID_HANDLE;
-            assert_eq!(of(CU_STREAM_PER_THREAD), Err(wrong));
+            assert_eq!(of(CU_STREAM_PER_THREAD), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         });
         under.expect("current");
     });

@@ -24,8 +24,7 @@ fn split_flags_and_several_groups_need_12_5() {
             assert_eq!(split.expect("a split").groups.len(), 66);
         } else {
             let driver = driver();
-            let refused = Invalid::SplitFlagsNeedNewerDriver { driver };
-            assert_eq!(refusal(counted), refused);
+            assert_eq!(refusal(counted), Invalid::SplitFlagsNeedNewerDriver { driver });
             assert_eq!(
                 split.expect_err("12.4").to_string(),
                 "split flags need CUDA 12.5; this driver offers 12.4"
@@ -193,10 +192,8 @@ fn a_backfilled_group_may_have_any_even_size() {
         assert!(matches!(why, Invalid::GroupRequest { .. }), "{why}");
         // The group uses the default co-scheduled count of the device, which the driver chooses.
         let usual = resource(&context).discover(&[GroupRequest::new(12)]);
-        let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-        assert_eq!(code(usual), wrong);
-        let found = resource(&context).discover(&[filled]);
-        assert_eq!(found.expect("an answer")[0].sm_count, 12);
+        assert_eq!(code(usual), CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+        assert_eq!(resource(&context).discover(&[filled]).expect("an answer")[0].sm_count, 12);
         let all = GroupRequest { flags: GroupFlags::BACKFILL, ..GroupRequest::default() };
         let split = resource(&context).split(exact(&[filled, all]));
         let split = split.expect("a split");
@@ -277,8 +274,7 @@ fn groups_are_pinned_to_locality_domains() {
         assert_eq!(domains.collect::<Vec<_>>(), [Some(0), Some(1)]);
         drop(split.groups);
         drop(split.remainder);
-        let found = whole().discover(&[more]).expect("an answer");
-        assert_eq!(found[0].sm_count, 80);
+        assert_eq!(whole().discover(&[more]).expect("an answer")[0].sm_count, 80);
     });
 }
 
@@ -432,8 +428,7 @@ fn invalid_split_flags_are_refused_even_if_smaller_percentages_need_none() {
             ..PartitionRequest::default()
         };
         let flags = flags.bits();
-        let refused = Invalid::SplitFlags { flags };
-        assert_eq!(refusal(resource(&context).plan(&asked)), refused);
+        assert_eq!(refusal(resource(&context).plan(&asked)), Invalid::SplitFlags { flags });
     });
 }
 
@@ -471,8 +466,7 @@ fn a_group_is_split_exactly_since_13_1() {
         // A remainder is split without a green context.
         let asked = [GroupRequest::new(8)];
         let log = calls(|| {
-            let found = remainder.discover(&asked).expect("an answer");
-            assert_eq!(found[0].sm_count, 8);
+            assert_eq!(remainder.discover(&asked).expect("an answer")[0].sm_count, 8);
             let smaller = remainder.split(exact(&asked)).expect("a split");
             assert_eq!(smaller.groups[0].sm_count(), 8);
             assert_eq!(smaller.remainder.expect("4").sm_count(), 4);
@@ -522,7 +516,6 @@ fn unknown_work_queue_settings_are_refused() {
             );
             groups = rejected.value.into_groups();
         }
-        let descriptor = Descriptor::new(groups).with_workqueues(queues);
-        descriptor.create().expect("settings of the driver");
+        Descriptor::new(groups).with_workqueues(queues).create().expect("settings of the driver");
     });
 }

@@ -47,8 +47,7 @@ fn log_entangled(panics: bool, look: impl FnOnce(io::Result<()>, String)) {
     let its = Arc::clone(&lines);
     let make = move |context: &Context| {
         let lines = Arc::clone(&its);
-        let writer = Entangled { lines, panics };
-        Ok(LoggingManager::new(DriverManager::new(context)?, writer))
+        Ok(LoggingManager::new(DriverManager::new(context)?, Entangled { lines, panics }))
     };
     with(make, |context| {
         *CONTEXT.lock().expect("no panic") = Some(context.clone());

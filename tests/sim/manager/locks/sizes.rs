@@ -35,8 +35,7 @@ fn request_all<M: MemoryManager>(
             let ordered = MemoryPointer::allocate_on(&stream, size);
             let loose = MemoryPointer::allocate(&context, size);
             for memory in [&ordered, &loose] {
-                let is_some = memory.is_ok();
-                assert!(!is_some || (1..1 << 37).contains(&size), "{options}: {size}");
+                assert!(!memory.is_ok() || (1..1 << 37).contains(&size), "{options}: {size}");
             }
             drop((ordered, loose));
         }
@@ -131,8 +130,7 @@ fn a_manager_with_deferred_frees_handles_requests_of_any_size() {
 fn a_limited_manager_handles_requests_of_any_size() {
     request_all(
         |context| {
-            let limited = LimitManager::new(CachingManager::new(context)?, usize::MAX);
-            Ok(StatisticsManager::new(limited))
+            Ok(StatisticsManager::new(LimitManager::new(CachingManager::new(context)?, usize::MAX)))
         },
         "a limit",
     );
@@ -157,8 +155,7 @@ fn the_largest_requests_of_two_threads_do_not_overflow() {
         };
         // Creates the objects of the first use.
         largest();
-        let stuck = super::interrupted(largest, largest);
-        assert_eq!(stuck, [""; 0]);
+        assert_eq!(super::interrupted(largest, largest), [""; 0]);
         drop(MemoryPointer::allocate_on(&stream, 1000).expect("memory"));
         drop((held, stream));
     });

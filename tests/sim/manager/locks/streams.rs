@@ -74,8 +74,7 @@ fn events_are_recorded_on_a_foreign_stream_only_in_calls_that_name_it() {
         let recorded = |f: &dyn Fn()| {
             cuda_sim::clear_calls();
             f();
-            let calls = cuda_sim::calls();
-            calls.iter().filter(|its| its.function == "cuEventRecord").count()
+            cuda_sim::calls().iter().filter(|its| its.function == "cuEventRecord").count()
         };
         let use_once = || drop(MemoryPointer::allocate_in(&context, SMALL, order).expect("memory"));
         let alone = || {
