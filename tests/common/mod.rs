@@ -11,6 +11,7 @@ mod sim;
 pub(crate) use sim::register_kernels;
 
 use cuda_safe::device::attribute::Attribute;
+use cuda_safe::error::Rejected;
 use cuda_safe::{Context, ContextFlags, CudaVersion, Device, Error, Event, Invalid, Stream};
 use std::io::Write;
 use std::path::PathBuf;
@@ -192,6 +193,15 @@ pub(crate) fn invalid<T>(done: Result<T, impl Into<Error>>) -> Invalid {
         Err(Error::Invalid(invalid)) => *invalid,
         done => panic!("{done:?}"),
     }
+}
+
+/// Returns why this crate refused a call, and the value that it returned with the error.
+#[track_caller]
+pub(crate) fn rejected<T, U>(done: Result<T, Rejected<U>>) -> (Invalid, U) {
+    let Err(Rejected { error, value }) = done else {
+        panic!("it succeeded");
+    };
+    (invalid(Err::<(), _>(error)), value)
 }
 
 /// Unwraps an option, as in `let context = or_skip!(common::context());`, or returns from the test if

@@ -46,12 +46,8 @@ fn run(graph: &Graph, stream: &Stream) {
 /// Checks a begin that this crate refused, and returns the graph.
 #[track_caller]
 fn refused_begin<T>(begun: Result<T, Rejected<Option<Graph>>>) -> (Invalid, Graph) {
-    match begun {
-        Err(Rejected { error, value }) => {
-            (common::invalid(Err::<(), _>(error)), value.expect("no capture was begun"))
-        }
-        Ok(_) => panic!("this should be refused"),
-    }
+    let (invalid, graph) = common::rejected(begun);
+    (invalid, graph.expect("no capture was begun"))
 }
 
 fn status(stream: &Stream) -> CaptureStatus {

@@ -6,7 +6,7 @@ use crate::module::kernels::pinned;
 use cuda_safe::array::{Array, ArrayShape};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::memory::{CopyAttributes, CopyBatch, Extent, MemoryLocation, Region, SourceOrder};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Invalid, PinnedBuffer, Stream};
 
 /// A volume of 5 x 4 x 3 elements, and a part of it.
 const WHOLE: Extent = Extent::new_3d(5, 4, 3);
@@ -333,9 +333,9 @@ fn copies_of_arrays_that_do_not_fit_are_not_added_to_a_batch() {
     let of_other = DeviceBuffer::<i32>::zeroed(&other, 60).expect("memory");
     let whole = Region::new(WHOLE);
     let mut batch = CopyBatch::new(&stream);
-    let is = |refused: cuda_safe::Result<()>, expected: fn(&Invalid) -> bool| match refused {
-        Err(Error::Invalid(why)) => assert!(expected(&why), "{why}"),
-        other => panic!("{other:?}"),
+    let is = |refused: cuda_safe::Result<()>, expected: fn(&Invalid) -> bool| {
+        let why = common::invalid(refused);
+        assert!(expected(&why), "{why}");
     };
     let target = first.as_mut().part([0; 3], PART).expect("a part");
     is(batch.push_array(target, &second), |why| matches!(why, Invalid::Array { .. }));
@@ -360,10 +360,7 @@ fn a_batch_with_arrays_is_not_captured() {
     let mut batch = CopyBatch::new(&stream);
     batch.push_array(&mut first, &second).expect("a copy");
     let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
-    match batch.enqueue() {
-        Err(Error::Invalid(why)) => assert_eq!(*why, Invalid::StreamIsCaptured),
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(common::invalid(batch.enqueue()), Invalid::StreamIsCaptured);
     let mut graph = capture.end().expect("an unbroken capture");
     assert_eq!(graph.nodes().expect("the nodes"), []);
 }

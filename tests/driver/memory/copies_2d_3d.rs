@@ -156,13 +156,8 @@ fn a_pitched_plane_is_aligned_by_the_driver() {
     assert!(plane.copy_from_slice(&numbers[1..]).is_err());
     let empty = PitchedBuffer::<u8>::zeroed(&stream, 0, 5).expect("no memory");
     assert!(empty.to_vec().expect("no copy").is_empty());
-    match PitchedBuffer::<[u8; 3]>::zeroed(&stream, 5, 5) {
-        Err(Error::Invalid(invalid)) => {
-            let pitch = None;
-            assert_eq!(*invalid, Invalid::PitchSize { size: 3, pitch });
-        }
-        done => panic!("{done:?}"),
-    }
+    let invalid = common::invalid(PitchedBuffer::<[u8; 3]>::zeroed(&stream, 5, 5));
+    assert_eq!(invalid, Invalid::PitchSize { size: 3, pitch: None });
 }
 
 #[test]

@@ -62,13 +62,7 @@ fn a_scope_refuses_other_lengths_and_memory_of_other_streams() {
             ))
         })
         .expect("a wait for nothing");
-    match lengths {
-        Err(Error::Invalid(invalid)) => {
-            let (source, target) = (2, 1);
-            assert_eq!(*invalid, Invalid::Lengths { source, target });
-        }
-        done => panic!("{done:?}"),
-    }
+    assert_eq!(common::invalid(lengths), Invalid::Lengths { source: 2, target: 1 });
     let invalid = common::invalid(streams);
     assert!(matches!(invalid, Invalid::OtherStream { .. }), "{invalid}");
     assert_eq!((&*host[0], &*host[1]), (&[1, 2][..], &[3][..]));
@@ -105,14 +99,10 @@ fn a_stream_does_not_become_captured_in_a_scope() {
 
 #[track_caller]
 fn refused_in_scope(result: Result<(), Error>, operation: &str) {
-    match result {
-        Err(Error::Invalid(invalid)) => {
-            let text = invalid.to_string();
-            assert!(matches!(*invalid, Invalid::CallsInProgress { .. }), "{text}");
-            assert!(text.contains(operation) && text.contains("scope"), "{text}");
-        }
-        result => panic!("{result:?}"),
-    }
+    let invalid = common::invalid(result);
+    let text = invalid.to_string();
+    assert!(matches!(invalid, Invalid::CallsInProgress { .. }), "{text}");
+    assert!(text.contains(operation) && text.contains("scope"), "{text}");
 }
 
 /// The capture makes the first wait fail at once, although it has nothing to do with the stream of the scope.

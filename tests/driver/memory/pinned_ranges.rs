@@ -1,20 +1,9 @@
 //! Ranges of pinned memory, and pinned memory that is not initialized.
 
-use crate::common;
+use crate::common::{self, rejected};
 use crate::module::kernels::pinned;
-use cuda_safe::error::Rejected;
 use cuda_safe::memory::{PinnedFlags, PinnedOptions, PinnedRange};
-use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer};
-
-fn invalid<T, U>(done: Result<T, Rejected<U>>) -> (Invalid, U) {
-    let Err(Rejected { error, value, .. }) = done else {
-        panic!("it succeeded");
-    };
-    match error {
-        Error::Invalid(invalid) => (*invalid, value),
-        other => panic!("{other}"),
-    }
-}
+use cuda_safe::{DeviceBuffer, Invalid, PinnedBuffer};
 
 #[test]
 fn ranges_of_one_buffer_are_copied_at_the_same_time_and_joined() {
@@ -72,18 +61,18 @@ fn ranges_that_cannot_be_joined_are_returned() {
     let host = pinned(&context, &[1, 2, 3]);
     let mut ranges = host.into_chunks(1).expect("ranges");
     let last = ranges.pop().expect("three ranges");
-    let (missing, ranges) = invalid(PinnedRange::try_join(ranges));
+    let (missing, ranges) = rejected(PinnedRange::try_join(ranges));
     let expected = Invalid::MissingRanges { given: 2, existing: 3 };
     assert_eq!(missing, expected);
     let other = pinned(&context, &[4]).into_range();
-    let (several, mut ranges) = invalid(PinnedRange::try_join(ranges.into_iter().chain([other])));
+    let (several, mut ranges) = rejected(PinnedRange::try_join(ranges.into_iter().chain([other])));
     assert_eq!(several, Invalid::SeveralBuffers);
     assert_eq!(ranges.iter().map(|range| range[0]).sum::<i32>(), 7);
     // A range that was dropped is not missing.
     ranges.pop();
     drop(last);
     assert_eq!(*PinnedRange::join(ranges).expect("the buffer"), [1, 2, 3]);
-    let (none, _) = invalid(PinnedRange::<u8>::try_join([]));
+    let (none, _) = rejected(PinnedRange::<u8>::try_join([]));
     assert_eq!(none, Invalid::MissingRanges { given: 0, existing: 0 });
 }
 
@@ -122,7 +111,7 @@ fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
     drop(stream);
     let range = copy.synchronize().expect("a wait");
     assert_eq!(*range, [7; 1000]);
-    let (missing, _) = invalid(PinnedRange::try_join([range]));
+    let (missing, _) = rejected(PinnedRange::try_join([range]));
     assert_eq!(missing, Invalid::MissingRanges { given: 1, existing: 2 });
 }
 
@@ -131,7 +120,7 @@ fn a_copy_of_a_range_of_another_length_returns_the_range() {
     let (context, stream) = or_skip!(common::context_and_stream());
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
     let range = pinned(&context, &[1, 2]).into_range();
-    let (lengths, range) = invalid(buffer.as_mut_slice().try_copy_from_pinned(range));
+    let (lengths, range) = rejected(buffer.as_mut_slice().try_copy_from_pinned(range));
     assert_eq!(lengths, Invalid::Lengths { source: 2, target: 3 });
     assert_eq!(*range, [1, 2]);
 }

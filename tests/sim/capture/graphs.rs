@@ -1,6 +1,7 @@
 //! Captures into graphs, where the software driver counts and checks what a real one does not show.
 
 use crate::capture::errors::{is_captured, reports};
+use crate::common::invalid;
 use crate::graph::calls::succeeds;
 use crate::on;
 use crate::release::{fail, leaking};
@@ -306,12 +307,8 @@ fn a_host_function_is_refused_or_stays_alive_once_the_driver_ends_the_capture() 
 
 #[track_caller]
 fn is_not_captured(result: cuda_safe::Result<()>) {
-    match result {
-        Err(Error::Invalid(why)) => {
-            assert!(matches!(*why, Invalid::NotCaptured { .. }), "{why}");
-        }
-        result => panic!("{result:?}"),
-    }
+    let why = invalid(result);
+    assert!(matches!(why, Invalid::NotCaptured { .. }), "{why}");
 }
 
 #[test]

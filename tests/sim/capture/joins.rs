@@ -1,6 +1,7 @@
 //! Streams that join a capture through a wait, and how this crate identifies the capture.
 
 use crate::capture::errors;
+use crate::common::streams;
 use crate::release::{fail, leaking};
 use crate::software::call_log::count;
 use crate::{on, on_stream};
@@ -10,7 +11,7 @@ use cuda_safe::sys::{
     CUresult, CUstream, CUstreamCaptureMode, cuEventRecord, cuGraphDestroy,
     cuStreamBeginCapture_v2, cuStreamEndCapture,
 };
-use cuda_safe::{Context, Error, Event, Invalid, Stream};
+use cuda_safe::{Error, Event, Invalid, Stream};
 use cuda_sim::{Profile, set_call_hook};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +26,6 @@ fn is_captured(stream: &Stream) -> (bool, bool) {
     let mut is_captured = false;
     let asked = count(IS_CAPTURING, || is_captured = errors::is_captured(stream));
     (is_captured, asked != 0)
-}
-
-fn streams<const N: usize>(context: &Context) -> [Stream; N] {
-    [(); N].map(|()| context.stream().expect("a stream"))
 }
 
 fn begin(stream: &Stream) -> Capture {

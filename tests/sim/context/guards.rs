@@ -1,17 +1,11 @@
 //! Guards of the current context that end in the wrong order, or that find another context.
 
+use crate::common::invalid;
 use crate::{common, context, start};
 use cuda_safe::sys::{CUresult, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxSetCurrent};
-use cuda_safe::{Context, ContextFlags, Error, Invalid};
+use cuda_safe::{Context, ContextFlags, Invalid};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
-
-fn invalid(result: cuda_safe::Result<()>) -> Invalid {
-    match result {
-        Err(Error::Invalid(invalid)) => *invalid,
-        other => panic!("{other:?}"),
-    }
-}
 
 #[track_caller]
 fn with_two(body: impl FnOnce(Context, Context)) {

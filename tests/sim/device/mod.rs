@@ -78,12 +78,8 @@ fn a_green_context_has_only_sms_of_its_device() {
 fn streams_and_events_of_two_devices_combine_as_documented() {
     #[track_caller]
     fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
-        match result {
-            Err(Error::Invalid(invalid)) => {
-                assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
-            }
-            other => panic!("{other:?}"),
-        }
+        let invalid = common::invalid(result);
+        assert!(matches!(invalid, Invalid::OtherContext { .. }), "{invalid}");
     }
     on(Profile::h200().with_devices(2), |first| {
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");

@@ -1,5 +1,7 @@
 //! Memory that nodes of a graph allocate: when it is freed, and what it counts.
 
+use crate::common::invalid;
+use crate::graph::drain;
 use crate::release::leaking;
 use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
@@ -15,18 +17,6 @@ use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Retries deferred releases.
-fn drain(context: &Context) {
-    drop(context.event().expect("an event"));
-}
-
-fn invalid<T>(result: Result<T>) -> Invalid {
-    match result.map(drop) {
-        Err(Error::Invalid(why)) => *why,
-        other => panic!("{other:?}"),
-    }
-}
 
 fn is_alive(result: Result<()>) -> bool {
     matches!(invalid(result), Invalid::AllocationAlive { .. })

@@ -1,12 +1,14 @@
 //! Uses of graphs that could leave a launch without an object, or without its order.
 
+use crate::common::{invalid, streams};
+use crate::graph::drain;
 use crate::release::leaking;
 use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::InstantiateOptions;
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Event, Graph, Invalid, LaunchConfig, Module, Result, Stream,
-    TypedKernel, deferred_releases, leaked,
+    Context, DeviceBuffer, Error, Event, Graph, Invalid, LaunchConfig, Module, Stream, TypedKernel,
+    deferred_releases, leaked,
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
@@ -18,22 +20,6 @@ const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 fn owner(object: &Arc<()>) -> impl Fn() + Send + Sync + 'static {
     let object = Arc::clone(object);
     move || drop(Arc::clone(&object))
-}
-
-/// Retries deferred releases.
-fn drain(context: &Context) {
-    drop(context.event().expect("an event"));
-}
-
-fn streams(context: &Context, count: usize) -> Vec<Stream> {
-    (0..count).map(|_| context.stream().expect("a stream")).collect()
-}
-
-fn invalid<T>(result: Result<T>) -> Invalid {
-    match result.map(drop) {
-        Err(Error::Invalid(why)) => *why,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn calls_of(function: &str) -> usize {
@@ -139,7 +125,7 @@ fn a_launch_comes_after_the_writes_of_shared_memory_in_a_new_child_graph() {
             buffer.share().expect("shared memory")
         };
         for _ in 0..8 {
-            let streams = streams(&context, 2);
+            let streams = streams::<2>(&context);
             let sums = DeviceBuffer::<f32>::zeroed(&streams[1], 8).expect("memory");
             let address = sums.as_raw();
             let child = |value| {
@@ -268,7 +254,7 @@ fn launches_on_many_streams_keep_the_capture_of_the_thread_valid() {
     on_stream(|context, captured| {
         let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
         let executable = executable.expect("an executable graph");
-        let streams = streams(&context, 40);
+        let streams = streams::<40>(&context);
         let graph = captured.capture::<Error>(CaptureMode::Global, |_| {
             streams.iter().try_for_each(|stream| executable.launch(stream))
         });
@@ -280,7 +266,7 @@ fn launches_on_many_streams_keep_the_capture_of_the_thread_valid() {
 #[test]
 fn accesses_on_two_streams_in_turns_cost_the_same_each_time() {
     on(Profile::h200(), |context| {
-        let streams = streams(&context, 2);
+        let streams = streams::<2>(&context);
         let mut graph = Graph::new(&context).expect("a graph");
         let buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
         let mut data = graph.own(buffer).expect("the graph owns it");
@@ -303,7 +289,7 @@ fn accesses_on_two_streams_in_turns_cost_the_same_each_time() {
 #[test]
 fn a_first_launch_waits_once_for_memory_that_many_nodes_share() {
     on(Profile::h200(), |context| {
-        let streams = streams(&context, 2);
+        let streams = streams::<2>(&context);
         let shared = DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
         let shared = shared.share().expect("shared memory");
         let mut graph = Graph::new(&context).expect("a graph");
@@ -341,7 +327,7 @@ fn the_owner_of_a_stream_may_use_the_graph_that_forgets_the_stream() {
         }
     }
     on(Profile::h200(), |context| {
-        let streams = streams(&context, 2);
+        let streams = streams::<2>(&context);
         let buffer = || DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
         let mut graph = Graph::new(&context).expect("a graph");
         let mut data = graph.own(buffer()).expect("the graph owns it");
@@ -424,7 +410,7 @@ fn a_child_forked_during_a_launch_neither_launches_nor_waits() {
         fn alarm(seconds: core::ffi::c_uint) -> core::ffi::c_uint;
     }
     on(Profile::h200(), |context| {
-        let streams = streams(&context, 3);
+        let streams = streams::<3>(&context);
         let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
         let executable = std::mem::ManuallyDrop::new(executable.expect("an executable graph"));
         let stop = AtomicBool::new(false);

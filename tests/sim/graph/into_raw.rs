@@ -1,5 +1,6 @@
 //! Graphs and executable graphs whose ownership is released: how long the objects live that they use.
 
+use crate::graph::drain;
 use crate::release::leaking;
 use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
@@ -62,11 +63,6 @@ fn keep_busy(stream: &Stream) -> DeviceBuffer<u8> {
 /// work.
 fn count(function: &str) -> usize {
     cuda_sim::calls().iter().filter(|its| its.function == function).count()
-}
-
-/// Retries deferred releases.
-fn drain(context: &Context) {
-    drop(context.event().expect("an event"));
 }
 
 /// Releases ownership of an executable graph, and destroys it. Its launches continue.

@@ -1,13 +1,15 @@
 //! Executable graphs that are destroyed after their launches: with conditional nodes, and for launches from
 //! the device.
 
+use crate::common::invalid;
+use crate::graph::drain;
 use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{ConditionalHandle, DeviceGraph, InstantiateOptions};
 use cuda_safe::{
-    Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, Module, Result,
-    Stream, TypedKernel, deferred_releases,
+    Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, Module, Stream,
+    TypedKernel, deferred_releases,
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
@@ -28,18 +30,6 @@ const FOR_DEVICE: InstantiateOptions<'static> = InstantiateOptions {
     use_node_priority: false,
     _non_exhaustive: (),
 };
-
-fn invalid<T>(result: Result<T>) -> Invalid {
-    match result.map(drop) {
-        Err(Error::Invalid(why)) => *why,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Retries deferred releases.
-fn drain(context: &Context) {
-    drop(context.event().expect("an event"));
-}
 
 fn was_destroyed() -> bool {
     let mut calls = cuda_sim::calls().into_iter();

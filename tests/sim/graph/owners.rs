@@ -1,11 +1,13 @@
 //! What graphs own, and when it is released.
 
+use crate::common::invalid;
+use crate::graph::drain;
 use crate::release::leaking;
 use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer, Result,
-    Stream, TypedKernel, deferred_releases,
+    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer, Stream,
+    TypedKernel, deferred_releases,
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
@@ -23,18 +25,6 @@ fn scale(context: &Context) -> TypedKernel<(&'static mut [i32], i32, i32, u32)> 
 fn owner(object: &Arc<()>) -> impl Fn() + Send + Sync + 'static {
     let object = Arc::clone(object);
     move || drop(Arc::clone(&object))
-}
-
-/// Retries deferred releases.
-fn drain(context: &Context) {
-    drop(context.event().expect("an event"));
-}
-
-fn invalid<T>(result: Result<T>) -> Invalid {
-    match result.map(drop) {
-        Err(Error::Invalid(why)) => *why,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]

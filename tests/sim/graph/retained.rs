@@ -1,21 +1,17 @@
 //! Objects of the user that graphs keep alive, and work of other code in captures.
 
+use crate::graph::drain;
 use crate::software::call_log::count;
 use crate::{on, on_stream};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{CUresult, cuEventRecord, cuMemsetD8Async, cuStreamWaitEvent};
-use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream};
+use cuda_safe::{DeviceBuffer, Error, Graph, Invalid, Stream};
 use cuda_sim::Profile;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 type Objects = Vec<Arc<dyn Any + Send + Sync>>;
-
-/// Retries deferred releases.
-fn drain(context: &Context) {
-    drop(context.event().expect("an event"));
-}
 
 /// Captures a fill of a buffer that the graph owns from then on.
 fn filled(stream: &Stream, value: u8) -> (Graph, u64, Arc<()>) {

@@ -7,7 +7,7 @@ mod splits;
 use crate::{common, context, start};
 use cuda_safe::green::{ExactSplit, GreenContext, GroupRequest, SmResource, Split, SplitByCount};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, CudaVersion, Error, Invalid};
+use cuda_safe::{Context, CudaVersion, Error};
 
 const PROFILE: &str = "GREEN_RULES_PROFILE";
 
@@ -51,14 +51,6 @@ fn green(context: &Context) -> GreenContext {
 
 fn exact(groups: &[GroupRequest]) -> ExactSplit {
     ExactSplit { groups: groups.to_vec(), ..ExactSplit::default() }
-}
-
-#[track_caller]
-fn refusal<T: std::fmt::Debug>(result: Result<T, impl Into<Error>>) -> Invalid {
-    match result.expect_err("refused").into() {
-        Error::Invalid(invalid) => *invalid,
-        other => panic!("{other}"),
-    }
 }
 
 #[track_caller]

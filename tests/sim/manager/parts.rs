@@ -1,5 +1,6 @@
 //! The items of `cuda_safe::manager` that memory managers of other crates are made of.
 
+use crate::common::invalid;
 use crate::software::call_log::{calls, persistent, transient};
 use crate::{check, common, context, on, on_stream, start};
 use cuda_memory::{CachingManager, LimitManager, OrderedManager, StatisticsManager};
@@ -32,14 +33,6 @@ fn with<M: MemoryManager>(
         body(context());
         check();
     });
-}
-
-#[track_caller]
-fn invalid<T: std::fmt::Debug>(result: Result<T>) -> Invalid {
-    match result {
-        Err(Error::Invalid(what)) => *what,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Manages memory through another manager, without telling which.

@@ -1,5 +1,6 @@
 //! Memory of the driver's memory pools, allocated and freed through the base of a manager.
 
+use crate::common::invalid;
 use crate::release::{fail, leaking};
 use crate::software::call_log::{calls, persistent};
 use crate::{on, on_stream};
@@ -111,10 +112,7 @@ fn a_pool_whose_memory_leaks_is_not_destroyed() {
 fn an_allocation_from_a_pool_needs_a_stream_of_its_own() {
     on(Profile::h200(), |context| {
         let (base, pool) = (base(&context), pool(&context));
-        let refused = |order| match base.allocate_from_pool(&pool, 100, order) {
-            Err(Error::Invalid(what)) => *what,
-            other => panic!("{other:?}"),
-        };
+        let refused = |order| invalid(base.allocate_from_pool(&pool, 100, order));
         let none = refused(Order::NONE);
         assert!(matches!(none, Invalid::OrderWithoutStream { .. }), "{none}");
         let legacy = refused(persistent(CU_STREAM_LEGACY));

@@ -1,10 +1,11 @@
 //! Batches of decompressions. No real driver that was tested has an engine.
 
+use crate::common::invalid;
 use crate::{on, start};
 use cuda_safe::device::attribute;
 use cuda_safe::memory::{CompressionFormat, DecompressBatch, MemoryPool, MemoryPoolOptions};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Result, Stream};
+use cuda_safe::{Context, DeviceBuffer, Invalid, Result, Stream};
 
 /// A profile with an engine.
 const WITH_ENGINE: &str = "b200@12.9";
@@ -122,14 +123,10 @@ fn the_memory_of_a_decompression_is_checked() {
         let (mut part, mut word) = (sync(&stream, &[0]), sizes(&stream, 1));
         let mut batch = DecompressBatch::new(&stream);
         let format = CompressionFormat::Lz4;
-        match batch.push(format, &mut target, &source, &mut written) {
-            Err(Error::Invalid(what)) => assert!(matches!(*what, Invalid::Lengths { .. })),
-            done => panic!("{done:?}"),
-        }
-        match batch.push(format, &mut part, &elsewhere, &mut word) {
-            Err(Error::Invalid(what)) => assert!(matches!(*what, Invalid::OtherStream { .. })),
-            done => panic!("{done:?}"),
-        }
+        let what = invalid(batch.push(format, &mut target, &source, &mut written));
+        assert!(matches!(what, Invalid::Lengths { .. }), "{what}");
+        let what = invalid(batch.push(format, &mut part, &elsewhere, &mut word));
+        assert!(matches!(what, Invalid::OtherStream { .. }), "{what}");
         assert!(batch.is_empty());
     });
 }

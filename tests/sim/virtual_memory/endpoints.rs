@@ -1,6 +1,7 @@
 //! Logical endpoints of the safe layer. Unverified (from documentation), since CUDA 13.3.
 #![cfg(target_os = "linux")]
 
+use crate::common::invalid;
 use crate::on;
 use crate::software::call_log::calls;
 use cuda_safe::capture::CaptureMode;
@@ -8,7 +9,7 @@ use cuda_safe::virtual_memory::{
     EndpointDevices, EndpointHandle, EndpointIds, EndpointOptions, FabricCopyBatch,
     LogicalEndpoint, PendingEndpoint, PhysicalMemory, Reservation,
 };
-use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid, Result, Stream};
+use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid, Stream};
 use cuda_sim::{Profile, alive};
 
 const PAGE: usize = 2 << 20;
@@ -29,13 +30,6 @@ fn finish(pending: PendingEndpoint) -> LogicalEndpoint {
 
 fn memory(device: Device) -> PhysicalMemory {
     PhysicalMemory::new(device, PAGE).expect("memory")
-}
-
-fn invalid<T>(result: Result<T, impl Into<Error>>) -> Invalid {
-    match result.map(drop).map_err(Into::into) {
-        Err(Error::Invalid(what)) => *what,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]

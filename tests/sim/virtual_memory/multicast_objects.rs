@@ -2,6 +2,7 @@
 //! with several linked devices was measured. They are never created on a real driver.
 #![cfg(target_os = "linux")]
 
+use crate::common::invalid;
 use crate::on;
 use crate::release::fail;
 use crate::software::call_log::calls;
@@ -9,9 +10,7 @@ use cuda_safe::memory::MemoryAccess;
 use cuda_safe::virtual_memory::{
     Mapping, MulticastObject, MulticastOptions, MulticastTeam, PhysicalMemory, Reservation,
 };
-use cuda_safe::{
-    CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result,
-};
+use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
 use cuda_sim::{Profile, alive, kernel};
 
 const PAGE: usize = 2 << 20;
@@ -43,13 +42,6 @@ fn memory(device: Device) -> PhysicalMemory {
 fn mapping(device: Device) -> Mapping {
     let space = Reservation::new(PAGE).expect("addresses");
     space.map(0, memory(device)).expect("a mapping")
-}
-
-fn invalid<T>(result: Result<T, impl Into<Error>>) -> Invalid {
-    match result.map(drop).map_err(Into::into) {
-        Err(Error::Invalid(what)) => *what,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]

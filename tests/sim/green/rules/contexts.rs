@@ -1,7 +1,8 @@
 //! Green contexts and their streams: which context memory and events belong to, and which objects
 //! outlive others.
 
-use super::{PROFILE, code, driver, green, offers, on_each, refusal, resource, smallest};
+use super::{PROFILE, code, driver, green, offers, on_each, resource, smallest};
+use crate::common::invalid;
 use crate::software::misuses::succeeds;
 use crate::{common, context, start};
 use cuda_safe::capture::CaptureMode;
@@ -80,7 +81,7 @@ fn a_green_context_cannot_record_an_event_of_another_context() {
         let device = context.device();
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let event = other.event().expect("an event");
-        let why = refusal(green.record_event(&event));
+        let why = invalid(green.record_event(&event));
         assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
         let (raw, theirs) = (green.as_raw(), event.as_raw());
         // SAFETY: both objects are alive.
@@ -125,7 +126,7 @@ fn a_wait_for_a_captured_event_invalidates_the_capture() {
         let event = context.event().expect("an event");
         let captured = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |stream| {
             event.record(stream)?;
-            assert_eq!(refusal(green.wait_event(&event)), Invalid::GreenContextIsCaptured);
+            assert_eq!(invalid(green.wait_event(&event)), Invalid::GreenContextIsCaptured);
             Ok(())
         });
         let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -272,6 +273,6 @@ fn borrowed_streams_are_checked_with_every_driver() {
         let other = other.expect("a context");
         // SAFETY: as above.
         let refused = unsafe { Stream::borrow_checked(stream.as_raw(), &other) };
-        assert!(matches!(refusal(refused), Invalid::OtherContext { .. }));
+        assert!(matches!(invalid(refused), Invalid::OtherContext { .. }));
     });
 }

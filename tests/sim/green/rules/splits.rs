@@ -1,6 +1,7 @@
 //! Resources and their splits: what each version supports, and which combinations are allowed.
 
-use super::{calls, code, driver, exact, offers, on_each, refusal, resource, smallest};
+use super::{calls, code, driver, exact, offers, on_each, resource, smallest};
+use crate::common::invalid;
 use crate::{common, context, start};
 use cuda_safe::green::{
     Descriptor, Granularity, GreenContext, GroupFlags, GroupRequest, Method, Part,
@@ -24,7 +25,7 @@ fn split_flags_and_several_groups_need_12_5() {
             assert_eq!(split.expect("a split").groups.len(), 66);
         } else {
             let driver = driver();
-            assert_eq!(refusal(counted), Invalid::SplitFlagsNeedNewerDriver { driver });
+            assert_eq!(invalid(counted), Invalid::SplitFlagsNeedNewerDriver { driver });
             assert_eq!(
                 split.expect_err("12.4").to_string(),
                 "split flags need CUDA 12.5; this driver offers 12.4"
@@ -37,7 +38,7 @@ fn split_flags_and_several_groups_need_12_5() {
                 assert_eq!(rejected.value.len(), 2, "the groups are returned");
                 let driver = driver();
                 let refused = Invalid::SeveralGroupsNeedNewerDriver { groups: 2, driver };
-                assert_eq!(refusal::<()>(Err(rejected.error)), refused);
+                assert_eq!(invalid::<()>(Err(rejected.error)), refused);
                 assert!(!offers(12, 5));
             }
         }
@@ -84,7 +85,7 @@ fn work_queues_must_belong_to_the_same_device() {
         let with = descriptor.with_workqueues(queues);
         let rejected = with.try_create().expect_err("another device's");
         assert_eq!(
-            refusal::<()>(Err(rejected.error)),
+            invalid::<()>(Err(rejected.error)),
             Invalid::WorkqueuesOfOtherDevice { its: 1, expected: 0 }
         );
         assert_eq!(rejected.value.sm_count(), 8, "the resource is returned");
@@ -143,10 +144,10 @@ fn unknown_group_flags_are_refused_without_a_driver_call() {
         let asked = [GroupRequest::new(8), unknown];
         let whole = resource(&context);
         let log = calls(|| {
-            assert_eq!(refusal(whole.discover(&asked)), refused);
-            assert_eq!(refusal(whole.split(exact(&asked))), refused);
-            assert_eq!(refusal(group.discover(&asked)), refused);
-            assert_eq!(refusal(group.split(exact(&asked))), refused);
+            assert_eq!(invalid(whole.discover(&asked)), refused);
+            assert_eq!(invalid(whole.split(exact(&asked))), refused);
+            assert_eq!(invalid(group.discover(&asked)), refused);
+            assert_eq!(invalid(group.split(exact(&asked))), refused);
         });
         assert_eq!(log, [""; 0]);
     });
@@ -163,7 +164,7 @@ fn groups_of_an_exact_split_are_checked_against_the_device() {
                     assert_eq!((found[0].sm_count, found[0].coscheduled), (sm_count, coscheduled));
                     None
                 }
-                Err(error) => match refusal::<()>(Err(error)) {
+                Err(error) => match invalid::<()>(Err(error)) {
                     Invalid::GroupRequest { rule, .. } => Some(rule),
                     other => panic!("{other}"),
                 },
@@ -188,7 +189,7 @@ fn a_backfilled_group_may_have_any_even_size() {
         let filled =
             GroupRequest { coscheduled: 8, flags: GroupFlags::BACKFILL, ..GroupRequest::new(12) };
         let plain = GroupRequest { flags: GroupFlags::empty(), ..filled };
-        let why = refusal(resource(&context).discover(&[plain]));
+        let why = invalid(resource(&context).discover(&[plain]));
         assert!(matches!(why, Invalid::GroupRequest { .. }), "{why}");
         // The group uses the default co-scheduled count of the device, which the driver chooses.
         let usual = resource(&context).discover(&[GroupRequest::new(12)]);
@@ -232,7 +233,7 @@ fn groups_are_pinned_to_locality_domains() {
         };
         let whole = || resource(&context);
         if !offers(13, 4) {
-            assert_eq!(refusal(whole().discover(&[pinned(0, 0)])), newer(4));
+            assert_eq!(invalid(whole().discover(&[pinned(0, 0)])), newer(4));
             return;
         }
         let domains =
@@ -251,7 +252,7 @@ fn groups_are_pinned_to_locality_domains() {
         }
         // The two domains cannot form one partition.
         assert_eq!(
-            refusal(GreenContext::new(split.groups)),
+            invalid(GreenContext::new(split.groups)),
             Invalid::GroupsThatDiffer { what: "locality domain", first: 0, other: 1 }
         );
         drop(split.remainder);
@@ -265,8 +266,8 @@ fn groups_are_pinned_to_locality_domains() {
             ..pinned(0, 80)
         };
         if !offers(13, 5) {
-            assert_eq!(refusal(whole().discover(&[any])), newer(5));
-            assert_eq!(refusal(whole().discover(&[more])), newer(5));
+            assert_eq!(invalid(whole().discover(&[any])), newer(5));
+            assert_eq!(invalid(whole().discover(&[more])), newer(5));
             return;
         }
         let split = whole().split(exact(&[any, any])).expect("a split");
@@ -289,7 +290,7 @@ fn groups_of_one_green_context_need_the_same_scheduling_since_13_1() {
                 assert!(offers(13, 1));
                 assert_eq!(rejected.value.len(), 2, "the groups are returned");
                 assert_eq!(
-                    refusal::<()>(Err(rejected.error)),
+                    invalid::<()>(Err(rejected.error)),
                     Invalid::GroupsThatDiffer {
                         what: "co-scheduled alignment",
                         first: 8,
@@ -387,7 +388,7 @@ fn the_error_names_a_driver_that_allows_one_group_per_partition() {
             sm_count: 132,
             single: (!offers(12, 5)).then(driver),
         };
-        assert_eq!(refusal(resource(&context).plan(&asked)), refused);
+        assert_eq!(invalid(resource(&context).plan(&asked)), refused);
     });
 }
 
@@ -428,7 +429,7 @@ fn invalid_split_flags_are_refused_even_if_smaller_percentages_need_none() {
             ..PartitionRequest::default()
         };
         let flags = flags.bits();
-        assert_eq!(refusal(resource(&context).plan(&asked)), Invalid::SplitFlags { flags });
+        assert_eq!(invalid(resource(&context).plan(&asked)), Invalid::SplitFlags { flags });
     });
 }
 
@@ -474,7 +475,7 @@ fn a_group_is_split_exactly_since_13_1() {
         assert_eq!(log, ["cuDevSmResourceSplit"; 2]);
         // The device is in use through the resource and its parts.
         let rejected = resource(&context).split_by_count(SplitByCount::default());
-        assert!(matches!(refusal(rejected), Invalid::SplitInUse { .. }));
+        assert!(matches!(invalid(rejected), Invalid::SplitInUse { .. }));
         drop(smaller);
         smallest(&context);
     });
@@ -509,7 +510,7 @@ fn unknown_work_queue_settings_are_refused() {
         for (wrong, setting) in [(unknown, "scope"), (none, "concurrency limit")] {
             let descriptor = Descriptor::new(groups).with_workqueues(wrong);
             let rejected = descriptor.try_create().expect_err("refused");
-            let why = refusal::<()>(Err(rejected.error));
+            let why = invalid::<()>(Err(rejected.error));
             assert!(
                 matches!(why, Invalid::WorkqueueSetting { setting: its, .. } if its == setting),
                 "{why}"
