@@ -130,19 +130,19 @@ fn without_version(function: &str) -> &str {
     }
 }
 
-struct LogLine<'a> {
+struct LogEntry<'a> {
     thread: &'a str,
     text: String,
 }
 
 /// Splits a dump into entries. A line without the four fields continues the entry before it.
 #[inline]
-fn entries(dump: &str) -> Vec<LogLine<'_>> {
-    let mut entries: Vec<LogLine<'_>> = Vec::new();
+fn entries(dump: &str) -> Vec<LogEntry<'_>> {
+    let mut entries: Vec<LogEntry<'_>> = Vec::new();
     for line in dump.lines() {
         if let Some((thread, text)) = thread_and_text(line) {
             let text = text.to_owned();
-            entries.push(LogLine { thread, text });
+            entries.push(LogEntry { thread, text });
         } else if let Some(last) = entries.last_mut() {
             last.text.push('\n');
             last.text.push_str(line);

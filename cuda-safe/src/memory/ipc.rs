@@ -38,7 +38,7 @@ fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place in the table, removed when this is dropped.
+/// An entry of the table, removed when this is dropped.
 struct TableEntry(Key);
 
 impl Drop for TableEntry {
@@ -60,7 +60,7 @@ struct Opened {
     base: CUdeviceptr,
     by: By,
     /// Present until the allocation is closed.
-    place: Option<TableEntry>,
+    entry: Option<TableEntry>,
 }
 
 /// The context or pool that opened the allocation, which must stay alive.
@@ -96,12 +96,12 @@ owners! {
 impl Drop for Opened {
     #[inline]
     fn drop(&mut self) {
-        let (base, place) = (self.base, self.place.take());
+        let (base, entry) = (self.base, self.entry.take());
         match &self.by {
-            By::Context(_) => release(OpenedByContext { base, place }, &self.by),
+            By::Context(_) => release(OpenedByContext { base, entry }, &self.by),
             By::Pool(pool) => {
                 let pool = pool.clone();
-                release(OpenedByPool { base, place, pool }, &self.by);
+                release(OpenedByPool { base, entry, pool }, &self.by);
             }
         }
     }
@@ -111,7 +111,7 @@ impl Drop for Opened {
 struct OpenedByContext {
     base: CUdeviceptr,
     #[allow(dead_code, reason = "held, not read")]
-    place: Option<TableEntry>,
+    entry: Option<TableEntry>,
 }
 
 destroy! {
@@ -125,7 +125,7 @@ destroy! {
 struct OpenedByPool {
     base: CUdeviceptr,
     #[allow(dead_code, reason = "held, not read")]
-    place: Option<TableEntry>,
+    entry: Option<TableEntry>,
     pool: ImportedPool,
 }
 
@@ -270,8 +270,8 @@ fn open(
     let key = (handle.kind(), *handle.as_bytes(), number);
     let opened = match find_or_reserve(key)? {
         Found::Open(opened) => opened,
-        Found::Reserved(place) => {
-            let opened = Arc::new(Opened { base: call()?, by, place: Some(place) });
+        Found::Reserved(entry) => {
+            let opened = Arc::new(Opened { base: call()?, by, entry: Some(entry) });
             if let Some(open) = lock().as_mut() {
                 open.insert(key, Arc::downgrade(&opened));
             }

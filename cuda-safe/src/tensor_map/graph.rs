@@ -20,7 +20,7 @@ pub struct GraphTensorMap<'a, K> {
 }
 
 impl<'a, T> GraphSlice<'a, T> {
-    fn place(&self) -> TensorRange<'a> {
+    fn tensor_range(&self) -> TensorRange<'a> {
         TensorRange {
             address: self.address(),
             bytes: self.len() * size_of::<T>(),
@@ -51,7 +51,7 @@ impl<'a> GraphTensorMap<'a, Tiled> {
         shape: TiledBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        let map = encode::tiled(memory.place(), layout, shape, options)?;
+        let map = encode::tiled(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, &memory, false))
     }
 
@@ -66,7 +66,7 @@ impl<'a> GraphTensorMap<'a, Tiled> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = memory.into_whole();
-        let map = encode::tiled(memory.place(), layout, shape, options)?;
+        let map = encode::tiled(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, &memory, true))
     }
 }
@@ -87,7 +87,7 @@ impl<'a> GraphTensorMap<'a, Im2col> {
         shape: Im2colBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        let map = encode::im2col(memory.place(), layout, shape, options)?;
+        let map = encode::im2col(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, &memory, false))
     }
 
@@ -102,7 +102,7 @@ impl<'a> GraphTensorMap<'a, Im2col> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = memory.into_whole();
-        let map = encode::im2col(memory.place(), layout, shape, options)?;
+        let map = encode::im2col(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, &memory, true))
     }
 }
@@ -123,7 +123,7 @@ impl<'a> GraphTensorMap<'a, Im2colWide> {
         shape: Im2colWideBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        let map = encode::im2col_wide(memory.place(), layout, shape, options)?;
+        let map = encode::im2col_wide(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, &memory, false))
     }
 
@@ -138,7 +138,7 @@ impl<'a> GraphTensorMap<'a, Im2colWide> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = memory.into_whole();
-        let map = encode::im2col_wide(memory.place(), layout, shape, options)?;
+        let map = encode::im2col_wide(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, &memory, true))
     }
 }

@@ -133,7 +133,7 @@ impl<'a> TensorMemory<'a> {
     }
 
     #[inline]
-    fn place(&self) -> TensorRange<'a> {
+    fn tensor_range(&self) -> TensorRange<'a> {
         TensorRange { address: self.address, bytes: self.bytes, context: self.stream.context() }
     }
 }
@@ -158,7 +158,7 @@ impl<'a> TensorMap<'a, Tiled> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::read(memory.into());
-        let map = encode::tiled(memory.place(), layout, shape, options)?;
+        let map = encode::tiled(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, memory))
     }
 
@@ -173,7 +173,7 @@ impl<'a> TensorMap<'a, Tiled> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::write(memory.into());
-        let map = encode::tiled(memory.place(), layout, shape, options)?;
+        let map = encode::tiled(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, memory))
     }
 }
@@ -198,7 +198,7 @@ impl<'a> TensorMap<'a, Im2col> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::read(memory.into());
-        let map = encode::im2col(memory.place(), layout, shape, options)?;
+        let map = encode::im2col(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, memory))
     }
 
@@ -213,7 +213,7 @@ impl<'a> TensorMap<'a, Im2col> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::write(memory.into());
-        let map = encode::im2col(memory.place(), layout, shape, options)?;
+        let map = encode::im2col(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, memory))
     }
 }
@@ -238,7 +238,7 @@ impl<'a> TensorMap<'a, Im2colWide> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::read(memory.into());
-        let map = encode::im2col_wide(memory.place(), layout, shape, options)?;
+        let map = encode::im2col_wide(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, memory))
     }
 
@@ -253,7 +253,7 @@ impl<'a> TensorMap<'a, Im2colWide> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::write(memory.into());
-        let map = encode::im2col_wide(memory.place(), layout, shape, options)?;
+        let map = encode::im2col_wide(memory.tensor_range(), layout, shape, options)?;
         Ok(Self::new(map, memory))
     }
 }

@@ -31,8 +31,7 @@ struct Program {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let is_check = matches!(args, [flag] if flag == "--check");
     let rounds: u32 = match args {
-        _ if is_check => 3,
-        [] => 3,
+        _ if is_check || args.is_empty() => 3,
         [rounds] => rounds.parse().context("the number of rounds")?,
         _ => bail!("build-cost takes at most one argument, the number of rounds, or --check"),
     };

@@ -517,7 +517,8 @@ impl Used for (Retired, Objects, Vec<Unfreed>) {
 owners! {
     Objects |its| {
         context: Some(&its.context),
-        is_borrowed: its.slots.is_borrowed || its.updated.as_ref().is_some_and(|slots| slots.is_borrowed),
+        is_borrowed: its.slots.is_borrowed
+            || its.updated.as_ref().is_some_and(|slots| slots.is_borrowed),
     }
 }
 

@@ -366,7 +366,8 @@ impl<'a, T> From<&'a mut GraphBuffer<T>> for GraphSliceMut<'a, T> {
 
 debug_struct! {
     GraphMemory |its| {
-        number: its.number, graph: its.order.graph(), address: format_args!("{:#x}", its.allocation.address()), ..
+        number: its.number, graph: its.order.graph(),
+        address: format_args!("{:#x}", its.allocation.address()), ..
     }
 }
 

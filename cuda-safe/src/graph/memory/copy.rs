@@ -46,7 +46,7 @@ pub trait CopyTarget<T>: Sized {
 /// method that returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    place: Address,
+    address: Address,
     /// The number of elements.
     len: usize,
 }
@@ -60,14 +60,12 @@ enum Address {
 impl Memory {
     #[inline]
     fn device(address: CUdeviceptr, len: usize) -> Self {
-        let place = Address::Device(address);
-        Self { place, len }
+        Self { address: Address::Device(address), len }
     }
 
     #[inline]
     fn host(address: *mut c_void, len: usize) -> Self {
-        let place = Address::Host(address);
-        Self { place, len }
+        Self { address: Address::Host(address), len }
     }
 }
 
@@ -350,7 +348,7 @@ fn prepare<T>(
         ..CUDA_MEMCPY3D::default()
     };
     let offset = from.offset * size;
-    match source_memory.place {
+    match source_memory.address {
         Address::Device(address) => {
             copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
             copy.srcDevice = address + offset as u64;
@@ -361,7 +359,7 @@ fn prepare<T>(
         }
     }
     let offset = to.offset * size;
-    match target_memory.place {
+    match target_memory.address {
         Address::Device(address) => {
             copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
             copy.dstDevice = address + offset as u64;

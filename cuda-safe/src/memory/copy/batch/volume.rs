@@ -146,13 +146,13 @@ impl<'a> CopyBatch<'a> {
 
 /// Returns a side of a copy. Between pointers, an element is one byte.
 #[inline]
-fn operand(place: &Side, hint: CUmemLocation) -> CUmemcpy3DOperand {
-    let address = if place.kind == CUmemorytype::CU_MEMORYTYPE_HOST {
-        host::address(place.host)
+fn operand(side: &Side, hint: CUmemLocation) -> CUmemcpy3DOperand {
+    let address = if side.kind == CUmemorytype::CU_MEMORYTYPE_HOST {
+        host::address(side.host)
     } else {
-        place.device
+        side.device
     };
-    pointer(address, place.pitch, place.rows, hint)
+    pointer(address, side.pitch, side.rows, hint)
 }
 
 /// Returns linear memory as a side of a copy, with the distance between rows in elements and between
