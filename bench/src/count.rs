@@ -20,16 +20,16 @@ pub(crate) fn run(operations: &mut [Operation]) {
         for (layer, work) in &mut operation.works {
             // Functions are resolved, and memory is requested from the system, before the measurement.
             for _ in 0..3 {
+                (work.before)();
                 plain::make_current(!bare);
                 (work.run)(batch);
                 plain::make_current(true);
-                (work.after)();
             }
             for n in [0, batch] {
+                (work.before)();
                 plain::make_current(!bare);
                 cuda_bench_counted(work, n);
                 plain::make_current(true);
-                (work.after)();
                 println!("{}\t{}\t{}\t{n}", operation.name, operation.calls, layer.name());
             }
         }

@@ -65,7 +65,7 @@ impl Numbered {
     }
 }
 
-const KIB4: usize = 4096;
+pub(crate) const KIB4: usize = 4096;
 const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
 

@@ -77,12 +77,13 @@ fn measure(operation: &mut Operation, rounds: usize) -> Measured {
 }
 
 fn batch(work: &mut Work, batch: usize, bare: bool) -> f64 {
+    (work.before)();
+    plain::wait();
     plain::make_current(!bare);
     let start = Instant::now();
     (work.run)(batch);
     let time = start.elapsed();
     plain::make_current(true);
     plain::wait();
-    (work.after)();
     time.as_nanos() as f64 / batch as f64
 }

@@ -38,8 +38,9 @@ impl Layer {
 pub(crate) struct Work {
     /// Runs the operation `n` times. This is measured.
     pub(crate) run: Box<dyn FnMut(usize)>,
-    /// Prepares the next run. All enqueued work is complete when it is called.
-    pub(crate) after: Box<dyn FnMut()>,
+    /// Prepares the next run, directly before it, so that the objects of all layers are equally new. All
+    /// enqueued work is complete when it is called, also if nothing ran since.
+    pub(crate) before: Box<dyn FnMut()>,
 }
 
 impl Work {
@@ -53,20 +54,20 @@ impl Work {
     }
 
     pub(crate) fn batch(run: impl FnMut(usize) + 'static) -> Self {
-        Self { run: Box::new(run), after: Box::new(|| ()) }
+        Self { run: Box::new(run), before: Box::new(|| ()) }
     }
 
     /// Returns a work with state that must be restored after each run.
     pub(crate) fn with_rest<S: 'static>(
         state: S,
         mut run: impl FnMut(&mut S, usize) + 'static,
-        mut after: impl FnMut(&mut S) + 'static,
+        mut before: impl FnMut(&mut S) + 'static,
     ) -> Self {
         let state = Rc::new(RefCell::new(state));
         let same = Rc::clone(&state);
         Self {
             run: Box::new(move |n| run(&mut state.borrow_mut(), n)),
-            after: Box::new(move || after(&mut same.borrow_mut())),
+            before: Box::new(move || before(&mut same.borrow_mut())),
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn setup() -> bool {
 pub(crate) fn works() -> Works {
     let restored = |run: extern "C" fn(usize), again: extern "C" fn()| Work {
         run: Box::new(move |n| run(n)),
-        after: Box::new(move || again()),
+        before: Box::new(move || again()),
     };
     let mut works: Works = vec![
         ("graph: add a kernel node", restored(plain_graph_add, plain_graph_add_again)),
@@ -49,7 +49,7 @@ pub(crate) fn works() -> Works {
     for (index, size) in SIZES.iter().enumerate() {
         let instantiate = Work {
             run: Box::new(move |n| plain_graph_instantiate(index, n)),
-            after: Box::new(move || plain_graph_instantiate_again(index)),
+            before: Box::new(move || plain_graph_instantiate_again(index)),
         };
         works.push((size.instantiate, instantiate));
         works.push((size.launch, Work::batch(move |n| plain_graph_launch(index, n))));

@@ -1,10 +1,10 @@
 //! The works of `plain.c` in this folder through `cuda-sys`, line by line.
 
 use super::{DOOMED, NODES, SIZES};
-use crate::raw::{Objects, call, pointer};
+use crate::raw::{KIB4, Objects, call, pointer};
 use crate::work::{Work, Works};
 use cuda_sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUdeviceptr, CUgraph, CUgraphExec,
     CUgraphExecUpdateResultInfo, CUgraphNode,
 };
 use std::ffi::c_void;
@@ -29,8 +29,13 @@ fn parameters(o: &Objects, arguments: &mut [*mut c_void]) -> CUDA_KERNEL_NODE_PA
 
 /// Adds a node after the previous one, or a root.
 #[inline(always)]
-fn add(o: &Objects, graph: CUgraph, previous: CUgraphNode) -> CUgraphNode {
-    let (a, b, c) = (o.buffers[0], o.buffers[1], 8u32);
+fn add(
+    o: &Objects,
+    graph: CUgraph,
+    previous: CUgraphNode,
+    memory: [CUdeviceptr; 2],
+) -> CUgraphNode {
+    let (a, b, c) = (memory[0], memory[1], 8u32);
     let mut arguments = [pointer(&a), pointer(&b), pointer(&c)];
     let parameters = parameters(o, &mut arguments);
     let mut node = null_mut();
@@ -50,14 +55,27 @@ fn empty() -> CUgraph {
     graph
 }
 
-fn chain(o: &Objects, count: usize) -> (CUgraph, Vec<CUgraphNode>) {
+fn chain_with(o: &Objects, count: usize, memory: [CUdeviceptr; 2]) -> (CUgraph, Vec<CUgraphNode>) {
     let (graph, mut previous) = (empty(), null_mut());
     let nodes = (0..count).map(|_| {
-        previous = add(o, graph, previous);
+        previous = add(o, graph, previous, memory);
         previous
     });
     let nodes = nodes.collect();
     (graph, nodes)
+}
+
+fn chain(o: &Objects, count: usize) -> (CUgraph, Vec<CUgraphNode>) {
+    chain_with(o, count, [o.buffers[0], o.buffers[1]])
+}
+
+/// Returns a graph with memory of its own.
+fn own_chain(o: &Objects, count: usize) -> (CUgraph, [CUdeviceptr; 2]) {
+    let mut memory = [0; 2];
+    for place in &mut memory {
+        call!(cuMemAllocAsync(place, KIB4, o.streams[0]));
+    }
+    (chain_with(o, count, memory).0, memory)
 }
 
 #[inline(always)]
@@ -76,11 +94,11 @@ fn instantiate_launched(o: &Objects, graph: CUgraph) -> CUgraphExec {
 pub(crate) fn works(o: Objects) -> Works {
     let stream = o.streams[0];
     let (from, nodes) = chain(&o, NODES);
-    let updates = [chain(&o, NODES).0, chain(&o, NODES).0];
+    let updates = [own_chain(&o, NODES).0, own_chain(&o, NODES).0];
     let changed = instantiate_launched(&o, from);
     let doomed =
         move || -> Vec<_> { (0..DOOMED).map(|_| instantiate_launched(&o, from)).collect() };
-    let doomed_graphs = move || -> Vec<_> { (0..DOOMED).map(|_| chain(&o, NODES).0).collect() };
+    let doomed_graphs = move || -> Vec<_> { (0..DOOMED).map(|_| own_chain(&o, NODES)).collect() };
     let mut works: Works = vec![
         (
             "graph: add a kernel node",
@@ -88,7 +106,7 @@ pub(crate) fn works(o: Objects) -> Works {
                 (empty(), null_mut()),
                 move |(graph, last), n| {
                     for _ in 0..n {
-                        *last = add(&o, *graph, *last);
+                        *last = add(&o, *graph, *last, [o.buffers[0], o.buffers[1]]);
                     }
                 },
                 |(graph, last)| {
@@ -137,12 +155,14 @@ pub(crate) fn works(o: Objects) -> Works {
             "graph: destroy a graph of 100 nodes",
             Work::with_rest(
                 doomed_graphs(),
-                |doomed, n| {
-                    for graph in doomed.drain(..n) {
+                move |doomed, n| {
+                    for (graph, [from, to]) in doomed.drain(..n) {
                         call!(cuGraphDestroy(graph));
+                        call!(cuMemFreeAsync(from, stream));
+                        call!(cuMemFreeAsync(to, stream));
                     }
                 },
-                move |rest| rest.resize_with(DOOMED, || chain(&o, NODES).0),
+                move |rest| rest.resize_with(DOOMED, || own_chain(&o, NODES)),
             ),
         ),
     ];

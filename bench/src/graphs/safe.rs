@@ -97,7 +97,7 @@ pub(crate) fn works() -> Result<Works> {
             ok(s.synchronize());
         },
     );
-    (destroy.after)();
+    (destroy.before)();
     works.push(("graph: destroy an executable graph of 100 nodes", destroy));
     let (again, doomed) = (chain.clone(), Vec::with_capacity(DOOMED));
     let mut destroy = Work::with_rest(
@@ -105,7 +105,7 @@ pub(crate) fn works() -> Result<Works> {
         |doomed: &mut Vec<Chain>, n| drop(doomed.drain(..n)),
         move |doomed| doomed.resize_with(DOOMED, || ok(again(NODES))),
     );
-    (destroy.after)();
+    (destroy.before)();
     works.push(("graph: destroy a graph of 100 nodes", destroy));
     for size in &SIZES {
         works.push((size.instantiate, instantiate(size, chain.clone())?));
