@@ -149,6 +149,8 @@ pub struct Graph {
     raw: CUgraph,
     ownership: Ownership,
     owners: GraphOwners,
+    /// Empty lists with room for the content of the next node, so that adding a node allocates nothing.
+    room: Option<Box<Content>>,
 }
 
 /// The objects that must outlive a graph.
@@ -189,6 +191,7 @@ impl Graph {
             raw,
             ownership: Ownership::Owned,
             owners: GraphOwners { slots: Arc::new(slots), context: context.clone() },
+            room: None,
         }
     }
 
@@ -396,7 +399,7 @@ impl Graph {
     /// See [`Slots::get`].
     #[inline]
     pub(crate) fn raw_node(&self, id: NodeId) -> Result<CUgraphNode> {
-        Ok(self.slots().get(id)?.raw.0)
+        self.slots().raw(id)
     }
 
     /// Returns the order of the work on the memory of this graph.

@@ -27,6 +27,8 @@ pub(crate) enum Retained {
     HostFunction(Arc<HostFunction>),
     /// An object of a higher room.
     Object(Arc<dyn Retain>),
+    /// The place of an object that was released.
+    Nothing,
 }
 
 impl Retained {
@@ -86,7 +88,7 @@ impl Retain for Retained {
             Self::Stream(stream) => stream.is_borrowed(),
             Self::Event(event) => event.is_borrowed(),
             Self::Kernel(kernel) => kernel.context().depends_on_borrowed(),
-            Self::HostFunction(_) => false,
+            Self::HostFunction(_) | Self::Nothing => false,
             Self::Object(object) => object.is_borrowed(),
         }
     }
@@ -99,7 +101,8 @@ impl Retain for Retained {
             Self::ExecutionContext(_)
             | Self::Stream(_)
             | Self::Kernel(_)
-            | Self::HostFunction(_) => {}
+            | Self::HostFunction(_)
+            | Self::Nothing => {}
         }
     }
 }

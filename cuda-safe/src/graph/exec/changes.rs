@@ -6,7 +6,7 @@ use crate::graph::exec::launches::Noted;
 use crate::graph::exec::retire::{AfterLaunches, Used};
 use crate::graph::rules::access::covers;
 use crate::graph::rules::order::Claim;
-use crate::graph::rules::owners::{NodeEntry, Slots};
+use crate::graph::rules::owners::Slots;
 use crate::graph::{Content, Earlier, ExecutableGraph, Graph, NodeId};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Retired(Vec<Replaced>);
 #[derive(Clone)]
 pub(crate) enum Replaced {
     /// Of one node.
-    Node(Arc<NodeEntry>),
+    Node(Content),
     /// Of all nodes of a graph.
     Graph(Arc<Slots>),
 }
@@ -68,7 +68,7 @@ impl Retired {
     #[inline]
     pub(crate) fn take_panic(&self) -> Result<()> {
         self.0.iter().try_for_each(|objects| match objects {
-            Replaced::Node(entry) => entry.take_panic(),
+            Replaced::Node(content) => content.by_ref().take_panic(),
             Replaced::Graph(slots) => slots.take_panic(),
         })
     }
@@ -77,7 +77,7 @@ impl Retired {
     #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
         self.0.iter().any(|objects| match objects {
-            Replaced::Node(entry) => entry.is_borrowed(),
+            Replaced::Node(content) => content.by_ref().is_borrowed(),
             Replaced::Graph(slots) => slots.is_borrowed,
         })
     }
@@ -87,7 +87,6 @@ impl Replaced {
     #[inline]
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Node(one), Self::Node(other)) => Arc::ptr_eq(one, other),
             (Self::Graph(one), Self::Graph(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
@@ -99,7 +98,7 @@ impl Used for Retired {
     fn leak_functions(&self) {
         for objects in &self.0 {
             match objects {
-                Replaced::Node(entry) => entry.leak_functions(),
+                Replaced::Node(content) => content.by_ref().leak_functions(),
                 Replaced::Graph(slots) => slots.leak_functions(),
             }
         }
@@ -125,12 +124,12 @@ impl ExecutableGraph {
             return Err(Invalid::UpdatedFromOtherGraph.into());
         }
         let slots = &self.objects.slots;
-        let before = &slots.get_in_bodies(id)?.content.accesses;
+        let before = slots.get_in_bodies(id)?.content.accesses;
         if covers(before, &content.accesses) {
             return Ok(Vec::new());
         }
         if id.graph() == slots.number() {
-            slots.check_accesses(Some((id, content)))?;
+            slots.check_accesses(Some((id, content.by_ref())))?;
         } else {
             let mut changed = Slots::clone(slots);
             let _ = changed.replace_in_bodies(id, content.clone());
@@ -148,7 +147,7 @@ impl ExecutableGraph {
         self.claims.extend(claims);
         let slots = Arc::make_mut(&mut self.objects.slots);
         let has_new_memory =
-            slots.get_in_bodies(id).is_ok_and(|entry| entry.content.accesses != content.accesses);
+            slots.get_in_bodies(id).is_ok_and(|node| node.content.accesses != content.accesses);
         let before = slots.replace_in_bodies(id, content);
         if has_new_memory {
             // The memory may have entered the graph after the instantiation.
@@ -173,7 +172,7 @@ impl ExecutableGraph {
             });
         }
         let mut events = Vec::new();
-        content.each_after(&mut |event| {
+        content.by_ref().each_after(&mut |event| {
             if known.insert(event.raw()) {
                 events.push(Earlier::Event(event.clone()));
             }

@@ -221,8 +221,7 @@ impl ExecutableNodes<'_> {
         if child.slots().borrows_memory && self.executable.is_owned() {
             return Err(Invalid::GraphBorrows.into());
         }
-        let entry = self.executable.slots().get_in_bodies(node.id())?;
-        let before = entry.content.child.as_ref();
+        let before = self.executable.slots().get_in_bodies(node.id())?.content.child;
         if before.is_some_and(|its| !its.orders.is_empty()) {
             let what = "be replaced";
             return Err(Invalid::GraphOwnsMemory { what }.into());
@@ -276,8 +275,8 @@ impl ExecutableNodes<'_> {
     /// See [`Slots::get`](crate::graph::rules::owners::Slots::get).
     #[inline]
     fn existing(&self, id: NodeId) -> Result<CUgraphNode> {
-        self.executable.slots().get_in_bodies(id)?;
-        Ok(self.graph.slots().get_in_bodies(id)?.raw.0)
+        self.executable.slots().level_of(id).raw(id)?;
+        self.graph.slots().level_of(id).raw(id)
     }
 
     /// Changes a node. `set` calls the driver.

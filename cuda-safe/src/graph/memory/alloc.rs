@@ -7,8 +7,8 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::graph::memory::copy::Memory;
 use crate::graph::{
-    ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, Node, NodeAllocation, NodeArgument,
-    NodeId, NodeUses, Place, Retainable, Retained, kind,
+    Content, ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, Node, NodeAllocation,
+    NodeArgument, NodeId, NodeUses, Place, Retainable, kind,
 };
 pub(crate) use crate::memory::buffer::allocation::Release;
 use crate::memory::{DeviceBuffer, MemoryAccess, MemoryLocation};
@@ -166,11 +166,12 @@ impl Graph {
             len,
             elements: PhantomData,
         };
-        let mut uses = NodeUses::new(self.context());
+        let mut content = Content::default();
+        let mut uses = NodeUses::new(self.context(), &mut content);
         uses.add(allocation.whole(Lifetime::Begin))?;
-        let mut content = uses.content::<kind::Alloc>(self.slots(), [] as [Retained; 0])?;
+        uses.complete::<kind::Alloc>(self.slots(), [])?;
         content.allocation = Some(Arc::clone(&allocation.memory));
-        let node = self.add_node(dependencies, content, add)?;
+        let node = self.add_node(dependencies, &mut content, add)?;
         Ok((node, allocation))
     }
 
@@ -196,12 +197,13 @@ impl Graph {
         dependencies: &[NodeId],
         allocation: &mut GraphAllocation<T>,
     ) -> Result<Node<kind::Free>> {
-        let mut uses = NodeUses::new(self.context());
+        let mut content = Content::default();
+        let mut uses = NodeUses::new(self.context(), &mut content);
         uses.add(allocation.whole(Lifetime::End))?;
-        let content = uses.content::<kind::Free>(self.slots(), [] as [Retained; 0])?;
+        uses.complete::<kind::Free>(self.slots(), [])?;
         let address = allocation.as_raw();
         allocation.memory.add_free_node(|| {
-            self.add_node(dependencies, content, |place| {
+            self.add_node(dependencies, &mut content, |place| {
                 let (node, graph) = (place.node, place.graph);
                 let (dependencies, count) = (place.dependencies, place.count);
                 // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the

@@ -3,7 +3,7 @@
 use super::{GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut};
 use crate::call::{ContextHandle, Extent, Invalid, Region, Result};
 use crate::graph::nodes::specification::specification;
-use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, Retained, kind};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
 use crate::memory::{SharedBuffer, same_length};
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
@@ -200,8 +200,8 @@ impl Graph {
         source: impl CopySource<T>,
         from: Region,
     ) -> Result<Node<kind::Copy>> {
-        let (content, copy) = prepare(self, extent, (target, to), (source, from))?;
-        self.add(dependencies, content, &copy)
+        let (mut content, copy) = prepare(self, extent, (target, to), (source, from))?;
+        self.add(dependencies, &mut content, &copy)
     }
 
     /// Changes a copy to one of all elements of `source` to `target`. Calls
@@ -333,10 +333,11 @@ fn prepare<T>(
     if size == 0 {
         return Err(Invalid::EmptyNode { what: "a copy" }.into());
     }
-    let mut uses = NodeUses::new(graph.context());
+    let mut content = Content::default();
+    let mut uses = NodeUses::new(graph.context(), &mut content);
     source.declare(from.elements(extent), &mut uses)?;
     target.declare(to.elements(extent), &mut uses)?;
-    let content = uses.content::<kind::Copy>(graph.slots(), [] as [Retained; 0])?;
+    uses.complete::<kind::Copy>(graph.slots(), [])?;
     let mut copy = CUDA_MEMCPY3D {
         srcPitch: from.pitch * size,
         srcHeight: from.rows,

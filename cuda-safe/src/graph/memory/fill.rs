@@ -3,7 +3,7 @@
 use super::GraphSliceMut;
 use crate::call::{ContextHandle, Extent, Invalid, Region, Result};
 use crate::graph::nodes::specification::specification;
-use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, Retained, kind};
+use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
 use bytemuck::NoUninit;
 use cuda_sys::{CUDA_MEMSET_NODE_PARAMS, CUcontext};
 
@@ -46,8 +46,8 @@ impl Graph {
         region: Region,
         value: T,
     ) -> Result<Node<kind::Fill>> {
-        let (content, fill) = prepare(self, extent, target.into(), region, value)?;
-        self.add(dependencies, content, &fill)
+        let (mut content, fill) = prepare(self, extent, target.into(), region, value)?;
+        self.add(dependencies, &mut content, &fill)
     }
 
     /// Changes a fill: the memory and the value. Calls `cuGraphMemsetNodeSetParams`.
@@ -176,9 +176,10 @@ fn prepare<T: NoUninit>(
     let Some(region) = checked else {
         return Err(Invalid::EmptyNode { what: "a fill" }.into());
     };
-    let mut uses = NodeUses::new(graph.context());
+    let mut content = Content::default();
+    let mut uses = NodeUses::new(graph.context(), &mut content);
     uses.add(target.used(region.elements(extent), true))?;
-    let content = uses.content::<kind::Fill>(graph.slots(), [] as [Retained; 0])?;
+    uses.complete::<kind::Fill>(graph.slots(), [])?;
     let size = size_of::<T>();
     let parameters = CUDA_MEMSET_NODE_PARAMS {
         dst: target.address() + (region.offset * size) as u64,

@@ -20,7 +20,7 @@ pub(crate) struct Place {
 const INLINE: usize = 8;
 
 impl Graph {
-    /// Adds a node. `add` calls the driver, and the graph then owns `content`.
+    /// Adds a node. `add` calls the driver, and the graph then owns what `content` had.
     ///
     /// # Errors
     /// See [`Slots::get`](crate::graph::rules::owners::Slots::get) for the dependencies; [`Invalid::NotInBody`]; errors
@@ -28,11 +28,11 @@ impl Graph {
     pub(crate) fn add_node<K: kind::Kind>(
         &mut self,
         dependencies: &[NodeId],
-        content: Content,
+        content: &mut Content,
         add: impl FnOnce(Place) -> Result<()>,
     ) -> Result<Node<K>> {
         if let Some(conditional) = self.slots().conditional() {
-            conditional.check_node::<K>(&content)?;
+            conditional.check_node::<K>(content.by_ref())?;
         }
         let mut inline = [std::ptr::null_mut(); INLINE];
         let mut heap = Vec::new();
@@ -86,8 +86,8 @@ impl Graph {
     #[doc(alias = "cuGraphAddEmptyNode")]
     #[inline]
     pub fn add_empty(&mut self, dependencies: &[NodeId]) -> Result<Node<kind::Empty>> {
-        let content = Content::new::<kind::Empty>(Vec::new());
-        self.add_node(dependencies, content, |place| {
+        let mut content = Content::new::<kind::Empty>(Vec::new());
+        self.add_node(dependencies, &mut content, |place| {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the

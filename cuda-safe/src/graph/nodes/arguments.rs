@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::event::Event;
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::Access;
-use crate::graph::rules::owners::Slots;
+use crate::graph::rules::owners::{ContentRef, Slots};
 use crate::graph::{Content, Lifetime, Retained};
 use crate::launch::{KernelValue, Param, Params, Value};
 use crate::memory::SharedBuffer;
@@ -41,22 +41,19 @@ pub trait NodeArguments<P: Params> {
     #[doc(hidden)]
     fn with_pointers<'a, R>(
         self,
-        uses: NodeUses<'a>,
-        add: impl FnOnce(&mut [*mut c_void], NodeUses<'a>) -> Result<R>,
+        uses: &mut NodeUses<'a>,
+        add: impl FnOnce(&mut [*mut c_void], &mut NodeUses<'a>) -> Result<R>,
     ) -> Result<R>;
 }
 
 /// The memory that a node uses. Other crates cannot name this type, so they cannot implement a method
 /// that takes it.
-#[derive(Debug)]
 pub struct NodeUses<'a> {
     /// The context in which the memory is used.
     context: &'a Context,
     /// The node that changes, while its uses so far are those from before.
     unchanged: Option<Unchanged<'a>>,
-    owners: Vec<Retained>,
-    accesses: Vec<Access>,
-    after: Vec<Event>,
+    content: &'a mut Content,
     /// The number of the graph that owns the memory.
     graph: Option<u64>,
     /// The numbers of further graphs that own memory, such as moved child graphs.
@@ -68,7 +65,7 @@ pub struct NodeUses<'a> {
 /// The content of a node that changes, and how many of its accesses are known to stay.
 #[derive(Clone, Copy)]
 struct Unchanged<'a> {
-    content: &'a Content,
+    content: ContentRef<'a>,
     accesses: usize,
 }
 
@@ -115,28 +112,32 @@ impl Unchanged<'_> {
     }
 }
 
-debug_struct! { Unchanged<'_> |its| { accesses: its.accesses, .. } }
+debug_struct! { NodeUses<'_> |its| { context: its.context, .. } }
 
 impl<'a> NodeUses<'a> {
+    /// Returns the uses of a node, which are collected in `content`.
     #[inline]
-    pub(crate) fn new(context: &'a Context) -> Self {
+    pub(crate) fn new(context: &'a Context, content: &'a mut Content) -> Self {
         Self {
             context,
             unchanged: None,
-            owners: Vec::new(),
-            accesses: Vec::new(),
-            after: Vec::new(),
+            content,
             graph: None,
             other_graphs: Vec::new(),
             graph_of_handles: None,
         }
     }
 
-    /// Returns the uses of a node that has this content before a change. While they stay the same, nothing
-    /// is allocated.
+    /// Returns the uses of a node that has the content `before` before a change. While they stay the same,
+    /// nothing is collected.
     #[inline]
-    pub(crate) fn of_change(context: &'a Context, content: &'a Content) -> Self {
-        Self { unchanged: Some(Unchanged { content, accesses: 0 }), ..Self::new(context) }
+    pub(crate) fn of_change(
+        context: &'a Context,
+        before: ContentRef<'a>,
+        content: &'a mut Content,
+    ) -> Self {
+        let unchanged = Some(Unchanged { content: before, accesses: 0 });
+        Self { unchanged, ..Self::new(context, content) }
     }
 
     /// Returns the context in which the memory is used.
@@ -168,8 +169,8 @@ impl<'a> NodeUses<'a> {
         if *self.graph.get_or_insert(used.graph) != used.graph {
             self.other_graphs.push(used.graph);
         }
-        self.accesses.push(access);
-        self.owners.push(Retained::Object(used.memory.retained()));
+        self.content.accesses.push(access);
+        self.content.owners.push(Retained::Object(used.memory.retained()));
         Ok(())
     }
 
@@ -179,10 +180,8 @@ impl<'a> NodeUses<'a> {
     fn diverge(&mut self) {
         if let Some(Unchanged { content, accesses }) = self.unchanged.take() {
             // Each access had the owner at the same index.
-            let owners = content.owners[..accesses].iter();
-            self.owners.extend(owners.cloned());
-            let accesses = content.accesses[..accesses].iter();
-            self.accesses.extend(accesses.cloned());
+            self.content.owners.extend_from_slice(&content.owners[..accesses]);
+            self.content.accesses.extend_from_slice(&content.accesses[..accesses]);
         }
     }
 
@@ -221,8 +220,8 @@ impl<'a> NodeUses<'a> {
     ) -> Result<()> {
         same_context(what, context, self.context)?;
         self.diverge();
-        self.owners.push(Retained::Object(object));
-        self.after.push(after.clone());
+        self.content.owners.push(Retained::Object(object));
+        self.content.after.push(after.clone());
         Ok(())
     }
 
@@ -240,21 +239,21 @@ impl<'a> NodeUses<'a> {
         }
     }
 
-    /// Returns the content of a node of the graph `slots` with these uses and owners.
+    /// Returns the content of a node of the graph `slots` with these uses and further objects.
     ///
     /// # Errors
     /// [`Invalid::BufferOfOtherGraph`]; [`Invalid::ConditionalHandleOfOtherGraph`].
-    pub(crate) fn content<K: Kind>(
-        mut self,
+    #[inline]
+    pub(crate) fn complete<K: Kind>(
+        &mut self,
         slots: &Slots,
         owners: impl IntoIterator<Item = Retained>,
-    ) -> Result<Content> {
+    ) -> Result<&mut Content> {
         self.diverge();
-        for graph in self.graph.into_iter().chain(self.other_graphs) {
-            if !slots.orders.iter().any(|order| order.graph() == graph) {
-                return Err(
-                    Invalid::BufferOfOtherGraph { buffer: graph, graph: slots.number() }.into()
-                );
+        for graph in self.graph.iter().chain(&self.other_graphs) {
+            if !slots.orders.iter().any(|order| order.graph() == *graph) {
+                let (buffer, graph) = (*graph, slots.number());
+                return Err(Invalid::BufferOfOtherGraph { buffer, graph }.into());
             }
         }
         if let Some(handle) = self.graph_of_handles {
@@ -263,11 +262,9 @@ impl<'a> NodeUses<'a> {
                 return Err(Invalid::ConditionalHandleOfOtherGraph { handle, graph }.into());
             }
         }
-        self.owners.extend(owners);
-        let mut content = Content::new::<K>(self.owners);
-        content.accesses = self.accesses;
-        content.after = self.after;
-        Ok(content)
+        self.content.node_type = K::TYPE;
+        self.content.owners.extend(owners);
+        Ok(self.content)
     }
 }
 
@@ -306,10 +303,10 @@ macro_rules! tuple {
             #[allow(unused_mut, reason = "a kernel may have no parameters")]
             fn with_pointers<'a, Output>(
                 self,
-                mut uses: NodeUses<'a>,
-                add: impl FnOnce(&mut [*mut c_void], NodeUses<'a>) -> Result<Output>,
+                uses: &mut NodeUses<'a>,
+                add: impl FnOnce(&mut [*mut c_void], &mut NodeUses<'a>) -> Result<Output>,
             ) -> Result<Output> {
-                $(let $value = self.$index.bytes($index, &mut uses)?;)*
+                $(let $value = self.$index.bytes($index, uses)?;)*
                 add(&mut [$(pointer(&$value)),*], uses)
             }
         }

@@ -42,7 +42,7 @@ impl Graph {
         let mut content = Content::new::<kind::Child>(Vec::new());
         content.child = Some(Arc::clone(&child.owners.slots));
         let raw = child.raw;
-        self.add_node(dependencies, content, |place| {
+        self.add_node(dependencies, &mut content, |place| {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             // SAFETY: both graphs and the nodes are alive, `dependencies` has `count` of them, and the
@@ -131,7 +131,7 @@ impl Graph {
             ownership: CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE,
         };
         let none = std::ptr::null();
-        self.add_node(dependencies, content, |place| {
+        self.add_node(dependencies, &mut content, |place| {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             let parameters = &raw mut parameters;

@@ -53,7 +53,7 @@ impl Graph {
         dependencies: &[NodeId],
         event: &Event,
     ) -> Result<Node<kind::EventRecord>> {
-        self.add(dependencies, record(event), &Record(event.raw()))
+        self.add(dependencies, &mut record(event), &Record(event.raw()))
     }
 
     /// Adds a node that waits for an event in each launch. Calls `cuGraphAddEventWaitNode`.
@@ -72,7 +72,7 @@ impl Graph {
         dependencies: &[NodeId],
         event: &Event,
     ) -> Result<Node<kind::EventWait>> {
-        self.add(dependencies, wait(event), &Wait(event.raw()))
+        self.add(dependencies, &mut wait(event), &Wait(event.raw()))
     }
 
     /// Changes the event that a node records. Calls `cuGraphEventRecordNodeSetEvent`.

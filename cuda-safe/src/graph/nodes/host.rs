@@ -53,7 +53,7 @@ impl Graph {
     ) -> Result<Node<kind::HostFunction>> {
         let function = HostFunction::new(function);
         let specification = HostCall(function.parameters());
-        self.add(dependencies, content(function), &specification)
+        self.add(dependencies, &mut content(function), &specification)
     }
 
     /// Changes the function of a host node. Calls `cuGraphHostNodeSetParams`.

@@ -13,6 +13,7 @@ use crate::module::Kernel;
 use crate::stream::{ExecutionContext, Stream, same_context};
 use core::ffi::c_void;
 use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUgraphExec, CUgraphNode};
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
 /// A context in which a kernel node runs: a [`Context`], a
@@ -33,7 +34,7 @@ pub trait NodeContext: sealed::Sealed {
     /// # Errors
     /// [`Invalid::UnknownGreenContext`].
     #[doc(hidden)]
-    fn home(&self) -> Result<NodeExecutionContext>;
+    fn home(&self) -> Result<NodeExecutionContext<'_>>;
 }
 
 pub(crate) mod sealed {
@@ -42,38 +43,87 @@ pub(crate) mod sealed {
 
 /// The context or green context of a node.
 #[derive(Clone, Debug)]
-pub struct NodeExecutionContext(pub(crate) ExecutionContext);
+pub struct NodeExecutionContext<'a>(Home<'a>);
+
+#[derive(Clone, Debug)]
+enum Home<'a> {
+    Context(&'a Context),
+    Other(Cow<'a, ExecutionContext>),
+}
+
+impl NodeExecutionContext<'_> {
+    /// Returns the context of memory and kernels.
+    #[inline]
+    fn context(&self) -> &Context {
+        match &self.0 {
+            Home::Context(context) => context,
+            Home::Other(home) => home.context(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn to_owned(&self) -> ExecutionContext {
+        match &self.0 {
+            Home::Context(context) => ExecutionContext::Context(Context::clone(context)),
+            Home::Other(home) => ExecutionContext::clone(home),
+        }
+    }
+
+    /// Returns whether this is the same object as `other`.
+    #[inline]
+    fn is_clone_of(&self, other: &ExecutionContext) -> bool {
+        match (&self.0, other) {
+            (Home::Context(context), ExecutionContext::Context(other)) => {
+                context.is_clone_of(other)
+            }
+            (Home::Context(_), ExecutionContext::Green(_)) => false,
+            (Home::Other(home), other) => home.is_clone_of(other),
+        }
+    }
+
+    /// See [`ExecutionContext::with_current`].
+    #[inline]
+    fn with_current(&self, mut call: impl FnMut() -> Result<()>) -> Result<()> {
+        match &self.0 {
+            Home::Context(context) => {
+                let _current = context.enter()?;
+                call()
+            }
+            Home::Other(home) => home.with_current(call),
+        }
+    }
+}
 
 impl sealed::Sealed for Context {}
 impl NodeContext for Context {
     #[inline]
-    fn home(&self) -> Result<NodeExecutionContext> {
-        Ok(NodeExecutionContext(ExecutionContext::Context(self.clone())))
+    fn home(&self) -> Result<NodeExecutionContext<'_>> {
+        Ok(NodeExecutionContext(Home::Context(self)))
     }
 }
 
 impl sealed::Sealed for Stream {}
 impl NodeContext for Stream {
     #[inline]
-    fn home(&self) -> Result<NodeExecutionContext> {
+    fn home(&self) -> Result<NodeExecutionContext<'_>> {
         if !self.is_own() && self.may_have_green_context() {
             return Err(Invalid::UnknownGreenContext.into());
         }
-        Ok(NodeExecutionContext(self.execution_context().clone()))
+        Ok(NodeExecutionContext(Home::Other(Cow::Borrowed(self.execution_context()))))
     }
 }
 
 impl sealed::Sealed for GreenContext {}
 impl NodeContext for GreenContext {
     #[inline]
-    fn home(&self) -> Result<NodeExecutionContext> {
-        Ok(NodeExecutionContext(self.execution_context()))
+    fn home(&self) -> Result<NodeExecutionContext<'_>> {
+        Ok(NodeExecutionContext(Home::Other(Cow::Owned(self.execution_context()))))
     }
 }
 
 impl<T: NodeContext> sealed::Sealed for &T {}
 impl<T: NodeContext> NodeContext for &T {
-    fn home(&self) -> Result<NodeExecutionContext> {
+    fn home(&self) -> Result<NodeExecutionContext<'_>> {
         T::home(self)
     }
 }
@@ -146,12 +196,16 @@ impl Graph {
         config: LaunchConfig,
         arguments: impl NodeArguments<P>,
     ) -> Result<Node<kind::Kernel>> {
-        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
-        let uses = NodeUses::new(kernel.kernel().context());
-        arguments.with_pointers(uses, |pointers, uses| {
-            let content = launch.content(self.slots(), uses)?;
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?, config)?;
+        let mut content = self.room.take().unwrap_or_default();
+        let mut uses = NodeUses::new(kernel.kernel().context(), &mut content);
+        let added = arguments.with_pointers(&mut uses, |pointers, uses| {
+            let content = launch.complete(self.slots(), uses)?;
             self.add(dependencies, content, &launch.with(pointers))
-        })
+        });
+        content.clear();
+        self.room = Some(content);
+        added
     }
 
     /// Changes a kernel node: the kernel, where it runs, the configuration and the arguments. Calls
@@ -179,11 +233,12 @@ impl Graph {
         config: LaunchConfig,
         arguments: impl NodeArguments<P>,
     ) -> Result<()> {
-        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
-        let uses = NodeUses::new(kernel.kernel().context());
-        arguments.with_pointers(uses, |pointers, uses| {
-            let content = launch.content(self.slots(), uses)?;
-            self.set(node, content, &launch.with(pointers))
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?, config)?;
+        let mut content = Content::default();
+        let mut uses = NodeUses::new(kernel.kernel().context(), &mut content);
+        arguments.with_pointers(&mut uses, |pointers, uses| {
+            let content = launch.complete(self.slots(), uses)?;
+            self.set(node, std::mem::take(content), &launch.with(pointers))
         })
     }
 }
@@ -213,20 +268,21 @@ impl ExecutableNodes<'_> {
         config: LaunchConfig,
         arguments: impl NodeArguments<P>,
     ) -> Result<()> {
-        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?, config)?;
         let id = node.id();
-        let before = &self.executable.slots().get_in_bodies(id)?.content;
-        let uses = NodeUses::of_change(kernel.kernel().context(), before);
-        let changed = arguments.with_pointers(uses, |pointers, uses| {
+        let before = self.executable.slots().get_in_bodies(id)?.content;
+        let mut content = Content::default();
+        let mut uses = NodeUses::of_change(kernel.kernel().context(), before, &mut content);
+        let claims = arguments.with_pointers(&mut uses, |pointers, uses| {
             let content = launch.changed_content(self.graph.slots(), uses)?;
             let specification = launch.with(pointers);
-            let claims = self.check_and_call(id, content.as_ref(), |executable, node| {
+            let claims = self.check_and_call(id, content, |executable, node| {
                 // SAFETY: the executable graph and the node exist, and the node is a kernel.
                 unsafe { specification.set_in(executable, node) }
             })?;
-            Ok(content.map(|content| (content, claims)))
+            Ok(content.is_some().then_some(claims))
         })?;
-        if let Some((content, claims)) = changed {
+        if let Some(claims) = claims {
             self.executable.replace(id, content, claims);
         }
         Ok(())
@@ -236,7 +292,7 @@ impl ExecutableNodes<'_> {
 /// A kernel, where it runs, and its launch configuration.
 pub(crate) struct KernelLaunch<'a> {
     kernel: &'a Kernel,
-    home: ExecutionContext,
+    home: NodeExecutionContext<'a>,
     config: LaunchConfig,
 }
 
@@ -247,7 +303,7 @@ impl<'a> KernelLaunch<'a> {
     #[inline(always)]
     pub(crate) fn new(
         kernel: &'a Kernel,
-        home: ExecutionContext,
+        home: NodeExecutionContext<'a>,
         config: LaunchConfig,
     ) -> Result<Self> {
         config.check()?;
@@ -258,31 +314,31 @@ impl<'a> KernelLaunch<'a> {
     /// Returns the content of the node with these uses of memory.
     ///
     /// # Errors
-    /// [`Invalid::BufferOfOtherGraph`](crate::Invalid::BufferOfOtherGraph).
+    /// See [`NodeUses::complete`].
     #[inline]
-    pub(crate) fn content(&self, slots: &Slots, uses: NodeUses<'_>) -> Result<Content> {
+    fn complete<'b>(&self, slots: &Slots, uses: &'b mut NodeUses<'_>) -> Result<&'b mut Content> {
         let kernel = Retained::Kernel(self.kernel.clone());
-        let home = Retained::ExecutionContext(self.home.clone());
-        uses.content::<kind::Kernel>(slots, [kernel, home])
+        let home = Retained::ExecutionContext(self.home.to_owned());
+        uses.complete::<kind::Kernel>(slots, [kernel, home])
     }
 
     /// Returns the content of a node that changes, or `None` if it needs the same objects as before.
     ///
     /// # Errors
-    /// See [`content`](Self::content).
+    /// See [`NodeUses::complete`].
     #[inline]
-    pub(crate) fn changed_content(
+    fn changed_content<'b>(
         &self,
         slots: &Slots,
-        uses: NodeUses<'_>,
-    ) -> Result<Option<Content>> {
+        uses: &'b mut NodeUses<'_>,
+    ) -> Result<Option<&'b Content>> {
         match uses.other_owners() {
             Some([Retained::Kernel(kernel), Retained::ExecutionContext(home)])
-                if kernel.is_clone_of(self.kernel) && home.is_clone_of(&self.home) =>
+                if kernel.is_clone_of(self.kernel) && self.home.is_clone_of(home) =>
             {
                 Ok(None)
             }
-            _ => self.content(slots, uses).map(Some),
+            _ => Ok(Some(self.complete(slots, uses)?)),
         }
     }
 
@@ -311,7 +367,7 @@ impl<'a> KernelLaunch<'a> {
 
 /// The specification of a kernel node.
 pub(crate) struct KernelCall<'a> {
-    home: &'a ExecutionContext,
+    home: &'a NodeExecutionContext<'a>,
     parameters: CUDA_KERNEL_NODE_PARAMS,
     arguments: PhantomData<&'a mut [*mut c_void]>,
 }

@@ -59,7 +59,7 @@ impl Graph {
         operations: &[MemoryOperation],
     ) -> Result<Node<kind::MemoryOperations>> {
         let batch = Batch::new(self.context(), operations)?;
-        let added = self.add(dependencies, content(), &batch);
+        let added = self.add(dependencies, &mut content(), &batch);
         added.map_err(|error| explain(self.context(), error, operations))
     }
 

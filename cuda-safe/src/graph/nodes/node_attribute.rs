@@ -345,7 +345,7 @@ impl Graph {
     /// its graph.
     #[inline]
     fn home_of(&self, node: Node<kind::Kernel>) -> Result<ExecutionContext> {
-        let owners = &self.slots().get(node.id())?.content.owners;
+        let owners = self.slots().get(node.id())?.content.owners;
         let home = owners.iter().find_map(|owner| match owner {
             Retained::ExecutionContext(home) => Some(home.clone()),
             _ => None,

@@ -172,8 +172,8 @@ impl Graph {
     /// # Errors
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
     pub fn node_event(&self, node: impl Into<NodeId>) -> Result<Option<&Event>> {
-        let entry = self.slots().get(node.into())?;
-        Ok(entry.content.owners.iter().find_map(|owner| match owner {
+        let node = self.slots().get(node.into())?;
+        Ok(node.content.owners.iter().find_map(|owner| match owner {
             Retained::Event(event) => Some(event),
             _ => None,
         }))
@@ -293,8 +293,8 @@ impl Graph {
             }
             // SAFETY: the driver has just listed the node, and `out` passes a valid pointer.
             let node_type = out(|place| unsafe { call!(cuGraphNodeGetType(raw, place)) })?;
-            let content = Content::of_type(NodeType(node_type), Vec::new());
-            self.slots_mut().insert(raw, content, EdgesBefore::default());
+            let mut content = Content::of_type(NodeType(node_type), Vec::new());
+            self.slots_mut().insert(raw, &mut content, EdgesBefore::default());
         }
         let edges = self.raw_edges()?;
         let slots = self.slots_mut();

@@ -42,9 +42,9 @@ impl Graph {
         dependencies: &[NodeId],
         signals: &[SemaphoreSignal],
     ) -> Result<Node<kind::SemaphoreSignal>> {
-        let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
+        let mut content = Content::new::<kind::SemaphoreSignal>(Vec::new());
         let specification = Signals::new(self.context(), signals);
-        self.add(dependencies, content, &specification)
+        self.add(dependencies, &mut content, &specification)
     }
 
     /// Adds waits for external semaphores, which other APIs or processes signal. Calls
@@ -66,9 +66,9 @@ impl Graph {
         dependencies: &[NodeId],
         waits: &[SemaphoreWait],
     ) -> Result<Node<kind::SemaphoreWait>> {
-        let content = Content::new::<kind::SemaphoreWait>(Vec::new());
+        let mut content = Content::new::<kind::SemaphoreWait>(Vec::new());
         let specification = Waits::new(self.context(), waits);
-        self.add(dependencies, content, &specification)
+        self.add(dependencies, &mut content, &specification)
     }
 
     /// Returns the signals of a node. Calls `cuGraphExternalSemaphoresSignalNodeGetParams`.

@@ -116,7 +116,7 @@ impl Graph {
     pub(crate) fn add<S: Specification>(
         &mut self,
         dependencies: &[NodeId],
-        content: Content,
+        content: &mut Content,
         specification: &S,
     ) -> Result<Node<S::Kind>> {
         self.add_node(dependencies, content, |place| {

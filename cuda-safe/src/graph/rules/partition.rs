@@ -5,8 +5,8 @@
 
 use crate::call::{Invalid, Result};
 use crate::graph::kind::Kind;
-use crate::graph::rules::owners::Slots;
-use crate::graph::{Content, ExecutableGraph, Retained, kind};
+use crate::graph::rules::owners::{ContentRef, Slots};
+use crate::graph::{ExecutableGraph, Retained, kind};
 use crate::stream::{ExecutionContext, Partition, Stream};
 
 /// Where the kernels of a graph run.
@@ -61,14 +61,14 @@ impl<'a> Kernels<'a> {
         if slots.is_captured {
             slots.common.iter().rev().for_each(|its| self.add_object(its, partition));
         }
-        for (_, entry) in slots.iter() {
-            self.add_node(&entry.content, partition);
+        for (_, node) in slots.iter() {
+            self.add_node(node.content, partition);
         }
     }
 
     #[inline]
-    fn add_node(&mut self, content: &'a Content, partition: &dyn Partition) {
-        if let Some(child) = &content.child {
+    fn add_node(&mut self, content: ContentRef<'a>, partition: &dyn Partition) {
+        if let Some(child) = content.child {
             self.add(child, partition);
         }
         if content.node_type == kind::Kernel::TYPE {
@@ -91,7 +91,10 @@ impl<'a> Kernels<'a> {
                     self.add_object(object, partition);
                 }
             }
-            Retained::Event(_) | Retained::Kernel(_) | Retained::HostFunction(_) => {}
+            Retained::Event(_)
+            | Retained::Kernel(_)
+            | Retained::HostFunction(_)
+            | Retained::Nothing => {}
         }
     }
 }

@@ -76,6 +76,7 @@ impl Graph {
             raw,
             ownership: Ownership::Borrowed,
             owners: GraphOwners { slots: body, context: self.context().clone() },
+            room: None,
         };
         Ok((place, body))
     }
@@ -116,8 +117,8 @@ impl Graph {
             Arc::new(body)
         });
         let chain = Arc::new(Slots::chain(bodies));
-        if let Some(content) = slots.content_mut(node) {
-            content.child = Some(chain);
+        if let Some(child) = slots.child_mut(node) {
+            *child = Some(chain);
         }
     }
 

@@ -7,6 +7,7 @@ pub(crate) use body::BodyPlace;
 use crate::call::{Invalid, Result, call, current, init, out};
 use crate::capture_state::Retain;
 use crate::graph::kind::Kind;
+use crate::graph::rules::owners::ContentRef;
 use crate::graph::rules::owners::Slots;
 use crate::graph::{
     Content, Graph, Node, NodeArgument, NodeContext, NodeId, NodeUses, Retained, kind,
@@ -134,7 +135,7 @@ impl Graph {
         context: &impl NodeContext,
         default: Option<u32>,
     ) -> Result<ConditionalHandle> {
-        let home = context.home()?.0;
+        let home = context.home()?.to_owned();
         let (value, flags) = match default {
             Some(value) => (value, CU_GRAPH_COND_ASSIGN_DEFAULT),
             None => (0, 0),
@@ -336,7 +337,7 @@ impl Graph {
         let handles = Arc::clone(&conditional.handles);
         let home = handles.unused(handle.raw)?;
         let retained = Retained::ExecutionContext(home.clone());
-        let content = Content::new::<kind::Conditional>(vec![retained.clone()]);
+        let mut content = Content::new::<kind::Conditional>(vec![retained.clone()]);
         let mut parameters = CUgraphNodeParams {
             type_: Type::CU_GRAPH_NODE_TYPE_CONDITIONAL,
             ..CUgraphNodeParams::default()
@@ -349,7 +350,7 @@ impl Graph {
             ctx: std::ptr::null_mut(),
         };
         let none = std::ptr::null();
-        let node = self.add_node(dependencies, content, |place| {
+        let node = self.add_node(dependencies, &mut content, |place| {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             home.with_current(|| {
@@ -438,7 +439,7 @@ impl Conditional {
     ///
     /// # Errors
     /// [`Invalid::NotInBody`].
-    pub(crate) fn check_node<K: Kind>(&self, content: &Content) -> Result<()> {
+    pub(crate) fn check_node<K: Kind>(&self, content: ContentRef<'_>) -> Result<()> {
         let Some(body) = &self.body else {
             return Ok(());
         };
@@ -464,7 +465,7 @@ impl Conditional {
 
 /// Returns why a node cannot be in a body, whatever its context.
 #[inline]
-fn refused_in_body(content: &Content) -> Option<&'static str> {
+fn refused_in_body(content: ContentRef<'_>) -> Option<&'static str> {
     match content.node_type.0 {
         Type::CU_GRAPH_NODE_TYPE_KERNEL
         | Type::CU_GRAPH_NODE_TYPE_MEMCPY
@@ -472,9 +473,8 @@ fn refused_in_body(content: &Content) -> Option<&'static str> {
         | Type::CU_GRAPH_NODE_TYPE_EMPTY
         | Type::CU_GRAPH_NODE_TYPE_CONDITIONAL => None,
         Type::CU_GRAPH_NODE_TYPE_GRAPH => {
-            let child = content.child.as_ref()?;
-            let mut nodes = child.iter();
-            let is_refused = nodes.any(|(_, entry)| refused_in_body(&entry.content).is_some());
+            let mut nodes = content.child?.iter();
+            let is_refused = nodes.any(|(_, node)| refused_in_body(node.content).is_some());
             is_refused.then_some("it contains nodes of such a kind")
         }
         _ => Some("the driver does not support nodes of this kind there"),

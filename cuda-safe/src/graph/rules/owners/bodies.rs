@@ -3,7 +3,7 @@
 //! A conditional node has its bodies as child graphs, in the order of their indices. No two of them run at
 //! the same time, so full edges connect them for the check of accesses: they form a chain.
 
-use super::{Content, NodeEntry, Slots};
+use super::{Content, NodeRef, Slots};
 use crate::call::Result;
 use crate::graph::nodes::conditional::Conditional;
 use crate::graph::rules::access::Before;
@@ -23,7 +23,7 @@ impl Slots {
             });
             let mut content = Content::new::<kind::Child>(Vec::new());
             content.child = Some(body);
-            chain.insert(std::ptr::null_mut(), content, before.into_iter().collect());
+            chain.insert(std::ptr::null_mut(), &mut content, before.into_iter().collect());
         }
         chain
     }
@@ -40,35 +40,31 @@ impl Slots {
         self.conditional().map_or(self.number, Conditional::root)
     }
 
-    /// Returns the content of a node to change it. Copies it if other graphs share it.
+    /// Returns the child graph of a node, or the bodies of a conditional node, to change them.
     #[inline]
-    pub(crate) fn content_mut(&mut self, node: NodeId) -> Option<&mut Content> {
-        let entry = self.slots.get_mut(node.index())?.node.as_mut()?;
-        Some(&mut Arc::make_mut(entry).content)
+    pub(crate) fn child_mut(&mut self, node: NodeId) -> Option<&mut Option<Arc<Self>>> {
+        self.slots.child_mut(node.index())
     }
 
     /// Returns the number of bodies of a node.
     #[inline]
     pub(crate) fn body_count(&self, node: NodeId) -> usize {
-        let entry = self.get(node).ok();
-        let chain = entry.and_then(|entry| entry.content.child.as_ref());
+        let chain = self.get(node).ok().and_then(|node| node.content.child);
         chain.map_or(0, |chain| chain.slots.len())
     }
 
     /// Returns a body of a conditional node.
     #[inline]
     pub(crate) fn body(&self, node: NodeId, index: usize) -> Option<&Arc<Self>> {
-        let chain = self.get(node).ok()?.content.child.as_ref()?;
-        let body = chain.slots.get(index)?.node.as_ref()?;
-        body.content.child.as_ref()
+        let chain = &self.get(node).ok()?.content.child?.slots;
+        chain.node(chain.get(index)?.node.as_ref()?).content.child
     }
 
     /// Returns a body of a conditional node to change it. Copies what other graphs share.
     #[inline]
     pub(crate) fn body_mut(&mut self, node: NodeId, index: usize) -> Option<&mut Arc<Self>> {
-        let chain = Arc::make_mut(self.content_mut(node)?.child.as_mut()?);
-        let body = chain.slots.get_mut(index)?.node.as_mut()?;
-        Arc::make_mut(body).content.child.as_mut()
+        let chain = Arc::make_mut(self.child_mut(node)?.as_mut()?);
+        chain.slots.child_mut(index)?.as_mut()
     }
 
     #[inline]
@@ -85,7 +81,7 @@ impl Slots {
     /// # Errors
     /// See [`get`](Self::get).
     #[inline]
-    pub(crate) fn get_in_bodies(&self, id: NodeId) -> Result<&Arc<NodeEntry>> {
+    pub(crate) fn get_in_bodies(&self, id: NodeId) -> Result<NodeRef<'_>> {
         self.level_of(id).get(id)
     }
 
@@ -109,17 +105,13 @@ impl Slots {
         })
     }
 
-    /// Replaces the content of a node of this graph or of a body in it. Returns the entry from before.
+    /// Replaces the content of a node of this graph or of a body in it. Returns the objects from before.
     #[inline]
-    pub(crate) fn replace_in_bodies(
-        &mut self,
-        id: NodeId,
-        content: Content,
-    ) -> Option<Arc<NodeEntry>> {
+    pub(crate) fn replace_in_bodies(&mut self, id: NodeId, content: Content) -> Option<Content> {
         if id.graph() == self.number {
             return self.replace(id, content);
         }
-        self.note(&content);
+        self.note(content.by_ref());
         let (node, index) = self.body_around(id)?;
         Arc::make_mut(self.body_mut(node, index)?).replace_in_bodies(id, content)
     }

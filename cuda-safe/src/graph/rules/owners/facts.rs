@@ -1,43 +1,28 @@
 //! What is known about the nodes of a graph until they change.
 
-use super::{Content, Slot, Slots};
+use super::{ContentRef, Slots};
 use crate::call::{Invalid, Result};
 use crate::graph::NodeId;
 use crate::graph::rules::access::{Access, Checked, NotAllocated, Unordered, check};
-use std::ops::{Deref, DerefMut};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The slots of a graph. Each mutable access forgets what is known about them, so that no change can keep
-/// it. The nodes of child graphs and bodies are reached through these slots too.
-#[derive(Clone, Default)]
-pub(super) struct SlotList {
-    slots: Vec<Slot>,
-    facts: Facts,
+/// What is known to follow from the nodes alone.
+#[derive(Default)]
+pub(super) struct Facts {
+    /// The accesses are ordered, in a graph that is not nested.
+    are_accesses_ordered: AtomicBool,
+    /// A launch need not come after events.
+    has_no_events: AtomicBool,
 }
 
-/// What follows from the slots alone.
-#[derive(Clone, Default)]
-struct Facts {
-    /// Set after the accesses were found to be ordered, in a graph that is not nested.
-    are_accesses_ordered: OnceLock<()>,
-    has_events: OnceLock<bool>,
-    has_bare_nodes: OnceLock<bool>,
-}
-
-impl Deref for SlotList {
-    type Target = Vec<Slot>;
-
+impl Clone for Facts {
     #[inline]
-    fn deref(&self) -> &Vec<Slot> {
-        &self.slots
-    }
-}
-
-impl DerefMut for SlotList {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Vec<Slot> {
-        self.facts = Facts::default();
-        &mut self.slots
+    fn clone(&self) -> Self {
+        let copy = |fact: &AtomicBool| AtomicBool::new(fact.load(Ordering::Relaxed));
+        Self {
+            are_accesses_ordered: copy(&self.are_accesses_ordered),
+            has_no_events: copy(&self.has_no_events),
+        }
     }
 }
 
@@ -48,28 +33,35 @@ impl Slots {
     /// # Errors
     /// [`Invalid::UnorderedAccess`]; [`Invalid::UnallocatedAccess`]; [`Invalid::GraphCycle`].
     #[inline]
-    pub(crate) fn check_accesses(&self, changed: Option<(NodeId, &Content)>) -> Result<()> {
+    pub(crate) fn check_accesses(&self, changed: Option<(NodeId, ContentRef<'_>)>) -> Result<()> {
         self.check_level(changed, false)?;
         if changed.is_none() {
-            let _ = self.slots.facts.are_accesses_ordered.set(());
+            self.slots.facts.are_accesses_ordered.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Checks the accesses in a graph, which may be nested in another one.
     #[inline]
-    fn check_level(&self, changed: Option<(NodeId, &Content)>, is_nested: bool) -> Result<()> {
+    fn check_level(
+        &self,
+        changed: Option<(NodeId, ContentRef<'_>)>,
+        is_nested: bool,
+    ) -> Result<()> {
         // What is valid in a graph that is not nested is valid in one that is.
-        if changed.is_none() && self.slots.facts.are_accesses_ordered.get().is_some() {
+        if changed.is_none() && self.slots.facts.are_accesses_ordered.load(Ordering::Relaxed) {
             return Ok(());
         }
         let content = |index: usize| match changed {
             Some((id, content)) if id.index() == index => Some(content),
-            _ => Some(&self.slots[index].node.as_ref()?.content),
+            _ => Some(self.slots.node(self.slots[index].node.as_ref()?).content),
         };
         let mut of_children: Vec<(usize, Vec<Access>)> = Vec::new();
-        for index in 0..self.slots.len() {
-            let child = content(index).and_then(|content| content.child.as_ref());
+        let may_have_child =
+            self.slots.has_rest || changed.is_some_and(|(_, its)| its.child.is_some());
+        let count = if may_have_child { self.slots.len() } else { 0 };
+        for index in 0..count {
+            let child = content(index).and_then(|content| content.child);
             if let Some(child) = child {
                 // The nodes of a child graph do not change.
                 if changed.is_none() {
@@ -85,7 +77,7 @@ impl Slots {
             before: &slot.before,
             accesses: match of_children.next_if(|(child, _)| *child == index) {
                 Some((_, accesses)) => accesses,
-                None => content(index).map_or(&[], |content| &content.accesses),
+                None => content(index).map_or(&[], |content| content.accesses),
             },
         });
         let nodes: Vec<_> = nodes.collect();
@@ -115,21 +107,15 @@ impl Slots {
     /// Returns whether a launch must come after events, because of nodes here or in child graphs.
     #[inline]
     pub(super) fn has_events(&self) -> bool {
-        *self.slots.facts.has_events.get_or_init(|| {
-            let mut contents = self.iter().map(|(_, entry)| &entry.content);
-            contents.any(|content| {
-                let child = content.child.as_ref();
-                !content.after.is_empty() || child.is_some_and(|child| child.has_events())
-            })
-        })
-    }
-
-    /// Returns whether no node has objects or accesses.
-    #[inline]
-    pub(super) fn has_bare_nodes(&self) -> bool {
-        *self.slots.facts.has_bare_nodes.get_or_init(|| {
-            let mut nodes = self.iter();
-            nodes.all(|(_, entry)| entry.content.is_bare())
-        })
+        let known = &self.slots.facts.has_no_events;
+        if !self.slots.has_rest || known.load(Ordering::Relaxed) {
+            return false;
+        }
+        let has_events = self.iter().any(|(_, node)| {
+            let child = node.content.child;
+            !node.content.after.is_empty() || child.is_some_and(|child| child.has_events())
+        });
+        known.store(!has_events, Ordering::Relaxed);
+        has_events
     }
 }

@@ -7,17 +7,19 @@
 mod bodies;
 mod edges;
 mod facts;
+mod nodes;
 
 pub(crate) use crate::graph::rules::owners::edges::EdgesBefore;
+pub(crate) use crate::graph::rules::owners::nodes::{ContentRef, NodeRef};
 
-use crate::call::{Invalid, Result, count_leak};
+use crate::call::{Error, Invalid, Result, count_leak};
 use crate::capture_state::Retain;
 use crate::event::Event;
 use crate::graph::nodes::allocation::LaunchedAllocation;
 use crate::graph::nodes::conditional::Conditional;
 use crate::graph::nodes::node::kind::Kind;
 use crate::graph::rules::access::{Access, Before};
-use crate::graph::rules::owners::facts::SlotList;
+use crate::graph::rules::owners::nodes::{NodeList, Slot, StoredNode};
 use crate::graph::{
     Earlier, MemoryOrder, Node, NodeAllocation, NodeId, NodeType, Retained, UserObject, kind,
 };
@@ -33,7 +35,7 @@ pub(crate) struct Slots {
     number: u64,
     /// The number of the graph from which this one was cloned.
     original: Option<u64>,
-    slots: SlotList,
+    slots: NodeList,
     /// The indices of slots without a node and without edges.
     free: Vec<u32>,
     /// The indices of slots without a node, to which edges of other slots may still refer.
@@ -56,24 +58,6 @@ pub(crate) struct Slots {
     pub(crate) conditional: Option<Box<Conditional>>,
     /// Whether nodes of the graph were captured, so that `common` has the contexts of their kernels.
     pub(crate) is_captured: bool,
-}
-
-#[derive(Clone, Default)]
-struct Slot {
-    /// The number of nodes that used the slot before.
-    generation: u32,
-    node: Option<Arc<NodeEntry>>,
-    /// The edges that lead to the node. They may come from removed nodes.
-    before: EdgesBefore,
-    /// Whether the node was copied with the graph.
-    is_copied: bool,
-}
-
-/// A node.
-#[derive(Clone)]
-pub(crate) struct NodeEntry {
-    pub(crate) raw: RawNode,
-    pub(crate) content: Content,
 }
 
 /// The handle of a node, which is valid while its graph exists and the node is not removed.
@@ -118,38 +102,79 @@ impl Content {
         }
     }
 
-    /// Returns whether the node has neither objects nor accesses.
+    /// Removes everything, and keeps the room of the lists for the next node.
     #[inline]
-    fn is_bare(&self) -> bool {
-        self.owners.is_empty()
-            && self.accesses.is_empty()
-            && self.after.is_empty()
-            && self.child.is_none()
+    pub(crate) fn clear(&mut self) {
+        self.owners.clear();
+        self.accesses.clear();
+        self.after.clear();
+        self.child = None;
+        self.allocation = None;
     }
 
+    #[inline]
+    pub(crate) fn by_ref(&self) -> ContentRef<'_> {
+        ContentRef {
+            node_type: self.node_type,
+            owners: &self.owners,
+            accesses: &self.accesses,
+            after: &self.after,
+            child: self.child.as_ref(),
+            allocation: self.allocation.as_ref(),
+        }
+    }
+}
+
+impl Default for Content {
+    #[inline]
+    fn default() -> Self {
+        Self::new::<kind::Empty>(Vec::new())
+    }
+}
+
+impl<'a> ContentRef<'a> {
     /// Returns whether an object of the node is borrowed.
     #[inline]
-    fn is_borrowed(&self) -> bool {
-        let child = self.child.as_ref();
-        self.owners.iter().any(Retain::is_borrowed) || child.is_some_and(|child| child.is_borrowed)
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.owners.iter().any(Retain::is_borrowed)
+            || self.child.is_some_and(|child| child.is_borrowed)
     }
 
     /// Calls `visit` for each event that a launch must come after, in child graphs too.
     #[inline]
     pub(crate) fn each_after(&self, visit: &mut impl FnMut(&Event)) {
         self.after.iter().for_each(&mut *visit);
-        if let Some(child) = &self.child {
+        if let Some(child) = self.child {
             child.each_after(visit);
         }
     }
 
     /// Returns the name of the kernel, if the node has one.
     #[inline]
-    fn kernel_name(&self) -> Option<&str> {
+    fn kernel_name(&self) -> Option<&'a str> {
         self.owners.iter().find_map(|owner| match owner {
             Retained::Kernel(kernel) => Some(kernel.name()),
             _ => None,
         })
+    }
+
+    /// Takes a panic of the node's host function that was not returned yet.
+    ///
+    /// # Errors
+    /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    #[inline]
+    pub(crate) fn take_panic(&self) -> Result<()> {
+        take_panic_of(self.owners)?;
+        self.child.map_or(Ok(()), |child| child.take_panic())
+    }
+
+    /// Leaks the host functions of the node.
+    #[inline]
+    pub(crate) fn leak_functions(&self) {
+        leak_functions_of(self.owners);
+        if let Some(child) = self.child {
+            child.leak_functions();
+        }
     }
 }
 
@@ -175,38 +200,6 @@ fn take_panic_of(owners: &[Retained]) -> Result<()> {
     Ok(())
 }
 
-impl NodeEntry {
-    /// Returns whether an object of the node is borrowed.
-    #[inline]
-    pub(crate) fn is_borrowed(&self) -> bool {
-        self.content.is_borrowed()
-    }
-
-    /// Takes a panic of the node's host function that was not returned yet.
-    ///
-    /// # Errors
-    /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
-    #[inline]
-    pub(crate) fn take_panic(&self) -> Result<()> {
-        for owner in &self.content.owners {
-            if let Retained::HostFunction(function) = owner {
-                function.take_panic()?;
-            }
-        }
-        let child = self.content.child.as_ref();
-        child.map_or(Ok(()), |child| child.take_panic())
-    }
-
-    /// Leaks the host functions of the node.
-    #[inline]
-    pub(crate) fn leak_functions(&self) {
-        leak_functions_of(&self.content.owners);
-        if let Some(child) = &self.content.child {
-            child.leak_functions();
-        }
-    }
-}
-
 impl Slots {
     #[inline]
     pub(crate) fn new(common: Vec<Retained>) -> Self {
@@ -215,7 +208,7 @@ impl Slots {
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             original: None,
-            slots: SlotList::default(),
+            slots: NodeList::default(),
             free: Vec::new(),
             removed: Vec::new(),
             by_handle: OnceLock::new(),
@@ -236,48 +229,53 @@ impl Slots {
         self.number
     }
 
-    /// Adds a node that the driver has just created.
+    /// Adds a node that the driver has just created. Takes the objects and accesses out of `content`.
     #[inline]
     pub(crate) fn insert(
         &mut self,
         raw: CUgraphNode,
-        content: Content,
+        content: &mut Content,
         before: EdgesBefore,
     ) -> NodeId {
-        self.note(&content);
-        let entry = Arc::new(NodeEntry { raw: RawNode(raw), content });
-        let slots = &mut *self.slots;
-        let index = self.free.pop().unwrap_or_else(|| {
-            slots.push(Slot::default());
-            // The driver cannot hold as many nodes.
-            u32::try_from(slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        let slot = &mut slots[index as usize];
-        slot.node = Some(entry);
-        slot.before = before;
-        slot.is_copied = false;
-        let id = NodeId::new(self.number, index, slot.generation);
+        self.note(content.by_ref());
+        let raw = RawNode(raw);
+        let node = Some(self.slots.store(raw, content));
+        let slots = self.slots.change();
+        let (index, generation) = match self.free.pop() {
+            Some(index) => {
+                let slot = &mut slots[index as usize];
+                let generation = slot.generation;
+                *slot = Slot { generation, node, before, is_copied: false };
+                (index, generation)
+            }
+            None => {
+                slots.push(Slot { generation: 0, node, before, is_copied: false });
+                // The driver cannot hold as many nodes.
+                (u32::try_from(slots.len() - 1).unwrap_or(u32::MAX), 0)
+            }
+        };
+        let id = NodeId::new(self.number, index, generation);
         if let Some(by_handle) = self.by_handle.get_mut() {
-            by_handle.insert(RawNode(raw), id);
+            by_handle.insert(raw, id);
         }
         id
     }
 
     /// Notes what the content of a node means for the graph.
     #[inline]
-    fn note(&mut self, content: &Content) {
-        self.is_borrowed |= content.is_borrowed();
+    fn note(&mut self, content: ContentRef<'_>) {
+        self.is_borrowed = self.is_borrowed || content.is_borrowed();
         self.has_memory_nodes |= [kind::Alloc::TYPE, kind::Free::TYPE].contains(&content.node_type);
-        if let Some(child) = &content.child {
+        if let Some(child) = content.child {
             self.has_memory_nodes |= child.has_memory_nodes;
             self.borrows_memory |= child.borrows_memory;
         }
     }
 
-    /// Removes a node. Returns it, so that its objects are dropped by the caller.
+    /// Removes a node. Returns its objects, so that they are dropped by the caller.
     #[inline]
-    pub(crate) fn remove(&mut self, id: NodeId) -> Option<Arc<NodeEntry>> {
-        let slot = self.slots.get_mut(id.index())?;
+    pub(crate) fn remove(&mut self, id: NodeId) -> Option<Content> {
+        let slot = self.slots.change().get_mut(id.index())?;
         let removed = slot.node.take()?;
         slot.before = EdgesBefore::default();
         if let Some(by_handle) = self.by_handle.get_mut() {
@@ -288,18 +286,19 @@ impl Slots {
         if self.removed.len() * 2 > self.slots.len() {
             self.free_removed();
         }
-        Some(removed)
+        Some(self.slots.take(removed))
     }
 
     /// Removes the edges of removed nodes, so that their slots can be used again.
     #[inline]
     fn free_removed(&mut self) {
         let is_alive: Vec<bool> = self.slots.iter().map(|slot| slot.node.is_some()).collect();
-        for slot in self.slots.iter_mut() {
+        let slots = self.slots.change();
+        for slot in slots.iter_mut() {
             slot.before.retain(|edge| is_alive[edge.index as usize]);
         }
         for index in std::mem::take(&mut self.removed) {
-            let slot = &mut self.slots[index as usize];
+            let slot = &mut slots[index as usize];
             // A slot whose generations are used up stays empty.
             if let Some(generation) = slot.generation.checked_add(1) {
                 slot.generation = generation;
@@ -308,13 +307,14 @@ impl Slots {
         }
     }
 
-    /// Replaces the content of a node, which exists. Returns the entry from before.
+    /// Replaces the content of a node, which exists. Returns the objects from before.
     #[inline]
-    pub(crate) fn replace(&mut self, id: NodeId, content: Content) -> Option<Arc<NodeEntry>> {
-        self.note(&content);
-        let place = self.slots.get_mut(id.index())?.node.as_mut()?;
-        let raw = place.raw;
-        Some(std::mem::replace(place, Arc::new(NodeEntry { raw, content })))
+    pub(crate) fn replace(&mut self, id: NodeId, mut content: Content) -> Option<Content> {
+        self.note(content.by_ref());
+        let before = self.slots.change().get_mut(id.index())?.node.take()?;
+        let node = self.slots.store(before.raw, &mut content);
+        self.slots.change()[id.index()].node = Some(node);
+        Some(self.slots.take(before))
     }
 
     /// Returns a node.
@@ -322,14 +322,38 @@ impl Slots {
     /// # Errors
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
     #[inline]
-    pub(crate) fn get(&self, id: NodeId) -> Result<&Arc<NodeEntry>> {
-        if id.graph() != self.number {
-            return Err(Invalid::OtherGraphNode { node: id.to_string(), graph: self.number }.into());
+    pub(crate) fn get(&self, id: NodeId) -> Result<NodeRef<'_>> {
+        Ok(self.slots.node(self.stored(id)?))
+    }
+
+    /// Returns the handle of a node for a driver call.
+    ///
+    /// # Errors
+    /// See [`get`](Self::get).
+    #[inline]
+    pub(crate) fn raw(&self, id: NodeId) -> Result<CUgraphNode> {
+        Ok(self.stored(id)?.raw.0)
+    }
+
+    #[inline]
+    fn stored(&self, id: NodeId) -> Result<&StoredNode> {
+        match self.slots.get(id.index()) {
+            Some(Slot { generation, node: Some(node), .. })
+                if *generation == id.generation() && id.graph() == self.number =>
+            {
+                Ok(node)
+            }
+            _ => Err(self.missing(id)),
         }
-        let slot = self.slots.get(id.index());
-        let slot = slot.filter(|slot| slot.generation == id.generation());
-        slot.and_then(|slot| slot.node.as_ref())
-            .ok_or_else(|| Invalid::NoSuchNode { node: id.to_string() }.into())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn missing(&self, id: NodeId) -> Error {
+        match id.graph() == self.number {
+            true => Invalid::NoSuchNode { node: id.to_string() }.into(),
+            false => Invalid::OtherGraphNode { node: id.to_string(), graph: self.number }.into(),
+        }
     }
 
     /// Returns the node of this graph that was copied from `node` when the graph was cloned.
@@ -372,7 +396,7 @@ impl Slots {
     /// Returns the edges that lead to a node, which exists, to change them.
     #[inline]
     pub(crate) fn before_mut(&mut self, id: NodeId) -> Option<&mut EdgesBefore> {
-        Some(&mut self.slots.get_mut(id.index())?.before)
+        Some(&mut self.slots.change().get_mut(id.index())?.before)
     }
 
     /// Returns the edges that lead to a node.
@@ -384,20 +408,21 @@ impl Slots {
 
     /// Returns all nodes, in the order of their slots.
     #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<NodeEntry>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, NodeRef<'_>)> {
         (0u32..).zip(self.slots.iter()).filter_map(|(index, slot)| {
             let id = NodeId::new(self.number, index, slot.generation);
-            Some((id, slot.node.as_ref()?))
+            Some((id, self.slots.node(slot.node.as_ref()?)))
         })
     }
 
     /// Replaces all edges by those of the driver.
     pub(crate) fn set_edges(&mut self, edges: impl IntoIterator<Item = (NodeId, NodeId, bool)>) {
-        for slot in self.slots.iter_mut() {
+        let slots = self.slots.change();
+        for slot in slots.iter_mut() {
             slot.before = EdgesBefore::default();
         }
         for (from, to, is_full) in edges {
-            if let Some(slot) = self.slots.get_mut(to.index()) {
+            if let Some(slot) = slots.get_mut(to.index()) {
                 slot.before.push(Before {
                     // The index of a slot.
                     index: from.index() as u32,
@@ -423,24 +448,28 @@ impl Slots {
 
     #[inline]
     fn describe_index(&self, index: usize) -> String {
-        let entry = self.slots.get(index).and_then(|slot| slot.node.as_ref());
-        let Some(entry) = entry else {
+        let node = self.slots.get(index).and_then(|slot| slot.node.as_ref());
+        let Some(node) = node else {
             return format!("node {index}");
         };
-        match entry.content.kernel_name() {
+        let content = self.slots.node(node).content;
+        match content.kernel_name() {
             Some(name) => format!("node {index} (kernel \"{name}\")"),
-            None => format!("node {index} ({})", entry.content.node_type),
+            None => format!("node {index} ({})", content.node_type),
         }
     }
 
     /// Returns the allocations whose memory may have an owner when a launch begins.
     #[inline]
     pub(crate) fn kept_allocations(&self) -> Vec<LaunchedAllocation> {
+        if !self.has_memory_nodes {
+            return Vec::new();
+        }
         let nodes = self.iter();
-        let allocations = nodes.flat_map(|(_, entry)| match &entry.content.child {
+        let allocations = nodes.flat_map(|(_, node)| match node.content.child {
             Some(child) => child.kept_allocations(),
             None => {
-                let its = entry.content.allocation.iter();
+                let its = node.content.allocation.into_iter();
                 its.filter_map(NodeAllocation::launched).collect()
             }
         });
@@ -464,7 +493,7 @@ impl Slots {
     fn each_access(&self, visit: &mut impl FnMut(&Access)) {
         for (_, entry) in self.iter() {
             entry.content.accesses.iter().for_each(&mut *visit);
-            if let Some(child) = &entry.content.child {
+            if let Some(child) = entry.content.child {
                 child.each_access(visit);
             }
         }
@@ -500,7 +529,7 @@ impl Slots {
         self.common.iter().for_each(Retain::publish);
         for (_, entry) in self.iter() {
             entry.content.owners.iter().for_each(Retain::publish);
-            if let Some(child) = &entry.content.child {
+            if let Some(child) = entry.content.child {
                 child.publish();
             }
         }
@@ -510,7 +539,7 @@ impl Slots {
     #[inline]
     pub(crate) fn leak_functions(&self) {
         leak_functions_of(&self.common);
-        self.iter().for_each(|(_, entry)| entry.leak_functions());
+        self.iter().for_each(|(_, node)| node.content.leak_functions());
     }
 
     /// Takes a panic of a host function that was not returned yet.
@@ -521,7 +550,7 @@ impl Slots {
     pub(crate) fn take_panic(&self) -> Result<()> {
         take_panic_of(&self.common)?;
         let mut nodes = self.iter();
-        nodes.try_for_each(|(_, entry)| entry.take_panic())
+        nodes.try_for_each(|(_, node)| node.content.take_panic())
     }
 
     /// Returns a copy for a clone of the graph, whose nodes `raw` finds.
@@ -538,13 +567,10 @@ impl Slots {
             by_handle: OnceLock::new(),
             ..self.clone()
         };
-        for slot in clone.slots.iter_mut() {
+        for slot in clone.slots.change() {
             slot.is_copied = slot.node.is_some();
-            if let Some(entry) = &mut slot.node {
-                *entry = Arc::new(NodeEntry {
-                    raw: RawNode(raw(entry.raw.0)?),
-                    content: entry.content.clone(),
-                });
+            if let Some(node) = &mut slot.node {
+                node.raw = RawNode(raw(node.raw.0)?);
             }
         }
         Ok(clone)
@@ -553,7 +579,7 @@ impl Slots {
     /// Returns whether no node has objects or accesses, and the user has added no objects.
     #[inline]
     pub(crate) fn has_no_owners(&self) -> bool {
-        self.has_bare_nodes() && !self.common.iter().any(UserObject::is_in)
+        self.slots.is_bare() && !self.common.iter().any(UserObject::is_in)
     }
 
     /// Returns a copy without the objects of the nodes and of the user, which another graph provides from
@@ -562,14 +588,7 @@ impl Slots {
     pub(crate) fn without_owners(&self) -> Self {
         let mut bare = self.clone();
         bare.common.retain(|object| !UserObject::is_in(object));
-        for entry in bare.slots.iter_mut().filter_map(|slot| slot.node.as_mut()) {
-            if !entry.content.is_bare() {
-                *entry = Arc::new(NodeEntry {
-                    raw: entry.raw,
-                    content: Content::of_type(entry.content.node_type, Vec::new()),
-                });
-            }
-        }
+        bare.slots.clear_contents();
         bare
     }
 }
