@@ -14,11 +14,11 @@ mod to_host;
 mod used;
 
 use crate::config;
-use crate::ending::{attached, calling, detached, let_go, let_go_of};
 use crate::error::{Failure, Result};
-use crate::hold::Owner;
+use crate::lifetime::ending::{attached, calling, detached, let_go, let_go_of};
+use crate::lifetime::hold::Owner;
+use crate::lifetime::once::{Once, intern};
 use crate::objects::PyStream;
-use crate::once::{Once, intern};
 use crate::primary::refuse_gone;
 use crate::stream_handle::{At, StreamHandle};
 use cuda_safe::Stream;

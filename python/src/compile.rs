@@ -1,9 +1,9 @@
 //! `compile`: CUDA C++ to a module.
 
 use crate::current;
-use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::kernel::PyCodeModule;
+use crate::lifetime::ending::{calling, detached};
 use crate::objects::PyContext;
 use crate::primary::primary;
 use cuda_nvrtc::{Cache, CompileOptions, Program, Standard, Target, sys::NVRTC};

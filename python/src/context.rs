@@ -2,8 +2,8 @@
 
 use crate::current;
 use crate::device::memory_info;
-use crate::ending::detached;
 use crate::error::Result;
+use crate::lifetime::ending::detached;
 use crate::objects::{DeviceLike, PyContext, PyDevice, PyEvent, PySmResource, PyStream};
 use crate::primary::primary;
 use pyo3::prelude::*;

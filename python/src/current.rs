@@ -3,8 +3,8 @@
 //! A guard of `cuda-safe` must stay on its thread, but a Python object can move. The guards of open
 //! blocks are therefore stored here, each with the address of the object of its block.
 
-use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
+use crate::lifetime::ending::{calling, detached, let_go};
 use crate::primary::{default_stream, is_default_stream, refuse_gone};
 use crate::stream_handle::StreamHandle;
 use cuda_safe::Context;

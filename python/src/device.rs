@@ -1,8 +1,8 @@
 //! Devices.
 
 use crate::current;
-use crate::ending::{calling, detached};
 use crate::error::Result;
+use crate::lifetime::ending::{calling, detached};
 use crate::objects::{DeviceLike, PyContext, PyDevice, PyEvent, PySmResource, PyStream};
 use crate::primary::{default_stream, primary};
 use cuda_safe::device::attribute;

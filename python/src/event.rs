@@ -1,7 +1,7 @@
 //! Events.
 
-use crate::ending::detached;
 use crate::error::Result;
+use crate::lifetime::ending::detached;
 use crate::objects::{DeviceLike, PyContext, PyEvent, PyStream};
 use crate::primary::primary;
 use pyo3::prelude::*;

@@ -6,10 +6,10 @@ mod executable;
 pub(crate) use capture::PyCapture;
 pub(crate) use executable::PyExecutableGraph;
 
-use crate::ending::detached;
 use crate::error::{Failure, Result};
-use crate::exclusive::{Absent, Exclusive};
-use crate::hold::{Closable, Owner};
+use crate::lifetime::ending::detached;
+use crate::lifetime::exclusive::{Absent, Exclusive};
+use crate::lifetime::hold::{Closable, Owner};
 use cuda_safe::Graph;
 use cuda_safe::graph::{InstantiateOptions, NodeId};
 use cuda_safe::sys::CUgraphDebugDot_flags;

@@ -1,9 +1,9 @@
 //! Green contexts: partitions of a device's multiprocessors.
 
 use crate::current;
-use crate::ending::detached;
 use crate::error::{Failure, Result};
-use crate::hold::Closable;
+use crate::lifetime::ending::detached;
+use crate::lifetime::hold::Closable;
 use crate::objects::{PyContext, PyDevice, PyEvent, PySmResource, PyStream, Whole};
 use cuda_safe::StreamOptions;
 use cuda_safe::error::Rejected;

@@ -3,9 +3,9 @@
 mod argument;
 
 use crate::array;
-use crate::ending::detached;
 use crate::error::{Failure, Result};
-use crate::hold::Closable;
+use crate::lifetime::ending::detached;
+use crate::lifetime::hold::Closable;
 use crate::objects::PyStream;
 use argument::{Argument, Parameter};
 use cuda_nvrtc::Compiled;

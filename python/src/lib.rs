@@ -2,7 +2,7 @@
 //!
 //! Each Python class has its own file. `stream_handle.rs` contains all driver calls that name
 //! foreign streams, for which `cuda-safe` has no safe API. Every operation that may block,
-//! including a release (`hold.rs`), lets other Python threads run.
+//! including a release (`lifetime/hold.rs`), lets other Python threads run.
 
 mod array;
 mod compile;
@@ -10,25 +10,22 @@ mod config;
 mod context;
 mod current;
 mod device;
-mod ending;
 mod error;
 mod event;
-mod exclusive;
 mod graph;
 mod green;
-mod hold;
 mod interpreter;
 mod kernel;
+mod lifetime;
 mod manager;
 mod objects;
-mod once;
 mod pointer;
 mod primary;
 mod stream;
 mod stream_handle;
 mod tensor;
 
-use crate::ending::detached;
+use crate::lifetime::ending::detached;
 use error::Result;
 use pyo3::prelude::*;
 

@@ -9,9 +9,9 @@ mod torch;
 pub(crate) use memory::{PyHostMemory, PyMemory};
 pub(crate) use torch::{_torch_functions, _torch_streams};
 
-use crate::ending::{attached, calling, detached};
 use crate::error::{Failure, Result};
-use crate::hold::{Closable, Owner};
+use crate::lifetime::ending::{attached, calling, detached};
+use crate::lifetime::hold::{Closable, Owner};
 use crate::objects::{DeviceLike, PyDevice};
 use crate::primary::{is_gone, primary_now, used};
 use cuda_memory::{

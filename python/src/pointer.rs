@@ -2,8 +2,8 @@
 
 use crate::array::address_of;
 use crate::current;
-use crate::ending::{calling, detached};
 use crate::error::Result;
+use crate::lifetime::ending::{calling, detached};
 use crate::objects::PyDevice;
 use crate::primary::primary;
 use cuda_safe::Device;

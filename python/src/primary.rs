@@ -1,7 +1,7 @@
 //! The primary context and the default stream of each device, which live as long as the process.
 
-use crate::ending::detached;
 use crate::error::{Failure, Result};
+use crate::lifetime::ending::detached;
 use cuda_safe::sys::{self, CUresult};
 use cuda_safe::{Context, Device, Stream, StreamOptions};
 use pyo3::prelude::*;

@@ -1,9 +1,9 @@
 //! Streams of this package, foreign streams and default streams.
 
 use crate::current;
-use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::graph::PyCapture;
+use crate::lifetime::ending::detached;
 use crate::objects::{
     DeviceLike, PyContext, PyDevice, PyEvent, PyStream, lane_of_number, refuse_other,
 };

@@ -2,9 +2,9 @@
 
 use super::strided::{self, Elements};
 use super::{Array, PyDeviceArray, index, interface};
-use crate::ending::calling;
 use crate::error::{Failure, Result};
-use crate::once::intern;
+use crate::lifetime::ending::calling;
+use crate::lifetime::once::intern;
 use crate::stream_handle::{At, HostAddress};
 use cuda_safe::interop::{Dtype, Layout, ReadOptions};
 use pyo3::call::PyCallArgs;

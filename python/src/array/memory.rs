@@ -1,9 +1,9 @@
 //! Memory of arrays: its owner, and the stream order of work on it.
 
 use crate::current;
-use crate::ending::detached;
 use crate::error::{Failure, Result, check};
-use crate::hold::Owner;
+use crate::lifetime::ending::detached;
+use crate::lifetime::hold::Owner;
 use crate::primary::{default_stream, is_default_stream, is_gone, primary};
 use crate::stream_handle::StreamHandle;
 use crate::tensor::{Hold, release_tensors};

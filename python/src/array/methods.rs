@@ -7,8 +7,8 @@ use super::{
     strided,
 };
 use crate::config;
-use crate::ending::{attached, calling, detached};
 use crate::error::{Failure, Result};
+use crate::lifetime::ending::{attached, calling, detached};
 use crate::objects::{PyContext, PyDevice, PyStream, stream_or_current};
 use crate::stream_handle::StreamHandle;
 use cuda_safe::interop::Layout;

@@ -2,7 +2,7 @@
 //! loaded.
 
 use crate::error::{Failure, Result};
-use crate::once::{Once, intern};
+use crate::lifetime::once::{Once, intern};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 

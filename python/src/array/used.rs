@@ -3,8 +3,8 @@
 use super::memory::Order;
 use super::{Kept, PyDeviceArray, as_cuda_array, has_interface};
 use crate::current;
-use crate::ending::detached;
 use crate::error::Result;
+use crate::lifetime::ending::detached;
 use crate::primary::default_stream;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::Stream;

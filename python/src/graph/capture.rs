@@ -1,9 +1,9 @@
 //! Captures: `with stream.capture() as graph:`.
 
 use super::PyGraph;
-use crate::ending::{attached, detached, let_go};
 use crate::error::{Failure, Result};
-use crate::hold::Closable;
+use crate::lifetime::ending::{attached, detached, let_go};
+use crate::lifetime::hold::Closable;
 use crate::tensor::release_tensors;
 use cuda_safe::Stream;
 use cuda_safe::capture::{Capture, CaptureMode};

@@ -1,9 +1,9 @@
 //! Executable graphs.
 
 use super::{PyGraph, positions};
-use crate::ending::detached;
 use crate::error::{Failure, Result};
-use crate::exclusive::{Absent, Exclusive, wait_for};
+use crate::lifetime::ending::detached;
+use crate::lifetime::exclusive::{Absent, Exclusive, wait_for};
 use crate::objects::{PyContext, PyStream};
 use crate::primary::default_stream;
 use crate::stream_handle::StreamHandle;

@@ -1,9 +1,9 @@
 //! The parameters of kernels, and Python objects as their arguments.
 
 use crate::array::UsedArray;
-use crate::ending::calling;
 use crate::error::{Failure, Result};
-use crate::once::intern;
+use crate::lifetime::ending::calling;
+use crate::lifetime::once::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat, PyInt};
 use std::fmt;

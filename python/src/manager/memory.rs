@@ -1,9 +1,9 @@
 //! Memory of a memory manager, for libraries that use addresses.
 
 use super::plugin::{as_plugin, pinning};
-use crate::ending::detached;
 use crate::error::{Failure, Result};
-use crate::hold::{Closable, Owner};
+use crate::lifetime::ending::detached;
+use crate::lifetime::hold::{Closable, Owner};
 use crate::objects::PyStream;
 use crate::primary::{OfContext, UntilReset};
 use crate::stream_handle::StreamHandle;

@@ -12,11 +12,11 @@
 //! comes from the driver. What a plugin frees there is finalized later: this module never calls a
 //! method of a plugin from within another one.
 
-use crate::ending::{attached, calling};
 use crate::error::{Exception, Failure, Result};
-use crate::hold::Owner;
+use crate::lifetime::ending::{attached, calling};
+use crate::lifetime::hold::Owner;
+use crate::lifetime::once::intern;
 use crate::objects::PyContext;
-use crate::once::intern;
 use crate::primary::is_gone;
 use crate::stream_handle::{Handle, StreamHandle};
 use cuda_safe::capture::CaptureMode;

@@ -1,8 +1,8 @@
 //! Statistics of memory managers.
 
 use super::{Caching, Ordered, Plain, Plugin, manager_of};
-use crate::ending::calling;
 use crate::error::Result;
+use crate::lifetime::ending::calling;
 use cuda_memory::Statistics;
 use cuda_safe::Context;
 use cuda_safe::context::MemoryInfo;

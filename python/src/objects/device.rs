@@ -1,8 +1,8 @@
 //! Devices, and arguments that name one.
 
 use crate::current;
-use crate::ending::detached;
 use crate::error::Result;
+use crate::lifetime::ending::detached;
 use cuda_safe::Device;
 use pyo3::prelude::*;
 

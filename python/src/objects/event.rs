@@ -1,8 +1,8 @@
 //! Events.
 
-use crate::ending::detached;
 use crate::error::Result;
-use crate::hold::Closable;
+use crate::lifetime::ending::detached;
+use crate::lifetime::hold::Closable;
 use crate::primary::{OfContext, UntilReset, refuse_gone};
 use cuda_safe::{Context, Event, EventOptions};
 use pyo3::prelude::*;

@@ -1,8 +1,8 @@
 //! The multiprocessors of a device.
 
-use crate::ending::detached;
 use crate::error::Result;
-use crate::hold::Closable;
+use crate::lifetime::ending::detached;
+use crate::lifetime::hold::Closable;
 use cuda_safe::green::{GreenContext, SmResource};
 use cuda_safe::{Context, Device};
 use pyo3::prelude::*;

@@ -1,10 +1,10 @@
 //! Streams, and stream objects of other libraries.
 
 use crate::current;
-use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
-use crate::hold::{Closable, Owner};
-use crate::once::intern;
+use crate::lifetime::ending::{calling, detached};
+use crate::lifetime::hold::{Closable, Owner};
+use crate::lifetime::once::intern;
 use crate::primary::{UntilReset, primary, refuse_gone};
 use crate::stream_handle::{Handle, StreamHandle};
 use cuda_safe::interop::ExportedStream;

@@ -1,7 +1,7 @@
 //! Values that one call at a time uses, and that can be closed.
 
-use crate::ending::{let_go, without_gil};
 use crate::error::{Failure, Result};
+use crate::lifetime::ending::{let_go, without_gil};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};

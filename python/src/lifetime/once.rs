@@ -53,7 +53,8 @@ impl Interned {
 /// Replaces `pyo3::intern!`, which can block forever in a forked child process.
 macro_rules! intern {
     ($py:expr, $text:literal) => {{
-        static INTERNED: $crate::once::Interned = $crate::once::Interned::new($text);
+        static INTERNED: $crate::lifetime::once::Interned =
+            $crate::lifetime::once::Interned::new($text);
         INTERNED.get($py)
     }};
 }

@@ -1,7 +1,7 @@
 //! References to Python objects and closable values, whose release may block.
 
-use crate::ending::{attached, let_go, without_gil};
 use crate::error::{Failure, Result};
+use crate::lifetime::ending::{attached, let_go, without_gil};
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError};
