@@ -6,11 +6,8 @@
 //! the wrapped functions. Each of them needs a row here.
 
 mod arrays;
-mod batches;
 mod capture;
 mod context;
-mod copies;
-mod decompression;
 mod device;
 mod event;
 mod exports;
@@ -19,13 +16,11 @@ mod graph;
 mod graph_nodes;
 mod green;
 mod launch;
-mod managed;
 mod managers;
 mod memory;
 mod memory_op;
 mod module;
 mod multicast;
-mod pool;
 mod process;
 mod stream;
 mod tensor_maps;
@@ -256,10 +251,10 @@ fn rows() -> Vec<Row> {
     [
         arrays::rows(),
         capture::rows(),
-        batches::rows(),
+        memory::batches::rows(),
         context::rows(),
-        copies::rows(),
-        decompression::rows(),
+        memory::copies::rows(),
+        memory::decompression::rows(),
         device::rows(),
         event::rows(),
         exports::rows(),
@@ -268,13 +263,13 @@ fn rows() -> Vec<Row> {
         graph_nodes::rows(),
         green::rows(),
         launch::rows(),
-        managed::rows(),
+        memory::managed::rows(),
         managers::rows(),
         memory::rows(),
         memory_op::rows(),
         module::rows(),
         multicast::rows(),
-        pool::rows(),
+        memory::pool::rows(),
         process::rows(),
         stream::rows(),
         virtual_memory::rows(),

@@ -1,6 +1,6 @@
 //! Managed memory: attachment, advice, prefetches and locations.
 
-use super::{On, Row, Stage, array, value};
+use crate::arguments::{On, Row, Stage, array, value};
 use cuda_safe::Result;
 use cuda_safe::memory::{Advice, ManagedBuffer, ManagedRange, MemoryLocation};
 use cuda_safe::sys::{CUmem_advise, CUmem_range_attribute, CUmemLocation, CUmemLocationType};
@@ -185,7 +185,7 @@ fn batches() -> Vec<Row> {
     ]
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(in crate::arguments) fn rows() -> Vec<Row> {
     let mut rows = attachment();
     rows.extend(advice());
     rows.extend(locations());

@@ -1,6 +1,6 @@
 //! Memory pools: creation, attributes, access and sharing.
 
-use super::{Act, Row, Stage, array, field, value};
+use crate::arguments::{Act, Row, Stage, array, field, value};
 use cuda_safe::memory::pool::attribute::{self, PoolAttribute, PoolValue};
 use cuda_safe::memory::{MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions};
 use cuda_safe::sys::{
@@ -299,7 +299,7 @@ fn shared() -> Vec<Row> {
     Vec::new()
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(in crate::arguments) fn rows() -> Vec<Row> {
     let mut rows = options();
     rows.extend(attributes());
     rows.extend(access());

@@ -1,6 +1,6 @@
 //! Batches of decompressions. The device has no engine, so that it refuses them.
 
-use super::{Row, Stage, array, value};
+use crate::arguments::{Row, Stage, array, value};
 use cuda_safe::memory::{CompressionFormat, DecompressBatch};
 use cuda_safe::sys::{CUmemDecompressAlgorithm, CUmemDecompressParams};
 use cuda_safe::{DeviceBuffer, Result};
@@ -32,7 +32,7 @@ fn field<T: PartialEq + std::fmt::Debug + 'static>(
     Row::new(&name, act, BATCH, first(find), expected).refused()
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(in crate::arguments) fn rows() -> Vec<Row> {
     let format = |name: &str, format, raw: CUmemDecompressAlgorithm| {
         let name = format!("CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_{name}");
         let act = move |s: &Stage| decompress(s, format);

@@ -1,6 +1,6 @@
 //! Batches of copies with host memory, attributes and regions, and copies of regions between contexts.
 
-use super::{On, Row, Stage, array, field, value};
+use crate::arguments::{On, Row, Stage, array, field, value};
 use cuda_safe::array::{Array, ArrayShape};
 use cuda_safe::memory::{CopyAttributes, CopyBatch, Extent, MemoryLocation, Region, SourceOrder};
 use cuda_safe::sys::{
@@ -231,7 +231,7 @@ fn peer(s: &Stage) -> Result<(Peers, Peers, [usize; 3])> {
     ))
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(in crate::arguments) fn rows() -> Vec<Row> {
     let numa = |location: &cuda_safe::sys::CUmemLocation| {
         // SAFETY: every bit pattern is a number.
         (location.type_.0, unsafe { location.__bindgen_anon_1.id })

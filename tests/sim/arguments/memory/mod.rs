@@ -1,5 +1,11 @@
 //! Memory of the host and of devices: allocation, pinning, queries and sharing.
 
+pub(super) mod batches;
+pub(super) mod copies;
+pub(super) mod decompression;
+pub(super) mod managed;
+pub(super) mod pool;
+
 use super::{Row, Stage, array, value};
 use cuda_safe::manager::{Block, IpcHandle};
 use cuda_safe::memory::{MappedBuffer, PinnedOptions, PitchedBuffer, RegisterOptions};

@@ -1,6 +1,6 @@
 //! Copies and fills of lines, planes and volumes.
 
-use super::{On, Row, Stage, array, field, value};
+use crate::arguments::{On, Row, Stage, array, field, value};
 use cuda_safe::memory::{CopyBatch, Extent, Region};
 use cuda_safe::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder,
@@ -241,7 +241,7 @@ fn lines() -> Vec<Row> {
     ]
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(in crate::arguments) fn rows() -> Vec<Row> {
     let mut rows = boxes();
     rows.extend(batches());
     rows.extend(lines());
