@@ -21,10 +21,8 @@ pub(super) fn is_capturing(
     stream: CUstream,
     status: &mut Out<Status>,
 ) -> Answer {
-    status.required()?;
     let stream = world.stream(stream.addr())?;
-    status.set(world.capture_status(stream));
-    Ok(())
+    status.put(world.capture_status(stream))
 }
 
 /// Returns the state of a capture, with the graph and the nodes that the next node depends on. Outputs of
@@ -66,8 +64,7 @@ pub(super) fn info_with_edges(
     its.shown.bytes = data.collect();
     nodes.set(its.shown.words.as_ptr().cast());
     edges.set(its.shown.bytes.as_ptr().cast());
-    count.set(branch.last.len());
-    Ok(())
+    count.put(branch.last.len())
 }
 
 pub(super) fn info(
@@ -249,7 +246,6 @@ fn begin_into(
 }
 
 pub(super) fn end(world: &mut World, stream: CUstream, graph: &mut Out<CUgraph>) -> Answer {
-    graph.required()?;
     let stream = world.stream(stream.addr())?;
     match world.end_capture(stream) {
         Ok(made) => graph.set(pointer(made)),

@@ -11,7 +11,6 @@ use core::ffi::c_uint;
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
 
 pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint) -> Answer {
-    event.required()?;
     let known = CUevent_flags::CU_EVENT_BLOCKING_SYNC
         | CUevent_flags::CU_EVENT_DISABLE_TIMING
         | CUevent_flags::CU_EVENT_INTERPROCESS;
@@ -30,8 +29,7 @@ pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint)
         recorded: None,
         time: None,
     });
-    event.set(pointer(handle));
-    Ok(())
+    event.put(pointer(handle))
 }
 
 pub(super) fn destroy(world: &mut World, event: CUevent) -> Answer {
@@ -127,7 +125,6 @@ pub(super) fn elapsed(
     start: CUevent,
     end: CUevent,
 ) -> Answer {
-    milliseconds.required()?;
     if world.event(start.addr())?.context != world.event(end.addr())?.context {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
@@ -139,6 +136,5 @@ pub(super) fn elapsed(
         *time = event.time.ok_or(CUresult::CUDA_ERROR_NOT_READY)?;
         world.host_learns(recorded);
     }
-    milliseconds.set(times[1] as f32 - times[0] as f32);
-    Ok(())
+    milliseconds.put(times[1] as f32 - times[0] as f32)
 }

@@ -171,12 +171,10 @@ pub(super) fn set(world: &mut World, node: usize, made: Made) -> Answer {
 }
 
 pub(super) fn create(world: &mut World, graph: &mut Out<CUgraph>, flags: c_uint) -> Answer {
-    graph.required()?;
     if flags != 0 {
         return Err(INVALID);
     }
-    graph.set(pointer(world.add_graph(Owner::Program)));
-    Ok(())
+    graph.put(pointer(world.add_graph(Owner::Program)))
 }
 
 pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
@@ -198,10 +196,8 @@ pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
 }
 
 pub(super) fn clone(world: &mut World, made: &mut Out<CUgraph>, graph: CUgraph) -> Answer {
-    made.required()?;
     let clone = world.clone_graph(graph.addr(), Owner::Program)?;
-    made.set(pointer(clone));
-    Ok(())
+    made.put(pointer(clone))
 }
 
 pub(super) fn find_in_clone(
@@ -210,14 +206,12 @@ pub(super) fn find_in_clone(
     original: CUgraphNode,
     clone: CUgraph,
 ) -> Answer {
-    found.required()?;
     world.node(original.addr())?;
     let clones = &world.graph(clone.addr())?.clones;
     let node = clones.get(&original.addr()).copied();
     // Unverified: a node that was removed from the clone.
     let node = node.filter(|node| world.objects.nodes.get(*node).is_some());
-    found.set(pointer(node.ok_or(INVALID)?));
-    Ok(())
+    found.put(pointer(node.ok_or(INVALID)?))
 }
 
 pub(super) fn destroy_node(world: &mut World, node: CUgraphNode) -> Answer {

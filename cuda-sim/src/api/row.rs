@@ -19,7 +19,7 @@ impl<T> Out<T> {
         Self(core::ptr::null_mut())
     }
 
-    /// Fails if the place is null. The driver checks this before it does anything else.
+    /// Fails if the place is null.
     pub(crate) fn required(&self) -> Answer {
         if self.0.is_null() {
             return Err(INVALID);
@@ -34,21 +34,26 @@ impl<T> Out<T> {
             unsafe { self.0.write(value) };
         }
     }
+
+    /// Writes the value, unless the place is null, and succeeds.
+    pub(crate) fn put(&mut self, value: T) -> Answer {
+        self.set(value);
+        Ok(())
+    }
 }
 
 macro_rules! c_type {
     (val $ty:ty) => { $ty };
-    (out $ty:ty) => { *mut $ty };
-    (inout $ty:ty) => { *mut $ty };
+    (in $ty:ty) => { *const $ty };
+    ($out:ident $ty:ty) => { *mut $ty };
 }
 
 macro_rules! receive {
     (val $param:ident) => {};
-    (out $param:ident) => {
-        // SAFETY: the caller guarantees that the pointer is null or a place for one value during the
+    (in $param:ident) => {
+        // SAFETY: the caller guarantees that the pointer is null or refers to one readable value during the
         // call.
-        let mut $param = unsafe { Out::new($param) };
-        let $param = &mut $param;
+        let $param = unsafe { $param.as_ref() };
     };
     (inout $param:ident) => {
         // SAFETY: the caller guarantees that the pointer is null or refers to one readable and writable
@@ -56,12 +61,31 @@ macro_rules! receive {
         let mut $param = unsafe { $param.as_mut() };
         let $param = &mut $param;
     };
+    ($out:ident $param:ident) => {
+        // SAFETY: the caller guarantees that the pointer is null or a place for one value during the
+        // call.
+        let mut $param = unsafe { Out::new($param) };
+        let $param = &mut $param;
+    };
+}
+
+/// Fails if a parameter that must not be null is null.
+macro_rules! require {
+    (must $param:ident) => {
+        $param.required()?;
+    };
+    (in $param:ident) => {
+        let $param = $param.ok_or(crate::state::INVALID)?;
+    };
+    ($mode:ident $param:ident) => {};
 }
 
 /// Adds a parameter to the list of recorded arguments. Output parameters are left out; a pointer with a
 /// length in brackets is dereferenced.
 macro_rules! note {
     ($list:ident out $param:ident) => {};
+    ($list:ident must $param:ident) => {};
+    ($list:ident in $param:ident) => { note!($list val $param [1]) };
     ($list:ident inout $param:ident) => { note!($list val $param [1]) };
     ($list:ident val $param:ident) => { $list.value(stringify!($param), $param) };
     ($list:ident val $param:ident [bytes $count:expr]) => {
@@ -85,7 +109,10 @@ macro_rules! function {
                 $(note!(_list $mode $param $([$($count)+])?);)*
             });
             $(receive!($mode $param);)*
-            call(Class::$class, stringify!($name), arguments, &mut |world| $body(world, $($param),*))
+            call(Class::$class, stringify!($name), arguments, &mut |world| {
+                $(require!($mode $param);)*
+                $body(world, $($param),*)
+            })
         }
         function!(@per_thread [$($per_thread)?] $class ($($param: $mode $ty $([$($count)+])?),*) => $body);
     };
@@ -98,7 +125,10 @@ macro_rules! function {
             });
             $(receive!($mode $param);)*
             thread::with_per_thread_default(|| {
-                call(Class::$class, stringify!($name), arguments, &mut |world| $body(world, $($param),*))
+                call(Class::$class, stringify!($name), arguments, &mut |world| {
+                $(require!($mode $param);)*
+                $body(world, $($param),*)
+            })
             })
         }
     };

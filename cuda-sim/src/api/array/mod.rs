@@ -90,8 +90,7 @@ fn make(
     world.forbidden_in_capture()?;
     let format = check(&descriptor)?;
     let limit = fault::memory_limit(world.settings.profile.gpu.memory);
-    array.set(pointer(world.make_array(descriptor, format, false, limit)?));
-    Ok(())
+    array.put(pointer(world.make_array(descriptor, format, false, limit)?))
 }
 
 pub(crate) fn create(
@@ -115,10 +114,8 @@ pub(crate) fn create(
 pub(crate) fn create_3d(
     world: &mut World,
     array: &mut Out<CUarray>,
-    descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
+    descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to a descriptor.
-    let descriptor = unsafe { descriptor.as_ref() }.ok_or(INVALID)?;
     make(world, array, *descriptor)
 }
 
@@ -150,15 +147,13 @@ pub(crate) fn descriptor(
     descriptor: &mut Out<CUDA_ARRAY_DESCRIPTOR>,
     array: CUarray,
 ) -> Answer {
-    descriptor.required()?;
     let its = world.array(array.addr())?.descriptor;
-    descriptor.set(CUDA_ARRAY_DESCRIPTOR {
+    descriptor.put(CUDA_ARRAY_DESCRIPTOR {
         Width: its.Width,
         Height: its.Height,
         Format: its.Format,
         NumChannels: its.NumChannels,
-    });
-    Ok(())
+    })
 }
 
 pub(crate) fn descriptor_3d(
@@ -166,19 +161,16 @@ pub(crate) fn descriptor_3d(
     descriptor: &mut Out<CUDA_ARRAY3D_DESCRIPTOR>,
     array: CUarray,
 ) -> Answer {
-    descriptor.required()?;
-    descriptor.set(world.array(array.addr())?.descriptor);
-    Ok(())
+    descriptor.put(world.array(array.addr())?.descriptor)
 }
 
 /// Arrays with several planes are not simulated, and those of one plane are refused.
 pub(crate) fn plane(
     world: &mut World,
-    plane: &mut Out<CUarray>,
+    _plane: &mut Out<CUarray>,
     array: CUarray,
     _: c_uint,
 ) -> Answer {
-    plane.required()?;
     world.array(array.addr())?;
     Err(INVALID)
 }
@@ -215,9 +207,7 @@ pub(crate) fn sparse_properties(
     properties: &mut Out<CUDA_ARRAY_SPARSE_PROPERTIES>,
     array: CUarray,
 ) -> Answer {
-    properties.required()?;
-    properties.set(sparse(&world.array(array.addr())?.descriptor)?);
-    Ok(())
+    properties.put(sparse(&world.array(array.addr())?.descriptor)?)
 }
 
 fn requirements(
@@ -240,11 +230,9 @@ pub(crate) fn memory_requirements(
     array: CUarray,
     device: CUdevice,
 ) -> Answer {
-    requirements_of.required()?;
     world.device(device)?;
     let array = world.array(array.addr())?;
-    requirements_of.set(requirements(&array.descriptor, array.size())?);
-    Ok(())
+    requirements_of.put(requirements(&array.descriptor, array.size())?)
 }
 
 /// The number of levels is clamped to those that the extent allows.
@@ -254,7 +242,6 @@ pub(crate) fn create_mipmapped(
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
     levels: c_uint,
 ) -> Answer {
-    array.required()?;
     // SAFETY: the caller passes null or a pointer to a descriptor.
     let descriptor = *unsafe { descriptor.as_ref() }.ok_or(INVALID)?;
     let (context, _) = world.home()?;
@@ -291,8 +278,7 @@ pub(crate) fn create_mipmapped(
     let made =
         world.objects.arrays.mipmapped.insert(Mipmapped { context, descriptor, levels: made });
     world.objects.arrays.mipmapped_of.insert(context, made);
-    array.set(pointer(made));
-    Ok(())
+    array.put(pointer(made))
 }
 
 /// Returns the same handle each time.
@@ -302,11 +288,9 @@ pub(crate) fn level(
     mipmapped: CUmipmappedArray,
     level: c_uint,
 ) -> Answer {
-    array.required()?;
     let its = world.mipmapped(mipmapped.addr())?;
     let level = its.levels.get(level as usize).ok_or(INVALID)?;
-    array.set(pointer(*level));
-    Ok(())
+    array.put(pointer(*level))
 }
 
 /// Waits for all work. Unverified: it is taken to behave as the function for arrays.
@@ -324,9 +308,7 @@ pub(crate) fn mipmapped_sparse_properties(
     properties: &mut Out<CUDA_ARRAY_SPARSE_PROPERTIES>,
     mipmapped: CUmipmappedArray,
 ) -> Answer {
-    properties.required()?;
-    properties.set(sparse(&world.mipmapped(mipmapped.addr())?.descriptor)?);
-    Ok(())
+    properties.put(sparse(&world.mipmapped(mipmapped.addr())?.descriptor)?)
 }
 
 pub(crate) fn mipmapped_memory_requirements(
@@ -335,13 +317,11 @@ pub(crate) fn mipmapped_memory_requirements(
     mipmapped: CUmipmappedArray,
     device: CUdevice,
 ) -> Answer {
-    requirements_of.required()?;
     world.device(device)?;
     let its = world.mipmapped(mipmapped.addr())?;
     let levels = its.levels.iter();
     let sizes = levels.map(|level| world.array(*level).map_or(0, |its| its.size()));
-    requirements_of.set(requirements(&its.descriptor, sizes.sum())?);
-    Ok(())
+    requirements_of.put(requirements(&its.descriptor, sizes.sum())?)
 }
 
 /// Maps tiles of sparse arrays. The texels of an array exist here whether they are mapped or not; only the

@@ -172,7 +172,6 @@ pub(crate) fn create(
     texture: *const CUDA_TEXTURE_DESC,
     view: *const CUDA_RESOURCE_VIEW_DESC,
 ) -> Answer {
-    object.required()?;
     // SAFETY: the caller passes null or a pointer to a resource.
     let resource = *unsafe { resource.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the caller passes null or a pointer to a description.
@@ -189,8 +188,7 @@ pub(crate) fn create(
     let texels = texels(world, &resource, context)?;
     let sampler = Some(sampler(&texture, &texels, is_memory)?);
     let description = Description { resource, texture: Some(texture), view };
-    object.set(add(world, Object { texels, sampler }, description)?);
-    Ok(())
+    object.put(add(world, Object { texels, sampler }, description)?)
 }
 
 pub(crate) fn create_surface(
@@ -198,7 +196,6 @@ pub(crate) fn create_surface(
     object: &mut Out<CUsurfObject>,
     resource: *const CUDA_RESOURCE_DESC,
 ) -> Answer {
-    object.required()?;
     // SAFETY: the caller passes null or a pointer to a resource.
     let resource = *unsafe { resource.as_ref() }.ok_or(INVALID)?;
     let (context, _) = world.home()?;
@@ -215,8 +212,7 @@ pub(crate) fn create_surface(
     }
     let description = Description { resource, texture: None, view: None };
     let made = Object { texels, sampler: None };
-    object.set(add(world, made, description)?);
-    Ok(())
+    object.put(add(world, made, description)?)
 }
 
 /// Destroys an object without waiting. A real driver checks nothing.
@@ -258,9 +254,7 @@ pub(crate) fn resource(
     resource: &mut Out<CUDA_RESOURCE_DESC>,
     object: CUtexObject,
 ) -> Answer {
-    resource.required()?;
-    resource.set(described(world, object, true)?.resource);
-    Ok(())
+    resource.put(described(world, object, true)?.resource)
 }
 
 pub(crate) fn texture(
@@ -268,9 +262,7 @@ pub(crate) fn texture(
     texture: &mut Out<CUDA_TEXTURE_DESC>,
     object: CUtexObject,
 ) -> Answer {
-    texture.required()?;
-    texture.set(described(world, object, true)?.texture.ok_or(INVALID)?);
-    Ok(())
+    texture.put(described(world, object, true)?.texture.ok_or(INVALID)?)
 }
 
 /// Fails for an object without a view. Unverified (from documentation).
@@ -279,9 +271,7 @@ pub(crate) fn view(
     view: &mut Out<CUDA_RESOURCE_VIEW_DESC>,
     object: CUtexObject,
 ) -> Answer {
-    view.required()?;
-    view.set(described(world, object, true)?.view.ok_or(INVALID)?);
-    Ok(())
+    view.put(described(world, object, true)?.view.ok_or(INVALID)?)
 }
 
 pub(crate) fn surface_resource(
@@ -289,7 +279,5 @@ pub(crate) fn surface_resource(
     resource: &mut Out<CUDA_RESOURCE_DESC>,
     object: CUsurfObject,
 ) -> Answer {
-    resource.required()?;
-    resource.set(described(world, object, false)?.resource);
-    Ok(())
+    resource.put(described(world, object, false)?.resource)
 }

@@ -33,8 +33,7 @@ pub(crate) fn retain(world: &mut World, context: &mut Out<CUcontext>, device: CU
         world.make_context(handle, number, flags, ContextKind::Primary);
     }
     world.objects.primaries[number].1 += 1;
-    context.set(pointer(handle));
-    Ok(())
+    context.put(pointer(handle))
 }
 
 pub(crate) fn release(world: &mut World, device: CUdevice) -> Answer {
@@ -72,8 +71,7 @@ pub(crate) fn create(
     world.make_context(handle, number, flags, ContextKind::Created);
     thread::push(handle);
     world.note_current();
-    context.set(pointer(handle));
-    Ok(())
+    context.put(pointer(handle))
 }
 
 pub(crate) fn create_v3(
@@ -132,7 +130,6 @@ pub(crate) fn destroy(world: &mut World, context: CUcontext) -> Answer {
 
 /// Increments the use count of the current context.
 pub(crate) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_uint) -> Answer {
-    context.required()?;
     if flags != 0 {
         return Err(INVALID);
     }
@@ -140,8 +137,7 @@ pub(crate) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_u
     if let Some(its) = world.objects.contexts.get_mut(current) {
         its.attached += 1;
     }
-    context.set(pointer(current));
-    Ok(())
+    context.put(pointer(current))
 }
 
 /// Decrements the use count of the current context. A created context is destroyed when its count
@@ -168,8 +164,7 @@ pub(crate) fn get_current(_: &mut World, context: &mut Out<CUcontext>) -> Answer
         return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
     }
     context.required()?;
-    context.set(pointer(thread::current().unwrap_or(0)));
-    Ok(())
+    context.put(pointer(thread::current().unwrap_or(0)))
 }
 
 pub(crate) fn set_current(world: &mut World, context: CUcontext) -> Answer {
@@ -204,8 +199,7 @@ pub(crate) fn pop(world: &mut World, context: &mut Out<CUcontext>) -> Answer {
     }
     let popped = thread::pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     world.note_current();
-    context.set(pointer(popped));
-    Ok(())
+    context.put(pointer(popped))
 }
 
 pub(crate) fn device(world: &mut World, device: &mut Out<CUdevice>) -> Answer {
@@ -220,16 +214,13 @@ pub(crate) fn device_of(
 ) -> Answer {
     device.required()?;
     let number = world.context(context.addr())?.device;
-    device.set(CUdevice::try_from(number).unwrap_or(0));
-    Ok(())
+    device.put(CUdevice::try_from(number).unwrap_or(0))
 }
 
 pub(crate) fn id(world: &mut World, context: CUcontext, id: &mut Out<c_ulonglong>) -> Answer {
-    id.required()?;
     let handle = if context.is_null() { world.current()? } else { context.addr() };
     let its = world.context(handle)?.id;
-    id.set(its);
-    Ok(())
+    id.put(its)
 }
 
 pub(crate) fn synchronize(world: &mut World) -> Answer {

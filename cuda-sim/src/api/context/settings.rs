@@ -48,11 +48,9 @@ impl World {
 }
 
 pub(crate) fn limit(world: &mut World, value: &mut Out<usize>, limit: CUlimit) -> Answer {
-    value.required()?;
     let default = world.check_limit(limit)?;
     let limits = &world.settings_of_current()?.settings.limits;
-    value.set(limits.get(&limit.0).copied().unwrap_or(default));
-    Ok(())
+    value.put(limits.get(&limit.0).copied().unwrap_or(default))
 }
 
 pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answer {
@@ -72,9 +70,7 @@ pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answ
 }
 
 pub(crate) fn cache(world: &mut World, preference: &mut Out<CUfunc_cache>) -> Answer {
-    preference.required()?;
-    preference.set(CUfunc_cache(world.settings_of_current()?.settings.cache));
-    Ok(())
+    preference.put(CUfunc_cache(world.settings_of_current()?.settings.cache))
 }
 
 pub(crate) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
@@ -102,10 +98,8 @@ pub(crate) fn check_flags(world: &World, flags: c_uint) -> Answer {
 
 /// All simulated GPUs have banks of 4 bytes. Unverified (from documentation).
 pub(crate) fn bank_size(world: &mut World, config: &mut Out<CUsharedconfig>) -> Answer {
-    config.required()?;
     world.current()?;
-    config.set(CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE);
-    Ok(())
+    config.put(CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE)
 }
 
 /// Has no effect on GPUs with a fixed bank size. Unverified (from documentation).
@@ -122,9 +116,7 @@ pub(crate) fn check_bank_size(config: CUsharedconfig) -> Answer {
 }
 
 pub(crate) fn flags(world: &mut World, flags: &mut Out<c_uint>) -> Answer {
-    flags.required()?;
-    flags.set(world.settings_of_current()?.settings.flags);
-    Ok(())
+    flags.put(world.settings_of_current()?.settings.flags)
 }
 
 pub(crate) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
@@ -143,10 +135,8 @@ pub(crate) fn api_version(
     context: CUcontext,
     version: &mut Out<c_uint>,
 ) -> Answer {
-    version.required()?;
     world.context(context.addr())?;
-    version.set(3020);
-    Ok(())
+    version.put(3020)
 }
 
 pub(crate) fn priorities(
@@ -156,8 +146,7 @@ pub(crate) fn priorities(
 ) -> Answer {
     world.current()?;
     least.set(0);
-    greatest.set(crate::api::stream::HIGHEST_PRIORITY);
-    Ok(())
+    greatest.put(crate::api::stream::HIGHEST_PRIORITY)
 }
 
 pub(crate) fn reset_l2(world: &mut World) -> Answer {
@@ -176,8 +165,7 @@ pub(crate) fn primary_state(
     flags.set(world.settings.primary_flags[number]);
     let (handle, retains) = world.objects.primaries[number];
     let is_active = retains != 0 && world.objects.contexts.get(handle).is_some();
-    active.set(c_int::from(is_active));
-    Ok(())
+    active.put(c_int::from(is_active))
 }
 
 pub(crate) fn set_primary_flags(world: &mut World, device: CUdevice, flags: c_uint) -> Answer {

@@ -23,22 +23,16 @@ pub(crate) fn init(world: &mut World, flags: c_uint) -> Answer {
 }
 
 pub(crate) fn version(world: &mut World, version: &mut Out<c_int>) -> Answer {
-    version.required()?;
-    version.set(world.settings.profile.driver.number());
-    Ok(())
+    version.put(world.settings.profile.driver.number())
 }
 
 pub(crate) fn count(world: &mut World, count: &mut Out<c_int>) -> Answer {
-    count.required()?;
-    count.set(c_int::try_from(world.objects.primaries.len()).unwrap_or(0));
-    Ok(())
+    count.put(c_int::try_from(world.objects.primaries.len()).unwrap_or(0))
 }
 
 pub(crate) fn get(world: &mut World, device: &mut Out<CUdevice>, ordinal: c_int) -> Answer {
-    device.required()?;
     world.device(ordinal)?;
-    device.set(ordinal);
-    Ok(())
+    device.put(ordinal)
 }
 
 pub(crate) fn name(world: &mut World, name: *mut c_char, len: c_int, device: CUdevice) -> Answer {
@@ -81,8 +75,7 @@ pub(crate) fn capability(
     let number = |part| c_int::try_from(part).unwrap_or(0);
     let (first, second) = world.settings.profile.gpu.capability;
     major.set(number(first));
-    minor.set(number(second));
-    Ok(())
+    minor.put(number(second))
 }
 
 /// The kinds of cliques of a device whose links reach other devices.
@@ -100,9 +93,7 @@ fn cliques_of(world: &World, device: CUdevice) -> Answer<&'static [CUcliqueType]
 }
 
 pub(crate) fn clique_count(world: &mut World, count: &mut Out<usize>, device: CUdevice) -> Answer {
-    count.required()?;
-    count.set(cliques_of(world, device)?.len());
-    Ok(())
+    count.put(cliques_of(world, device)?.len())
 }
 
 pub(crate) fn cliques(
@@ -134,12 +125,10 @@ pub(crate) fn fabric_cluster(
     uuid: &mut Out<CUuuid>,
     device: CUdevice,
 ) -> Answer {
-    uuid.required()?;
     if cliques_of(world, device)?.is_empty() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    uuid.set(CUuuid { bytes: [1; 16] });
-    Ok(())
+    uuid.put(CUuuid { bytes: [1; 16] })
 }
 
 pub(crate) fn uuid(world: &mut World, uuid: &mut Out<CUuuid>, device: CUdevice) -> Answer {
@@ -149,15 +138,13 @@ pub(crate) fn uuid(world: &mut World, uuid: &mut Out<CUuuid>, device: CUdevice) 
     // Not the UUID of a real device. The first bytes identify this driver and the last byte the device.
     bytes[..8].copy_from_slice(&b"cudasim0".map(|byte| byte as c_char));
     bytes[15] = c_char::try_from(number % 100).unwrap_or(0);
-    uuid.set(CUuuid { bytes });
-    Ok(())
+    uuid.put(CUuuid { bytes })
 }
 
 pub(crate) fn total_memory(world: &mut World, bytes: &mut Out<usize>, device: CUdevice) -> Answer {
     world.device(device)?;
     bytes.required()?;
-    bytes.set(usize::try_from(world.settings.profile.gpu.memory).unwrap_or(usize::MAX));
-    Ok(())
+    bytes.put(usize::try_from(world.settings.profile.gpu.memory).unwrap_or(usize::MAX))
 }
 
 /// The attributes that an H200 returned.
@@ -254,8 +241,7 @@ pub(crate) fn attribute(
         }
         other => recorded(other).ok_or(INVALID)?,
     };
-    value.set(c_int::try_from(answer).unwrap_or(c_int::MAX));
-    Ok(())
+    value.put(c_int::try_from(answer).unwrap_or(c_int::MAX))
 }
 
 /// This driver plays Linux, where devices have no such identifier. Unverified: the code.

@@ -18,7 +18,6 @@ pub(crate) fn by_bus_id(
     device: &mut Out<CUdevice>,
     bus_id: *const c_char,
 ) -> Answer {
-    device.required()?;
     if bus_id.is_null() {
         return Err(INVALID);
     }
@@ -36,8 +35,7 @@ pub(crate) fn by_bus_id(
     // Device attributes report the device's number as its bus number.
     let number = CUdevice::try_from(bus).map_err(|_| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     world.device(number)?;
-    device.set(number);
-    Ok(())
+    device.put(number)
 }
 
 /// Checks that two devices are valid and different.
@@ -54,10 +52,8 @@ pub(crate) fn can_access(
     device: CUdevice,
     peer: CUdevice,
 ) -> Answer {
-    can.required()?;
     let apart = world.device(device)? != world.device(peer)?;
-    can.set(c_int::from(apart));
-    Ok(())
+    can.put(c_int::from(apart))
 }
 
 pub(crate) fn attribute(
@@ -67,7 +63,6 @@ pub(crate) fn attribute(
     device: CUdevice,
     peer: CUdevice,
 ) -> Answer {
-    value.required()?;
     link(world, device, peer)?;
     let answer = match attribute {
         CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => 0,
@@ -81,8 +76,7 @@ pub(crate) fn attribute(
         }
         _ => return Err(INVALID),
     };
-    value.set(answer);
-    Ok(())
+    value.put(answer)
 }
 
 /// Returns which atomic operations a device supports: those on 32-bit and 64-bit numbers.
@@ -218,13 +212,11 @@ pub(crate) fn affinity_support(
     kind: CUexecAffinityType,
     device: CUdevice,
 ) -> Answer {
-    can.required()?;
     world.device(device)?;
     if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
         return Err(INVALID);
     }
-    can.set(0);
-    Ok(())
+    can.put(0)
 }
 
 pub(crate) fn affinity(
@@ -239,9 +231,8 @@ pub(crate) fn affinity(
     }
     // Without MPS every context has all SMs.
     let val = world.settings.profile.gpu.sms;
-    affinity.set(CUexecAffinityParam {
+    affinity.put(CUexecAffinityParam {
         type_: kind,
         param: CUexecAffinityParam_st__bindgen_ty_1 { smCount: CUexecAffinitySmCount { val } },
-    });
-    Ok(())
+    })
 }

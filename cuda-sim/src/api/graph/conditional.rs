@@ -31,7 +31,6 @@ pub(crate) fn create_handle(
     default: c_uint,
     flags: c_uint,
 ) -> Answer {
-    handle.required()?;
     world.graph(graph.addr())?;
     if flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0 {
         return Err(INVALID);
@@ -47,8 +46,7 @@ pub(crate) fn create_handle(
     };
     world.objects.conditional_handles.insert(made, its);
     world.graph_mut(graph.addr())?.conditionals.push(made);
-    handle.set(made);
-    Ok(())
+    handle.put(made)
 }
 
 /// Returns a conditional node with empty bodies.

@@ -134,24 +134,16 @@ pub(crate) fn add(
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
-    copy: *const CUDA_MEMCPY3D,
+    copy: &CUDA_MEMCPY3D,
     context: CUcontext,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to a copy.
-    let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
     let place = Place::plain(node, graph, nodes, count);
     // SAFETY: the caller passes null or `count` nodes.
     unsafe { place.add(world, |world| make(world, copy, context)) }.map(drop)
 }
 
 /// Keeps the context of the node.
-pub(crate) fn set_params(
-    world: &mut World,
-    node: CUgraphNode,
-    copy: *const CUDA_MEMCPY3D,
-) -> Answer {
-    // SAFETY: the caller passes null or a pointer to a copy.
-    let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
+pub(crate) fn set_params(world: &mut World, node: CUgraphNode, copy: &CUDA_MEMCPY3D) -> Answer {
     let context = pointer(copy_of(world.node(node.addr())?)?.context);
     let made = make(world, copy, context)?;
     set(world, node.addr(), made)
@@ -200,7 +192,5 @@ pub(crate) fn params(
     node: CUgraphNode,
     place: &mut Out<CUDA_MEMCPY3D>,
 ) -> Answer {
-    place.required()?;
-    place.set(params_of(copy_of(world.node(node.addr())?)?));
-    Ok(())
+    place.put(params_of(copy_of(world.node(node.addr())?)?))
 }

@@ -43,12 +43,10 @@ pub(crate) fn instantiate(
     graph: CUgraph,
     flags: c_ulonglong,
 ) -> Answer {
-    executable.required()?;
     world.current()?;
     check_flags(flags, false)?;
     let made = make(world, graph, flags)?.map_err(|(code, ..)| code)?;
-    executable.set(pointer(made));
-    Ok(())
+    executable.put(pointer(made))
 }
 
 /// The older functions, which return the node of an error and a message. No message is written.
@@ -60,7 +58,6 @@ pub(crate) fn instantiate_telling(
     text: *mut c_char,
     size: usize,
 ) -> Answer {
-    executable.required()?;
     world.current()?;
     node.set(core::ptr::null_mut());
     if !text.is_null() && size != 0 {
@@ -84,7 +81,6 @@ pub(crate) fn instantiate_with(
     graph: CUgraph,
     params: &mut Option<&mut CUDA_GRAPH_INSTANTIATE_PARAMS>,
 ) -> Answer {
-    executable.required()?;
     let params = params.as_mut().ok_or(INVALID)?;
     params.result_out = Outcome::CUDA_GRAPH_INSTANTIATE_ERROR;
     params.hErrNode_out = core::ptr::null_mut();
@@ -154,12 +150,10 @@ pub(crate) fn flags(
     executable: CUgraphExec,
     flags: &mut Out<c_ulonglong>,
 ) -> Answer {
-    flags.required()?;
     let its = world.executable(executable.addr())?.flags;
     // Measured: these flags are not returned.
     let hidden = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
-    flags.set(its & !u64::from(hidden));
-    Ok(())
+    flags.put(its & !u64::from(hidden))
 }
 
 /// Waits for nothing, not even for launches of the graph, except for a graph with conditional nodes and

@@ -68,11 +68,9 @@ pub(crate) fn add(
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
-    params: *const CUDA_MEMSET_NODE_PARAMS,
+    params: &CUDA_MEMSET_NODE_PARAMS,
     context: CUcontext,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     let place = Place::plain(node, graph, nodes, count);
     // SAFETY: the caller passes null or `count` nodes.
     unsafe { place.add(world, |world| make(world, params, context)) }.map(drop)
@@ -82,10 +80,8 @@ pub(crate) fn add(
 pub(crate) fn set_params(
     world: &mut World,
     node: CUgraphNode,
-    params: *const CUDA_MEMSET_NODE_PARAMS,
+    params: &CUDA_MEMSET_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     world.current().map_err(|_| INVALID)?;
     let context = pointer(fill_of(world.node(node.addr())?)?.context);
     let made = make(world, params, context)?;
@@ -115,7 +111,5 @@ pub(crate) fn params(
     node: CUgraphNode,
     place: &mut Out<CUDA_MEMSET_NODE_PARAMS>,
 ) -> Answer {
-    place.required()?;
-    place.set(params_of(fill_of(world.node(node.addr())?)?));
-    Ok(())
+    place.put(params_of(fill_of(world.node(node.addr())?)?))
 }

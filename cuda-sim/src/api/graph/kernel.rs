@@ -256,10 +256,8 @@ pub(crate) fn params(
     node: CUgraphNode,
     place: &mut Out<CUDA_KERNEL_NODE_PARAMS_v2>,
 ) -> Answer {
-    place.required()?;
     let params = params_of(world.node_mut(node.addr())?)?;
-    place.set(params);
-    Ok(())
+    place.put(params)
 }
 
 pub(crate) fn params_v1(
@@ -267,9 +265,8 @@ pub(crate) fn params_v1(
     node: CUgraphNode,
     place: &mut Out<CUDA_KERNEL_NODE_PARAMS_v1>,
 ) -> Answer {
-    place.required()?;
     let params = params_of(world.node_mut(node.addr())?)?;
-    place.set(CUDA_KERNEL_NODE_PARAMS_v1 {
+    place.put(CUDA_KERNEL_NODE_PARAMS_v1 {
         func: params.func,
         gridDimX: params.gridDimX,
         gridDimY: params.gridDimY,
@@ -280,8 +277,7 @@ pub(crate) fn params_v1(
         sharedMemBytes: params.sharedMemBytes,
         kernelParams: params.kernelParams,
         extra: params.extra,
-    });
-    Ok(())
+    })
 }
 
 /// Returns the value of an attribute, zeros if it was not set. Unverified (from documentation).
@@ -291,7 +287,6 @@ pub(crate) fn get_attribute(
     id: CUkernelNodeAttrID,
     value: &mut Out<CUkernelNodeAttrValue>,
 ) -> Answer {
-    value.required()?;
     let its = kernel(world.node(node.addr())?)?;
     let pad = its.call.attributes.get(&id.0).copied();
     let unset = attribute(id.0, [0; 64]);
@@ -302,8 +297,7 @@ pub(crate) fn get_attribute(
     if id == DEVICE_UPDATABLE && pad.is_some() {
         shown.deviceUpdatableKernelNode.devNode = pointer(node.addr());
     }
-    value.set(shown);
-    Ok(())
+    value.put(shown)
 }
 
 /// Device code may change a node with this attribute. The rules are unverified (from documentation).
@@ -314,10 +308,8 @@ pub(crate) fn set_attribute(
     world: &mut World,
     node: CUgraphNode,
     id: CUkernelNodeAttrID,
-    value: *const CUkernelNodeAttrValue,
+    value: &CUkernelNodeAttrValue,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to a value.
-    let value = unsafe { value.as_ref() }.ok_or(INVALID)?;
     let mut attributes = kernel(world.node(node.addr())?)?.call.attributes.clone();
     if id == DEVICE_UPDATABLE {
         // SAFETY: this field belongs to the attribute.

@@ -162,16 +162,14 @@ pub(crate) fn params(
     node: CUgraphNode,
     place: &mut Out<CUDA_MEM_ALLOC_NODE_PARAMS_v1>,
 ) -> Answer {
-    place.required()?;
     let params = params_of(world, node.addr())?;
-    place.set(CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
+    place.put(CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
         poolProps: params.poolProps,
         accessDescs: params.accessDescs,
         accessDescCount: params.accessDescCount,
         bytesize: params.bytesize,
         dptr: params.dptr,
-    });
-    Ok(())
+    })
 }
 
 /// Returns a node that frees the memory of an allocation node, which another graph may have.
@@ -201,12 +199,10 @@ pub(crate) fn free_params(
     node: CUgraphNode,
     address: &mut Out<CUdeviceptr>,
 ) -> Answer {
-    address.required()?;
     match world.node(node.addr())?.kind {
-        Kind::Free(its) => address.set(its),
-        _ => return Err(INVALID),
+        Kind::Free(its) => address.put(its),
+        _ => Err(INVALID),
     }
-    Ok(())
 }
 
 /// Captures an allocation from a pool. The node has memory of the pool's device, also if the pool is managed.
@@ -245,8 +241,7 @@ pub(crate) fn capture_allocation(
         access: Vec::new(),
     };
     world.capture_node(capture, stream, Kind::Allocate(Box::new(node)))?;
-    address.set(made);
-    Ok(())
+    address.put(made)
 }
 
 /// Captures a free. Memory that no allocation node has is refused, and the capture continues.

@@ -50,10 +50,8 @@ pub(crate) fn add(
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
-    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     let place = Place::plain(node, graph, nodes, count);
     let make = |world: &mut World| {
         // SAFETY: the caller passes the number of operations that the parameters state.
@@ -66,10 +64,8 @@ pub(crate) fn add(
 pub(crate) fn set_params(
     world: &mut World,
     node: CUgraphNode,
-    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the caller passes the number of operations that the parameters state.
     let made = unsafe { make(world, params) }?;
     set(world, node.addr(), made)
@@ -101,7 +97,5 @@ pub(crate) fn params(
     node: CUgraphNode,
     place: &mut Out<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>,
 ) -> Answer {
-    place.required()?;
-    place.set(params_of(world, node.addr())?);
-    Ok(())
+    place.put(params_of(world, node.addr())?)
 }

@@ -253,7 +253,6 @@ pub(crate) fn params(
     node: CUgraphNode,
     place: &mut Out<CUgraphNodeParams>,
 ) -> Answer {
-    place.required()?;
     let handle = node.addr();
     let mut params = CUgraphNodeParams::zeroed();
     params.type_ = world.node(handle)?.kind.number();
@@ -346,6 +345,5 @@ pub(crate) fn params(
             };
         }
     }
-    place.set(params);
-    Ok(())
+    place.put(params)
 }

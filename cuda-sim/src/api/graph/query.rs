@@ -191,36 +191,26 @@ pub(crate) fn kind(
     node: CUgraphNode,
     kind: &mut Out<CUgraphNodeType>,
 ) -> Answer {
-    kind.required()?;
-    kind.set(world.node(node.addr())?.kind.number());
-    Ok(())
+    kind.put(world.node(node.addr())?.kind.number())
 }
 
 pub(crate) fn containing(world: &mut World, node: CUgraphNode, graph: &mut Out<CUgraph>) -> Answer {
-    graph.required()?;
-    graph.set(pointer(world.node(node.addr())?.graph));
-    Ok(())
+    graph.put(pointer(world.node(node.addr())?.graph))
 }
 
 pub(crate) fn local_id(world: &mut World, node: CUgraphNode, id: &mut Out<c_uint>) -> Answer {
-    id.required()?;
-    id.set(world.node(node.addr())?.local);
-    Ok(())
+    id.put(world.node(node.addr())?.local)
 }
 
 /// Returns an id that is unique in the process.
 pub(crate) fn tools_id(world: &mut World, node: CUgraphNode, id: &mut Out<c_ulonglong>) -> Answer {
-    id.required()?;
     let its = world.node(node.addr())?;
     let graph = world.graph(its.graph)?.id;
-    id.set(u64::from(graph) << 32 | u64::from(its.local));
-    Ok(())
+    id.put(u64::from(graph) << 32 | u64::from(its.local))
 }
 
 pub(crate) fn graph_id(world: &mut World, graph: CUgraph, id: &mut Out<c_uint>) -> Answer {
-    id.required()?;
-    id.set(world.graph(graph.addr())?.id);
-    Ok(())
+    id.put(world.graph(graph.addr())?.id)
 }
 
 pub(crate) fn executable_id(
@@ -228,7 +218,5 @@ pub(crate) fn executable_id(
     executable: CUgraphExec,
     id: &mut Out<c_uint>,
 ) -> Answer {
-    id.required()?;
-    id.set(world.executable(executable.addr())?.id);
-    Ok(())
+    id.put(world.executable(executable.addr())?.id)
 }

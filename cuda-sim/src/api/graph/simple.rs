@@ -28,10 +28,8 @@ pub(crate) fn add_host(
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
-    params: *const CUDA_HOST_NODE_PARAMS,
+    params: &CUDA_HOST_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     let host = HostNode::new(params.fn_, params.userData, 0);
     let place = Place::plain(node, graph, nodes, count);
     // SAFETY: the caller passes null or `count` nodes.
@@ -41,10 +39,8 @@ pub(crate) fn add_host(
 pub(crate) fn set_host(
     world: &mut World,
     node: CUgraphNode,
-    params: *const CUDA_HOST_NODE_PARAMS,
+    params: &CUDA_HOST_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     let made = make_host(world, HostNode::new(params.fn_, params.userData, 0))?;
     set(world, node.addr(), made)
 }
@@ -61,10 +57,8 @@ pub(crate) fn host(
     node: CUgraphNode,
     place: &mut Out<CUDA_HOST_NODE_PARAMS>,
 ) -> Answer {
-    place.required()?;
     let host = host_of(world.node(node.addr())?)?;
-    place.set(CUDA_HOST_NODE_PARAMS { fn_: host.function, userData: host.data() });
-    Ok(())
+    place.put(CUDA_HOST_NODE_PARAMS { fn_: host.function, userData: host.data() })
 }
 
 /// Returns a child graph node, which embeds a clone of the graph, or the graph itself.
@@ -84,7 +78,7 @@ pub(super) fn make_child(
             world.clone_graph(graph, Owner::Capture)?
         }
         Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID => return Err(INVALID),
-        // Measured: other values move the graph as well.
+        // Measured: other values also move the graph.
         _ => {
             world.check_free(graph, UNSUPPORTED)?;
             if world.root_of(into.addr()) == graph {
@@ -127,9 +121,7 @@ pub(super) fn child_of(node: &Node) -> Answer<usize> {
 }
 
 pub(crate) fn child(world: &mut World, node: CUgraphNode, graph: &mut Out<CUgraph>) -> Answer {
-    graph.required()?;
-    graph.set(pointer(child_of(world.node(node.addr())?)?));
-    Ok(())
+    graph.put(pointer(child_of(world.node(node.addr())?)?))
 }
 
 pub(crate) fn add_empty(
@@ -197,21 +189,17 @@ pub(crate) fn record_event(
     node: CUgraphNode,
     event: &mut Out<CUevent>,
 ) -> Answer {
-    event.required()?;
     match world.node(node.addr())?.kind {
-        Kind::Record(its) => event.set(pointer(its)),
-        _ => return Err(INVALID),
+        Kind::Record(its) => event.put(pointer(its)),
+        _ => Err(INVALID),
     }
-    Ok(())
 }
 
 pub(crate) fn wait_event(world: &mut World, node: CUgraphNode, event: &mut Out<CUevent>) -> Answer {
-    event.required()?;
     match world.node(node.addr())?.kind {
-        Kind::Wait(its) => event.set(pointer(its)),
-        _ => return Err(INVALID),
+        Kind::Wait(its) => event.put(pointer(its)),
+        _ => Err(INVALID),
     }
-    Ok(())
 }
 
 /// Returns an operation on `count` semaphores.
@@ -228,10 +216,9 @@ pub(crate) fn add_signal(
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
-    params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
+    params: &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let semaphores = params.numExtSems;
     let place = Place::plain(node, graph, nodes, count);
     let make = |world: &mut World| make_semaphores(world, Kind::Signal, semaphores);
     // SAFETY: the caller passes null or `count` nodes.
@@ -244,10 +231,9 @@ pub(crate) fn add_await(
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
-    params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+    params: &CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let semaphores = params.numExtSems;
     let place = Place::plain(node, graph, nodes, count);
     let make = |world: &mut World| make_semaphores(world, Kind::Await, semaphores);
     // SAFETY: the caller passes null or `count` nodes.
@@ -257,10 +243,9 @@ pub(crate) fn add_await(
 pub(crate) fn set_signal(
     world: &mut World,
     node: CUgraphNode,
-    params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
+    params: &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let semaphores = params.numExtSems;
     let made = make_semaphores(world, Kind::Signal, semaphores)?;
     set(world, node.addr(), made)
 }
@@ -268,10 +253,9 @@ pub(crate) fn set_signal(
 pub(crate) fn set_await(
     world: &mut World,
     node: CUgraphNode,
-    params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+    params: &CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let semaphores = params.numExtSems;
     let made = make_semaphores(world, Kind::Await, semaphores)?;
     set(world, node.addr(), made)
 }
@@ -281,16 +265,14 @@ pub(crate) fn signal(
     node: CUgraphNode,
     place: &mut Out<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>,
 ) -> Answer {
-    place.required()?;
     if !matches!(world.node(node.addr())?.kind, Kind::Signal) {
         return Err(INVALID);
     }
-    place.set(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
+    place.put(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
         extSemArray: core::ptr::null_mut(),
         paramsArray: core::ptr::null(),
         numExtSems: 0,
-    });
-    Ok(())
+    })
 }
 
 pub(crate) fn r#await(
@@ -298,14 +280,12 @@ pub(crate) fn r#await(
     node: CUgraphNode,
     place: &mut Out<CUDA_EXT_SEM_WAIT_NODE_PARAMS>,
 ) -> Answer {
-    place.required()?;
     if !matches!(world.node(node.addr())?.kind, Kind::Await) {
         return Err(INVALID);
     }
-    place.set(CUDA_EXT_SEM_WAIT_NODE_PARAMS {
+    place.put(CUDA_EXT_SEM_WAIT_NODE_PARAMS {
         extSemArray: core::ptr::null_mut(),
         paramsArray: core::ptr::null(),
         numExtSems: 0,
-    });
-    Ok(())
+    })
 }

@@ -62,11 +62,9 @@ pub(crate) fn set_copy(
     world: &mut World,
     executable: CUgraphExec,
     node: CUgraphNode,
-    copy: *const CUDA_MEMCPY3D,
+    copy: &CUDA_MEMCPY3D,
     context: CUcontext,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to a copy.
-    let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
     kind(world, executable, node)?;
     if context.is_null() {
         world.current().map_err(|_| INVALID)?;
@@ -79,11 +77,9 @@ pub(crate) fn set_fill(
     world: &mut World,
     executable: CUgraphExec,
     node: CUgraphNode,
-    params: *const CUDA_MEMSET_NODE_PARAMS,
+    params: &CUDA_MEMSET_NODE_PARAMS,
     context: CUcontext,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     kind(world, executable, node)?;
     let made = fill::make(world, params, context)?;
     set(world, executable, node, made)
@@ -93,10 +89,8 @@ pub(crate) fn set_host(
     world: &mut World,
     executable: CUgraphExec,
     node: CUgraphNode,
-    params: *const CUDA_HOST_NODE_PARAMS,
+    params: &CUDA_HOST_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     let made = simple::make_host(world, HostNode::new(params.fn_, params.userData, 0))?;
     set(world, executable, node, made)
 }
@@ -125,10 +119,9 @@ pub(crate) fn set_signal(
     world: &mut World,
     executable: CUgraphExec,
     node: CUgraphNode,
-    params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
+    params: &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let semaphores = params.numExtSems;
     let made = simple::make_semaphores(world, Kind::Signal, semaphores)?;
     set(world, executable, node, made)
 }
@@ -137,10 +130,9 @@ pub(crate) fn set_await(
     world: &mut World,
     executable: CUgraphExec,
     node: CUgraphNode,
-    params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+    params: &CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let semaphores = params.numExtSems;
     let made = simple::make_semaphores(world, Kind::Await, semaphores)?;
     set(world, executable, node, made)
 }
@@ -149,10 +141,8 @@ pub(crate) fn set_operations(
     world: &mut World,
     executable: CUgraphExec,
     node: CUgraphNode,
-    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to parameters.
-    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     kind(world, executable, node)?;
     // SAFETY: the caller passes the number of operations that the parameters state.
     let made = unsafe { operations::make(world, params) }?;
@@ -230,13 +220,11 @@ pub(crate) fn enabled(
     node: CUgraphNode,
     is_enabled: &mut Out<c_uint>,
 ) -> Answer {
-    is_enabled.required()?;
     if !kind(world, executable, node)?.can_be_disabled() {
         return Err(INVALID);
     }
     let its = world.executable(executable.addr())?.nodes.get(&node.addr());
-    is_enabled.set(c_uint::from(its.ok_or(INVALID)?.is_enabled));
-    Ok(())
+    is_enabled.put(c_uint::from(its.ok_or(INVALID)?.is_enabled))
 }
 
 pub(crate) fn update(

@@ -19,15 +19,13 @@ pub(crate) fn create(
     count: c_uint,
     flags: c_uint,
 ) -> Answer {
-    object.required()?;
     let is_asynchronous = flags == CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.0;
     if !is_asynchronous || count == 0 || destroy.is_none() {
         return Err(INVALID);
     }
     note_given(data);
     let made = UserObject { data: data.expose_provenance(), destroy, count: count.into() };
-    object.set(pointer(world.objects.user_objects.insert(made)));
-    Ok(())
+    object.put(pointer(world.objects.user_objects.insert(made)))
 }
 
 /// Returns whether an object is alive. A real driver does not check the handle.

@@ -156,8 +156,7 @@ pub(crate) fn device_resource(
     }
     let sms = world.settings.profile.gpu.sms;
     let all = Group::whole(world, number, sms, 0, bits(0..sms));
-    resource.set(all.resource(world));
-    Ok(())
+    resource.put(all.resource(world))
 }
 
 pub(crate) fn resource(
@@ -175,8 +174,7 @@ pub(crate) fn resource(
     }
     let sms = bits(green.sms.iter().copied());
     let group = Group::whole(world, green.device, green.sm_count, green.id, sms);
-    resource.set(group.resource(world));
-    Ok(())
+    resource.put(group.resource(world))
 }
 
 pub(crate) fn context_resource(
@@ -273,11 +271,10 @@ pub(crate) fn split_by_count(
     }
     **count = given;
     let rest = input.count - given * size;
-    remainder.set(match rest {
+    remainder.put(match rest {
         0 => CUdevResource::default(),
         rest => part(given * size, rest).remainder(world).resource(world),
-    });
-    Ok(())
+    })
 }
 
 pub(crate) fn descriptor(
@@ -286,7 +283,6 @@ pub(crate) fn descriptor(
     resources: *mut CUdevResource,
     count: c_uint,
 ) -> Answer {
-    descriptor.required()?;
     if resources.is_null() {
         return Err(INVALID);
     }
@@ -337,8 +333,7 @@ pub(crate) fn descriptor(
     }
     let queues = queues.unwrap_or(Queues::USUAL);
     let made = world.objects.descriptors.insert(Descriptor { groups, queues });
-    descriptor.set(pointer(made));
-    Ok(())
+    descriptor.put(pointer(made))
 }
 
 pub(crate) fn create(
@@ -392,8 +387,7 @@ pub(crate) fn create(
     });
     world.objects.green_ids.insert(id, handle);
     world.make_context(view, number, 0, ContextKind::View(handle));
-    green.set(pointer(handle));
-    Ok(())
+    green.put(pointer(handle))
 }
 
 /// Does not wait: work that runs or is queued in the green context completes (measured).
@@ -441,19 +435,16 @@ pub(crate) fn stream(
     flags: c_uint,
     priority: c_int,
 ) -> Answer {
-    stream.required()?;
     let its = alive(world, green)?;
     if flags != CUstream_flags::CU_STREAM_NON_BLOCKING.0 {
         return Err(INVALID);
     }
     let primary = world.objects.primaries[its.device].0;
     let made = world.make_stream(primary, Some(green.addr()), flags, priority)?;
-    stream.set(made);
-    Ok(())
+    stream.put(made)
 }
 
 pub(crate) fn id(world: &mut World, green: CUgreenCtx, id: &mut Out<c_ulonglong>) -> Answer {
-    id.required()?;
     let current = world.current().and_then(|current| world.context(current));
     // Unverified (from documentation): null names the current green context.
     let green = match current.map(|its| its.kind) {
@@ -461,15 +452,12 @@ pub(crate) fn id(world: &mut World, green: CUgreenCtx, id: &mut Out<c_ulonglong>
         _ => green,
     };
     let its = alive(world, green)?.id;
-    id.set(its);
-    Ok(())
+    id.put(its)
 }
 
 pub(crate) fn view(world: &mut World, context: &mut Out<CUcontext>, green: CUgreenCtx) -> Answer {
-    context.required()?;
     let view = view_of(world, green)?;
-    context.set(view);
-    Ok(())
+    context.put(view)
 }
 
 /// Returns the context that represents a green context. Both have the same streams.

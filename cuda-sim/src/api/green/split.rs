@@ -98,13 +98,11 @@ pub(crate) fn exact(
     world: &mut World,
     groups: *mut CUdevResource,
     count: c_uint,
-    input: *const CUdevResource,
+    input: &CUdevResource,
     remainder: &mut Out<CUdevResource>,
     flags: c_uint,
     requests: *mut Params,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to a resource.
-    let input = unsafe { input.as_ref() }.ok_or(INVALID)?;
     let input = Group::of(input)?;
     if flags != 0 || count == 0 || requests.is_null() {
         return Err(INVALID);
@@ -151,10 +149,9 @@ pub(crate) fn exact(
         // SAFETY: the caller passes room for `count` resources.
         unsafe { place.write(group.resource(world)) };
     }
-    remainder.set(if free.is_empty() {
+    remainder.put(if free.is_empty() {
         CUdevResource::default()
     } else {
         part(&free).remainder(world).resource(world)
-    });
-    Ok(())
+    })
 }

@@ -94,8 +94,7 @@ pub(crate) fn active_blocks(
         return Err(INVALID);
     }
     let fit = limits.blocks_per_sm(&settings, world.settings.profile.gpu, threads, shared);
-    blocks.set(int(fit));
-    Ok(())
+    blocks.put(int(fit))
 }
 
 pub(crate) fn active_blocks_simply(
@@ -157,8 +156,7 @@ pub(crate) fn potential_block(
     }
     let (blocks, threads) = at;
     grid.set(int(blocks * gpu.sms));
-    block.set(int(threads));
-    Ok(())
+    block.put(int(threads))
 }
 
 pub(crate) fn available_shared(
@@ -168,7 +166,6 @@ pub(crate) fn available_shared(
     blocks: c_int,
     threads: c_int,
 ) -> Answer {
-    bytes.required()?;
     let (limits, settings) = world.limits(function)?;
     let (blocks, threads) = (positive(blocks)?, positive(threads)?);
     let gpu = world.settings.profile.gpu;
@@ -177,8 +174,7 @@ pub(crate) fn available_shared(
     }
     // As on an H200, the memory that the driver reserves is not subtracted.
     let share = (gpu.shared_memory_per_sm / blocks).saturating_sub(limits.shared);
-    bytes.set(share.min(most_dynamic_shared(&limits, &settings)) as usize);
-    Ok(())
+    bytes.put(share.min(most_dynamic_shared(&limits, &settings)) as usize)
 }
 
 pub(crate) fn potential_cluster(
@@ -187,7 +183,6 @@ pub(crate) fn potential_cluster(
     function: CUfunction,
     config: *const CUlaunchConfig,
 ) -> Answer {
-    size.required()?;
     let (limits, settings) = world.limits(function)?;
     // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
@@ -201,8 +196,7 @@ pub(crate) fn potential_cluster(
     // SAFETY: `of_config` has checked that the pointer is not null.
     let stream = unsafe { stream.read() };
     let room = world.sms_of_stream(stream)?;
-    size.set(int(required.unwrap_or(most.min(room))));
-    Ok(())
+    size.put(int(required.unwrap_or(most.min(room))))
 }
 
 pub(crate) fn active_clusters(
@@ -211,7 +205,6 @@ pub(crate) fn active_clusters(
     function: CUfunction,
     config: *const CUlaunchConfig,
 ) -> Answer {
-    clusters.required()?;
     let (limits, settings) = world.limits(function)?;
     // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
@@ -229,6 +222,5 @@ pub(crate) fn active_clusters(
     }
     let shared = shape.shared as usize;
     let per_sm = limits.blocks_per_sm(&settings, gpu, threads, shared);
-    clusters.set(int(per_sm * gpu.sms / blocks));
-    Ok(())
+    clusters.put(int(per_sm * gpu.sms / blocks))
 }

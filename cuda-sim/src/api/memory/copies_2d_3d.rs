@@ -23,7 +23,6 @@ pub(crate) fn allocate(
     height: usize,
     element: c_uint,
 ) -> Answer {
-    pitch.required()?;
     if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
         return Err(INVALID);
     }
@@ -31,8 +30,7 @@ pub(crate) fn allocate(
         width.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let size = between.checked_mul(height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     crate::api::memory::allocate(world, address, size)?;
-    pitch.set(between);
-    Ok(())
+    pitch.put(between)
 }
 
 /// One side as the caller describes it.

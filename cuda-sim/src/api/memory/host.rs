@@ -29,8 +29,7 @@ pub(crate) fn allocate(
         return Ok(());
     }
     let address = world.objects.memory.pin(size, flags, home)?;
-    start.set(core::ptr::with_exposed_provenance_mut(address));
-    Ok(())
+    start.put(core::ptr::with_exposed_provenance_mut(address))
 }
 
 pub(crate) fn allocate_simply(
@@ -55,7 +54,6 @@ pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
 /// Returns the flags as they were passed. Unverified (from documentation): a driver with unified
 /// addressing may add flags that are always on there.
 pub(crate) fn flags(world: &mut World, flags: &mut Out<c_uint>, start: *mut c_void) -> Answer {
-    flags.required()?;
     match world.objects.memory.host_at(start.addr()) {
         Some((_, host)) if matches!(host.kind, HostKind::Pinned(_)) => {
             flags.set(host.flags);
@@ -71,13 +69,11 @@ pub(crate) fn device_pointer(
     start: *mut c_void,
     flags: c_uint,
 ) -> Answer {
-    address.required()?;
     world.current()?;
     let known = world.objects.memory.host_at(start.addr());
     let known = known.filter(|(_, host)| flags == 0 && !host.is_managed());
     let (_, host) = known.ok_or(INVALID)?;
-    address.set(start.addr() as CUdeviceptr + host.distance);
-    Ok(())
+    address.put(start.addr() as CUdeviceptr + host.distance)
 }
 
 /// Unverified: during a capture, registering memory is treated like allocating pinned memory.

@@ -57,17 +57,15 @@ pub(crate) fn get(
     place: &mut Out<CUipcMemHandle>,
     address: CUdeviceptr,
 ) -> Answer {
-    place.required()?;
     world.current()?;
     let (start, allocation) = world.objects.memory.containing(address).ok_or(INVALID)?;
     if allocation.kind != Kind::Plain || world.objects.shared.open.contains_key(&start) {
         return Err(INVALID);
     }
     let number = allocation.id;
-    place.set(CUipcMemHandle {
+    place.put(CUipcMemHandle {
         reserved: handle(OWN, number).map(|byte| c_char::from_ne_bytes([byte])),
-    });
-    Ok(())
+    })
 }
 
 pub(crate) fn open(
@@ -76,7 +74,6 @@ pub(crate) fn open(
     handle: CUipcMemHandle,
     flags: c_uint,
 ) -> Answer {
-    address.required()?;
     let owner = world.owner_of(world.current()?)?;
     if flags != CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0 {
         return Err(INVALID);
@@ -95,8 +92,7 @@ pub(crate) fn open(
     let start = world.objects.memory.allocate(size, Kind::Plain, owner, device, u64::MAX)?;
     world.objects.shared.open.insert(start, (number, owner));
     world.objects.shared.numbers.insert((number, owner));
-    address.set(start);
-    Ok(())
+    address.put(start)
 }
 
 pub(crate) fn close(world: &mut World, address: CUdeviceptr) -> Answer {
@@ -133,7 +129,6 @@ pub(crate) fn get_event(
     place: &mut Out<CUipcEventHandle>,
     event: CUevent,
 ) -> Answer {
-    place.required()?;
     if event.is_null() {
         return Err(INVALID);
     }
@@ -142,8 +137,7 @@ pub(crate) fn get_event(
     }
     let mut bytes = handle(OWN_EVENT, event.addr() as u64);
     bytes[16..24].copy_from_slice(&process());
-    place.set(CUipcEventHandle { reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])) });
-    Ok(())
+    place.put(CUipcEventHandle { reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])) })
 }
 
 pub(crate) fn open_event(
@@ -151,7 +145,6 @@ pub(crate) fn open_event(
     event: &mut Out<CUevent>,
     handle: CUipcEventHandle,
 ) -> Answer {
-    event.required()?;
     let context = world.owner_of(world.current()?)?;
     let bytes = handle.reserved.map(|byte| byte.to_ne_bytes()[0]);
     let (kind, number) = read_bytes(&bytes);
@@ -173,6 +166,5 @@ pub(crate) fn open_event(
         recorded: None,
         time: None,
     });
-    event.set(pointer(opened));
-    Ok(())
+    event.put(pointer(opened))
 }

@@ -30,7 +30,6 @@ pub(crate) fn allocate(
     size: usize,
     flags: c_uint,
 ) -> Answer {
-    address.required()?;
     let home = world.home()?;
     let attached = match CUmemAttach_flags(flags) {
         CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL => Attached::Global,
@@ -48,8 +47,7 @@ pub(crate) fn allocate(
         false => attached,
     };
     let start = world.objects.memory.manage(size, attached, flags, home)?;
-    address.set(start as CUdeviceptr);
-    Ok(())
+    address.put(start as CUdeviceptr)
 }
 
 /// Frees managed memory for `cuMemFree`, after all work. Returns whether the address was managed memory.

@@ -31,8 +31,7 @@ pub(crate) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usi
     let all = world.settings.profile.gpu.memory;
     let left = fault::memory_limit(all).saturating_sub(world.objects.memory.used(device));
     free.set(usize::try_from(left).unwrap_or(0));
-    total.set(usize::try_from(all).unwrap_or(0));
-    Ok(())
+    total.put(usize::try_from(all).unwrap_or(0))
 }
 
 pub(crate) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: usize) -> Answer {
@@ -48,8 +47,7 @@ pub(crate) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
     }
     make_room(world, size, device, limit);
     let start = world.objects.memory.allocate(size, Kind::Plain, owner, device, limit)?;
-    address.set(start);
-    Ok(())
+    address.put(start)
 }
 
 /// If there is too little memory, runs the enqueued frees that are ready.
@@ -160,8 +158,7 @@ pub(crate) fn allocate_from(
     };
     world.now_of_pool(start, pool);
     world.give(stream, Work::Allocate(start), Vec::new());
-    address.set(start);
-    Ok(())
+    address.put(start)
 }
 
 pub(crate) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstream) -> Answer {

@@ -94,19 +94,15 @@ pub(crate) fn check_props(world: &World, props: &CUmemPoolProps) -> Answer<(u32,
 pub(crate) fn create(
     world: &mut World,
     pool: &mut Out<CUmemoryPool>,
-    props: *const CUmemPoolProps,
+    props: &CUmemPoolProps,
 ) -> Answer {
-    pool.required()?;
-    // SAFETY: the caller passes null or a pointer to properties.
-    let props = unsafe { props.as_ref() }.ok_or(INVALID)?;
     let place = check_props(world, props)?;
     let device = (place.0 == 1).then(|| usize::try_from(place.1).unwrap_or(0));
     let mut new = Pool::new(device, place, props.allocType.0);
     new.max_size = props.maxSize as u64;
     new.handles = props.handleTypes.0;
     new.usage = props.usage;
-    pool.set(pointer(world.objects.pools.insert(new)));
-    Ok(())
+    pool.put(pointer(world.objects.pools.insert(new)))
 }
 
 pub(crate) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
@@ -227,14 +223,12 @@ pub(crate) fn access(
     pool: CUmemoryPool,
     location: *mut CUmemLocation,
 ) -> Answer {
-    access.required()?;
     // SAFETY: the caller passes null or a pointer to a location.
     let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
     let place = place(world, location).ok_or(INVALID)?;
     let its = world.pool(pool)?;
     let flags = its.access.get(&place).copied().unwrap_or(0);
-    access.set(CUmemAccess_flags(flags));
-    Ok(())
+    access.put(CUmemAccess_flags(flags))
 }
 
 pub(crate) fn set_access(
@@ -291,10 +285,8 @@ pub(crate) fn default_of_device(
     pool: &mut Out<CUmemoryPool>,
     device: CUdevice,
 ) -> Answer {
-    pool.required()?;
     let number = world.device(device)?;
-    pool.set(pointer(world.objects.device_pools[number].default));
-    Ok(())
+    pool.put(pointer(world.objects.device_pools[number].default))
 }
 
 pub(crate) fn of_device(
@@ -302,10 +294,8 @@ pub(crate) fn of_device(
     pool: &mut Out<CUmemoryPool>,
     device: CUdevice,
 ) -> Answer {
-    pool.required()?;
     let number = world.device(device)?;
-    pool.set(pointer(world.objects.device_pools[number].current));
-    Ok(())
+    pool.put(pointer(world.objects.device_pools[number].current))
 }
 
 pub(crate) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryPool) -> Answer {
@@ -374,9 +364,7 @@ pub(crate) fn default_at(
     location: *mut CUmemLocation,
     kind: CUmemAllocationType,
 ) -> Answer {
-    pool.required()?;
-    pool.set(pointer(at_location(world, location, kind)?.default));
-    Ok(())
+    pool.put(pointer(at_location(world, location, kind)?.default))
 }
 
 pub(crate) fn at(
@@ -385,9 +373,7 @@ pub(crate) fn at(
     location: *mut CUmemLocation,
     kind: CUmemAllocationType,
 ) -> Answer {
-    pool.required()?;
-    pool.set(pointer(at_location(world, location, kind)?.current));
-    Ok(())
+    pool.put(pointer(at_location(world, location, kind)?.current))
 }
 
 pub(crate) fn set_at(

@@ -79,7 +79,6 @@ pub(crate) fn import_pool(
     kind: CUmemAllocationHandleType,
     flags: c_ulonglong,
 ) -> Answer {
-    pool.required()?;
     // No context is needed (measured). The memory of a pool whose device is not known is on the current device.
     let current = world.current().and_then(|current| world.context(current));
     let device = current.map_or(0, |its| its.device);
@@ -111,7 +110,6 @@ pub(crate) fn export_memory(
     data: &mut Out<CUmemPoolPtrExportData>,
     address: CUdeviceptr,
 ) -> Answer {
-    data.required()?;
     let allocation = world.objects.memory.starts_at(address).ok_or(INVALID)?;
     let is_alive = matches!(allocation.kind, Kind::Ordered { freed: false, .. });
     let (id, pool) = (allocation.id, allocation.pool);
@@ -120,8 +118,7 @@ pub(crate) fn export_memory(
     if !is_alive || !is_shared || world.objects.pool_shared.is_imported(address) {
         return Err(INVALID);
     }
-    data.set(CUmemPoolPtrExportData { reserved: handle(OWN, id) });
-    Ok(())
+    data.put(CUmemPoolPtrExportData { reserved: handle(OWN, id) })
 }
 
 pub(crate) fn import_memory(
@@ -130,7 +127,6 @@ pub(crate) fn import_memory(
     pool: CUmemoryPool,
     data: *mut CUmemPoolPtrExportData,
 ) -> Answer {
-    address.required()?;
     // SAFETY: the caller passes null or a pointer to the data.
     let data = unsafe { data.as_ref() }.ok_or(INVALID)?;
     let its = world.pool(pool)?;
@@ -153,8 +149,7 @@ pub(crate) fn import_memory(
     let start = world.objects.memory.allocate(size, kind, owner, device, u64::MAX)?;
     world.objects.memory.set_pool(start, pool.addr());
     world.objects.pool_shared.import(start, pool.addr(), number);
-    address.set(start);
-    Ok(())
+    address.put(start)
 }
 
 #[cfg(unix)]

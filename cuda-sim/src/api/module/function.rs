@@ -53,7 +53,6 @@ pub(crate) fn attribute(
     attribute: Attribute,
     function: CUfunction,
 ) -> Answer {
-    value.required()?;
     check_known(world, attribute)?;
     let limits = world.kernel_info(function.addr())?.limits;
     let settings = world.function(function.addr())?.settings;
@@ -85,8 +84,7 @@ pub(crate) fn attribute(
         Attribute::CU_FUNC_ATTRIBUTE_DEVICE_NODE_UPDATE_SUPPORTED => 1,
         _ => 0,
     };
-    value.set(c_int::from_ne_bytes(answer.to_ne_bytes()));
-    Ok(())
+    value.put(c_int::from_ne_bytes(answer.to_ne_bytes()))
 }
 
 pub(crate) fn set_attribute(
@@ -201,13 +199,11 @@ pub(crate) fn set_bank_size(
 
 /// Lazy by default since CUDA 12.2 (from documentation).
 pub(crate) fn loading_mode(world: &mut World, mode: &mut Out<CUmoduleLoadingMode>) -> Answer {
-    mode.required()?;
-    mode.set(if world.settings.profile.driver < CudaVersion::new(12, 2) {
+    mode.put(if world.settings.profile.driver < CudaVersion::new(12, 2) {
         CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING
     } else {
         CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING
-    });
-    Ok(())
+    })
 }
 
 pub(crate) fn load(world: &mut World, function: CUfunction) -> Answer {
@@ -220,10 +216,8 @@ pub(crate) fn is_loaded(
     state: &mut Out<CUfunctionLoadingState>,
     function: CUfunction,
 ) -> Answer {
-    state.required()?;
-    state.set(match world.function(function.addr())?.settings.loaded {
+    state.put(match world.function(function.addr())?.settings.loaded {
         true => CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED,
         false => CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_UNLOADED,
-    });
-    Ok(())
+    })
 }

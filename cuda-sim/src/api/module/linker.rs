@@ -58,15 +58,13 @@ pub(crate) fn create(
     values: *mut *mut c_void,
     state: &mut Out<CUlinkState>,
 ) -> Answer {
-    state.required()?;
     world.current()?;
     // SAFETY: the caller passes `count` keys and values, and buffers that live until the linker is
     // destroyed.
     let log = unsafe { Logs::of_options(world, keys, values, count) }?;
     let handle =
         world.objects.linkers.insert(Linker { contents: Contents::default(), log, image: None });
-    state.set(pointer(handle));
-    Ok(())
+    state.put(pointer(handle))
 }
 
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
@@ -107,7 +105,6 @@ pub(crate) fn complete(
     image: &mut Out<*mut c_void>,
     size: &mut Out<usize>,
 ) -> Answer {
-    image.required()?;
     let serial = world.objects.linked + 1;
     let linker = world.linker(state)?;
     let Contents { wanted, offered, .. } = &linker.contents;

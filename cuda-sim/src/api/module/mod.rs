@@ -219,7 +219,6 @@ pub(crate) fn load_file(
     module: &mut Out<CUmodule>,
     path: *const c_char,
 ) -> Answer {
-    module.required()?;
     let image = read_file(path)?;
     load(world, module, image.as_ptr().cast())
 }
@@ -243,8 +242,7 @@ fn load_with(
         module.functions = functions;
     }
     world.place_variables(handle, owner)?;
-    module.set(pointer(handle));
-    Ok(())
+    module.put(pointer(handle))
 }
 
 pub(crate) fn unload(world: &mut World, module: CUmodule) -> Answer {
@@ -261,16 +259,13 @@ pub(crate) fn function(
     module: CUmodule,
     name: *const c_char,
 ) -> Answer {
-    function.required()?;
-    function.set(pointer(world.function_of(module.addr(), name)?));
-    Ok(())
+    function.put(pointer(world.function_of(module.addr(), name)?))
 }
 
 pub(crate) fn count(world: &mut World, count: &mut Out<c_uint>, module: CUmodule) -> Answer {
     count.required()?;
     let kernels = world.module(module.addr())?.kernels.len();
-    count.set(c_uint::try_from(kernels).unwrap_or(0));
-    Ok(())
+    count.put(c_uint::try_from(kernels).unwrap_or(0))
 }
 
 pub(crate) fn enumerate(
@@ -292,8 +287,7 @@ pub(crate) fn function_name(
         return Err(INVALID);
     }
     // The name lives as long as the module.
-    name.set(world.kernel_info(function.addr())?.c_name.as_ptr());
-    Ok(())
+    name.put(world.kernel_info(function.addr())?.c_name.as_ptr())
 }
 
 /// Returns the module of a function. A library's kernel has none (unverified: the code).
@@ -302,14 +296,12 @@ pub(crate) fn of_function(
     module: &mut Out<CUmodule>,
     function: CUfunction,
 ) -> Answer {
-    module.required()?;
     if function.is_null() {
         return Err(INVALID);
     }
     let its = world.function(function.addr())?.module;
     let its = world.objects.modules.get(its).map(|_| its);
-    module.set(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?));
-    Ok(())
+    module.put(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?))
 }
 
 /// Returns the library of a kernel.
@@ -318,11 +310,9 @@ pub(crate) fn library_of_kernel(
     library: &mut Out<CUlibrary>,
     kernel: CUkernel,
 ) -> Answer {
-    library.required()?;
     let its = world.function(kernel.addr())?.module;
     let its = world.objects.libraries.get(its).map(|_| its);
-    library.set(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?));
-    Ok(())
+    library.put(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?))
 }
 
 pub(crate) fn param(
@@ -336,8 +326,7 @@ pub(crate) fn param(
     let params = &world.kernel_info(function.addr())?.params;
     let (at, long) = params.get(index).ok_or(INVALID)?;
     offset.set(*at);
-    size.set(*long);
-    Ok(())
+    size.put(*long)
 }
 
 pub(crate) fn param_count(
@@ -346,8 +335,7 @@ pub(crate) fn param_count(
     count: &mut Out<usize>,
 ) -> Answer {
     count.required()?;
-    count.set(world.kernel_info(function.addr())?.params.len());
-    Ok(())
+    count.put(world.kernel_info(function.addr())?.params.len())
 }
 
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
@@ -369,8 +357,7 @@ pub(crate) fn load_library(
         return Err(INVALID);
     }
     let read = world.read_module(image, None, &mut log);
-    library.set(pointer(world.add_library(read)));
-    Ok(())
+    library.put(pointer(world.add_library(read)))
 }
 
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
@@ -385,7 +372,6 @@ pub(crate) fn load_library_file(
     option_values: *mut *mut c_void,
     options_count: c_uint,
 ) -> Answer {
-    library.required()?;
     let image = match read_file(path) {
         Err(code @ CUresult::CUDA_ERROR_INVALID_IMAGE) => {
             // SAFETY: the caller passes `count` keys and values.
@@ -428,9 +414,7 @@ pub(crate) fn kernel(
     library: CUlibrary,
     name: *const c_char,
 ) -> Answer {
-    kernel.required()?;
-    kernel.set(pointer(world.function_of(library.addr(), name)?));
-    Ok(())
+    kernel.put(pointer(world.function_of(library.addr(), name)?))
 }
 
 pub(crate) fn kernel_count(
@@ -483,12 +467,10 @@ pub(crate) fn kernel_function(
     function: &mut Out<CUfunction>,
     kernel: CUkernel,
 ) -> Answer {
-    function.required()?;
     let current = world.current()?;
     let owner = world.owner_of(current)?;
     let module = world.function(kernel.addr())?.module;
     world.place_variables(module, owner)?;
     let its = world.function_of_kernel(kernel.addr())?;
-    function.set(pointer(its));
-    Ok(())
+    function.put(pointer(its))
 }

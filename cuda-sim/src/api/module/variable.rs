@@ -37,8 +37,7 @@ pub(crate) fn of_module(
     let context = context.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let (place, size) = world.variable(module.addr(), context, name, false)?;
     address.set(place);
-    bytes.set(size);
-    Ok(())
+    bytes.put(size)
 }
 
 /// Returns a variable of a library in the current context.
@@ -75,6 +74,5 @@ fn of_library_in_current(
     let owner = world.owner_of(current)?;
     let (place, size) = world.variable(library.addr(), owner, name, managed)?;
     address.set(place);
-    bytes.set(size);
-    Ok(())
+    bytes.put(size)
 }

@@ -213,8 +213,7 @@ fn register(
 ) -> Answer {
     refuse_in_callback()?;
     function.ok_or(INVALID)?;
-    handle.set(pointer(callbacks.insert(Callback { function, data })));
-    Ok(())
+    handle.put(pointer(callbacks.insert(Callback { function, data })))
 }
 
 fn deregister(callbacks: &mut Handles<Callback>, handle: CUcoredumpCallbackHandle) -> Answer {

@@ -17,8 +17,7 @@ pub(crate) fn register(
 ) -> Answer {
     function.ok_or(INVALID)?;
     let callback = Callback { function, data };
-    handle.set(pointer(world.settings.error_log.callbacks.insert(callback)));
-    Ok(())
+    handle.put(pointer(world.settings.error_log.callbacks.insert(callback)))
 }
 
 pub(crate) fn unregister(world: &mut World, handle: CUlogsCallbackHandle) -> Answer {
@@ -45,9 +44,7 @@ pub(crate) fn current(
     iterator: &mut Out<CUlogIterator>,
     _flags: c_uint,
 ) -> Answer {
-    iterator.required()?;
-    iterator.set(world.settings.error_log.written);
-    Ok(())
+    iterator.put(world.settings.error_log.written)
 }
 
 pub(crate) fn dump_to_memory(

@@ -16,17 +16,13 @@ const LOCKED: State = State::CU_PROCESS_STATE_LOCKED;
 const CHECKPOINTED: State = State::CU_PROCESS_STATE_CHECKPOINTED;
 
 pub(crate) fn state(world: &mut World, pid: c_int, state: &mut Out<State>) -> Answer {
-    state.required()?;
-    state.set(world.settings.processes.state(pid, world.settings.initialised)?);
-    Ok(())
+    state.put(world.settings.processes.state(pid, world.settings.initialised)?)
 }
 
 /// The restore thread is one that the driver starts. This driver returns the number of the process.
 pub(crate) fn restore_thread(world: &mut World, pid: c_int, thread: &mut Out<c_int>) -> Answer {
-    thread.required()?;
     world.settings.processes.state(pid, world.settings.initialised)?;
-    thread.set(pid);
-    Ok(())
+    thread.put(pid)
 }
 
 pub(crate) fn lock(

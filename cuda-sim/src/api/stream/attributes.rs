@@ -51,15 +51,13 @@ pub(crate) fn get(
     id: CUstreamAttrID,
     value: &mut Out<CUstreamAttrValue>,
 ) -> Answer {
-    value.required()?;
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let set = its.attributes.get(&id.0).map(|pad| CUstreamAttrValue { pad: *pad });
     let known = default_value(id, its.priority).filter(|_| is_known(world, id));
     let default = known.ok_or(INVALID)?;
-    value.set(set.unwrap_or(default));
-    Ok(())
+    value.put(set.unwrap_or(default))
 }
 
 pub(crate) fn set(
@@ -133,24 +131,20 @@ pub(crate) fn copy(world: &mut World, to: CUstream, from: CUstream) -> Answer {
 }
 
 pub(crate) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>) -> Answer {
-    flags.required()?;
     let stream = world.stream(stream.addr())?;
     let blocking = world.objects.streams.get(stream).is_some_and(|its| its.blocking);
-    flags.set(if blocking {
+    flags.put(if blocking {
         CUstream_flags::CU_STREAM_DEFAULT.0
     } else {
         CUstream_flags::CU_STREAM_NON_BLOCKING.0
-    });
-    Ok(())
+    })
 }
 
 pub(crate) fn device(world: &mut World, stream: CUstream, device: &mut Out<CUdevice>) -> Answer {
-    device.required()?;
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream).map_or(0, |its| its.context);
     let number = world.context(its)?.device;
-    device.set(CUdevice::try_from(number).unwrap_or(0));
-    Ok(())
+    device.put(CUdevice::try_from(number).unwrap_or(0))
 }
 
 /// Unverified (from documentation): while a green context is current, the context of the per-thread
@@ -169,7 +163,6 @@ fn refuse_per_thread(world: &World, stream: CUstream) -> Answer {
 /// For a stream of a green context, returns the view of the green context (measured). Unverified (from
 /// documentation): from CUDA 12.5 to 12.9 such a stream has no context.
 pub(crate) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUcontext>) -> Answer {
-    context.required()?;
     refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream);
@@ -179,17 +172,14 @@ pub(crate) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUc
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let view = its.green.and_then(|green| world.objects.greens.get(green));
-    context.set(pointer(view.map_or(its.context, |green| green.view)));
-    Ok(())
+    context.put(pointer(view.map_or(its.context, |green| green.view)))
 }
 
 pub(crate) fn green(world: &mut World, stream: CUstream, green: &mut Out<CUgreenCtx>) -> Answer {
-    green.required()?;
     refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream).and_then(|its| its.green);
-    green.set(its.map_or(core::ptr::null_mut(), pointer));
-    Ok(())
+    green.put(its.map_or(core::ptr::null_mut(), pointer))
 }
 
 /// Returns both contexts of a stream. For a stream of a green context these are the primary context
@@ -200,11 +190,9 @@ pub(crate) fn contexts(
     context: &mut Out<CUcontext>,
     green: &mut Out<CUgreenCtx>,
 ) -> Answer {
-    context.required()?;
     self::green(world, stream, green)?;
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    context.set(pointer(its.context));
-    Ok(())
+    context.put(pointer(its.context))
 }

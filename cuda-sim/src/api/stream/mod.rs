@@ -57,8 +57,7 @@ pub(crate) fn create_with_priority(
     };
     let owner = world.owner_of(current)?;
     let made = world.make_stream(owner, green, flags, priority)?;
-    stream.set(made);
-    Ok(())
+    stream.put(made)
 }
 
 pub(crate) fn destroy(world: &mut World, stream: CUstream) -> Answer {
@@ -136,15 +135,11 @@ pub(crate) fn wait_event(
 }
 
 pub(crate) fn priority(world: &mut World, stream: CUstream, priority: &mut Out<c_int>) -> Answer {
-    priority.required()?;
     let stream = world.stream(stream.addr())?;
-    priority.set(world.objects.streams.get(stream).map_or(0, |its| its.priority));
-    Ok(())
+    priority.put(world.objects.streams.get(stream).map_or(0, |its| its.priority))
 }
 
 pub(crate) fn id(world: &mut World, stream: CUstream, id: &mut Out<c_ulonglong>) -> Answer {
-    id.required()?;
     let stream = world.stream(stream.addr())?;
-    id.set(world.objects.streams.get(stream).map_or(0, |its| its.id));
-    Ok(())
+    id.put(world.objects.streams.get(stream).map_or(0, |its| its.id))
 }

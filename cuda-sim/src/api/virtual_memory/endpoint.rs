@@ -37,14 +37,12 @@ pub(crate) fn reserve_ids(
     first: &mut Out<CUlogicalEndpointId>,
     count: u32,
 ) -> Answer {
-    first.required()?;
     supported(world, false)?;
     if count == 0 {
         return Err(INVALID);
     }
     let reserved = world.objects.memory.endpoints.reserve(count);
-    first.set(reserved.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?);
-    Ok(())
+    first.put(reserved.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)
 }
 
 /// Fails unless all of the ids are reserved and have no endpoint.
@@ -88,24 +86,18 @@ pub(crate) fn limits(
     world: &mut World,
     alignment: &mut Out<u64>,
     size: &mut Out<u64>,
-    wanted: *const CUlogicalEndpointProp,
+    wanted: &CUlogicalEndpointProp,
 ) -> Answer {
-    alignment.required()?;
-    size.required()?;
-    // SAFETY: the caller passes null or a pointer to properties.
-    devices(world, unsafe { wanted.as_ref() }.ok_or(INVALID)?)?;
+    devices(world, wanted)?;
     alignment.set(GRANULARITY);
-    size.set(largest(world));
-    Ok(())
+    size.put(largest(world))
 }
 
 pub(crate) fn create(
     world: &mut World,
     id: CUlogicalEndpointId,
-    wanted: *const CUlogicalEndpointProp,
+    wanted: &CUlogicalEndpointProp,
 ) -> Answer {
-    // SAFETY: the caller passes null or a pointer to properties.
-    let wanted = unsafe { wanted.as_ref() }.ok_or(INVALID)?;
     let (owner, count) = devices(world, wanted)?;
     let size = wanted.size;
     let is_size = size != 0 && is_granular(size) && size <= largest(world);
@@ -141,7 +133,6 @@ pub(crate) fn query(
     count: u32,
     status: &mut Out<c_int>,
 ) -> Answer {
-    status.required()?;
     let end = first.checked_add(count).ok_or(INVALID)?;
     let mut are_constructed = true;
     for id in first..end {
@@ -151,8 +142,7 @@ pub(crate) fn query(
         }
         are_constructed &= its.is_constructed();
     }
-    status.set(are_constructed.into());
-    Ok(())
+    status.put(are_constructed.into())
 }
 
 /// Destroys an endpoint. The id stays reserved.

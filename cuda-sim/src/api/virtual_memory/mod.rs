@@ -53,14 +53,12 @@ pub(crate) fn granularity(
     properties: *const CUmemAllocationProp,
     option: Granularity,
 ) -> Answer {
-    granularity.required()?;
     let is_known = option == Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM
         || option == Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
     if properties.is_null() || !is_known {
         return Err(INVALID);
     }
-    granularity.set(usize::try_from(GRANULARITY).unwrap_or(usize::MAX));
-    Ok(())
+    granularity.put(usize::try_from(GRANULARITY).unwrap_or(usize::MAX))
 }
 
 pub(crate) fn reserve(
@@ -71,7 +69,6 @@ pub(crate) fn reserve(
     hint: CUdeviceptr,
     flags: c_ulonglong,
 ) -> Answer {
-    address.required()?;
     let (size, alignment) = (size as u64, alignment as u64);
     let is_aligned = alignment == 0 || alignment.is_power_of_two();
     if flags != 0 || !is_granular(size) || !is_aligned || hint % GRANULARITY != 0 {
@@ -82,8 +79,7 @@ pub(crate) fn reserve(
     }
     let virtual_memory = &mut world.objects.memory.virtual_memory;
     let start = virtual_memory.reserve(hint, size, alignment);
-    address.set(start.ok_or(OUT_OF_MEMORY)?);
-    Ok(())
+    address.put(start.ok_or(OUT_OF_MEMORY)?)
 }
 
 pub(crate) fn free(world: &mut World, address: CUdeviceptr, size: usize) -> Answer {
@@ -142,12 +138,9 @@ pub(crate) fn create(
     world: &mut World,
     handle: &mut Out<CUmemGenericAllocationHandle>,
     size: usize,
-    wanted: *const CUmemAllocationProp,
+    wanted: &CUmemAllocationProp,
     flags: c_ulonglong,
 ) -> Answer {
-    handle.required()?;
-    // SAFETY: the caller passes null or a pointer to properties.
-    let wanted = unsafe { wanted.as_ref() }.ok_or(INVALID)?;
     let size = size as u64;
     if flags != 0 || !is_granular(size) {
         return Err(INVALID);
@@ -161,8 +154,7 @@ pub(crate) fn create(
         return Err(OUT_OF_MEMORY);
     }
     let made = world.objects.memory.create_physical(properties, size);
-    handle.set(made.ok_or(OUT_OF_MEMORY)? as c_ulonglong);
-    Ok(())
+    handle.put(made.ok_or(OUT_OF_MEMORY)? as c_ulonglong)
 }
 
 /// Returns the handle of physical memory. A real driver takes any other value for the address of an
@@ -294,7 +286,6 @@ pub(crate) fn access(
     place: *const CUmemLocation,
     address: CUdeviceptr,
 ) -> Answer {
-    flags.required()?;
     // SAFETY: the caller passes null or a pointer to a location.
     let place = location(unsafe { place.as_ref() }.ok_or(INVALID)?);
     let found = match world.objects.memory.virtual_memory.mapping(address) {
@@ -306,8 +297,7 @@ pub(crate) fn access(
             if is_its { READ_WRITE } else { 0 }
         }
     };
-    flags.set(found.into());
-    Ok(())
+    flags.put(found.into())
 }
 
 pub(crate) fn retain(
@@ -315,13 +305,11 @@ pub(crate) fn retain(
     handle: &mut Out<CUmemGenericAllocationHandle>,
     address: *mut c_void,
 ) -> Answer {
-    handle.required()?;
     let virtual_memory = &mut world.objects.memory.virtual_memory;
     let (_, mapping) = virtual_memory.mapping(address.addr() as u64).ok_or(INVALID)?;
     let physical = mapping.physical;
     virtual_memory.physical.retain(physical);
-    handle.set(physical as c_ulonglong);
-    Ok(())
+    handle.put(physical as c_ulonglong)
 }
 
 /// The properties of an import have no handle types.
@@ -330,11 +318,10 @@ pub(crate) fn properties_of(
     properties: &mut Out<CUmemAllocationProp>,
     handle: CUmemGenericAllocationHandle,
 ) -> Answer {
-    properties.required()?;
     let handle = known(world, handle)?;
     let physical = world.objects.memory.virtual_memory.physical.get(handle);
     let its = physical.ok_or(INVALID)?.properties;
-    properties.set(CUmemAllocationProp {
+    properties.put(CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         requestedHandleTypes: HandleType(its.handle_types),
         location: CUmemLocation {
@@ -348,8 +335,7 @@ pub(crate) fn properties_of(
             usage: its.usage,
             reserved: [0; 4],
         },
-    });
-    Ok(())
+    })
 }
 
 /// The descriptor is that of a file in memory. It keeps the contents, also in another process that runs
@@ -382,7 +368,6 @@ pub(crate) fn import(
     descriptor: *mut c_void,
     kind: HandleType,
 ) -> Answer {
-    handle.required()?;
     match kind.0 {
         DESCRIPTOR => {}
         FABRIC => return Err(NOT_SUPPORTED),
@@ -392,8 +377,7 @@ pub(crate) fn import(
     #[allow(clippy::cast_possible_truncation, reason = "the bits of an int")]
     let descriptor = descriptor.addr() as c_int;
     let made = world.objects.memory.virtual_memory.physical.import(descriptor);
-    handle.set(made.ok_or(CUresult::CUDA_ERROR_UNKNOWN)? as c_ulonglong);
-    Ok(())
+    handle.put(made.ok_or(CUresult::CUDA_ERROR_UNKNOWN)? as c_ulonglong)
 }
 
 /// Returns a descriptor of a range for other drivers (DMA-BUF). Such a range is whole pages of memory of one

@@ -34,13 +34,11 @@ pub(crate) fn granularity(
     properties: *const CUmulticastObjectProp,
     option: CUmulticastGranularity_flags,
 ) -> Answer {
-    granularity.required()?;
     if properties.is_null() || option.0 > 1 {
         return Err(INVALID);
     }
     supported(world)?;
-    granularity.set(usize::try_from(GRANULARITY).unwrap_or(usize::MAX));
-    Ok(())
+    granularity.put(usize::try_from(GRANULARITY).unwrap_or(usize::MAX))
 }
 
 pub(crate) fn create(
@@ -48,7 +46,6 @@ pub(crate) fn create(
     object: &mut Out<CUmemGenericAllocationHandle>,
     properties: *const CUmulticastObjectProp,
 ) -> Answer {
-    object.required()?;
     // SAFETY: the caller passes null or a pointer to properties.
     let its = unsafe { properties.as_ref() }.ok_or(INVALID)?;
     supported(world)?;
@@ -66,8 +63,7 @@ pub(crate) fn create(
     };
     let physical = &mut world.objects.memory.virtual_memory.physical;
     let made = physical.create_team(properties, size, its.numDevices);
-    object.set(made.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as c_ulonglong);
-    Ok(())
+    object.put(made.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as c_ulonglong)
 }
 
 /// All devices are added before memory is bound.
