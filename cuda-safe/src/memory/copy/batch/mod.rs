@@ -59,8 +59,11 @@ pub struct CopyBatch<'a> {
     sources: Vec<CUdeviceptr>,
     sizes: Vec<usize>,
     directions: Vec<Direction>,
-    /// The index of the first copy with these attributes, and the attributes.
-    accesses: Vec<(usize, Access)>,
+    /// The distinct attributes of copies that follow each other, and the indices of their first copies.
+    sets: Vec<CUmemcpyAttributes>,
+    firsts: Vec<usize>,
+    /// The last one of `sets`.
+    access: Option<Access>,
     pub(crate) volumes: Vec<Volume>,
     pub(crate) has_arrays: bool,
     pub(crate) attributes: CopyAttributes,
@@ -112,7 +115,9 @@ impl<'a> CopyBatch<'a> {
             sources: Vec::with_capacity(copies),
             sizes: Vec::with_capacity(copies),
             directions: Vec::with_capacity(copies),
-            accesses: Vec::new(),
+            sets: Vec::new(),
+            firsts: Vec::new(),
+            access: None,
             volumes: Vec::new(),
             has_arrays: false,
             attributes: CopyAttributes::default(),
@@ -169,9 +174,10 @@ impl<'a> CopyBatch<'a> {
         if bytes == 0 {
             return;
         }
-        let last = self.accesses.last();
-        if last.is_none_or(|(_, last)| *last != access) {
-            self.accesses.push((self.sizes.len(), access));
+        if self.access != Some(access) {
+            self.access = Some(access);
+            self.sets.push(access.raw());
+            self.firsts.push(self.sizes.len());
         }
         self.targets.push(to);
         self.sources.push(from);
@@ -211,7 +217,7 @@ impl<'a> CopyBatch<'a> {
     /// makes one call for each copy, which ignores the attributes.
     ///
     /// If the wait fails, it is repeated a few times, and captures of other streams do not affect these waits. If
-    /// they fail as well, it is unknown whether the device still uses the pinned memory. It is then leaked together with
+    /// they also fail, it is unknown whether the device still uses the pinned memory. It is then leaked together with
     /// the stream and its context, and reported as
     /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///
@@ -321,41 +327,31 @@ impl<'a> CopyBatch<'a> {
     /// Enqueues the one-dimensional copies.
     #[inline]
     fn enqueue_lines(&mut self) -> Result<()> {
-        let sets = self.accesses.iter();
-        let mut sets: Vec<CUmemcpyAttributes> = sets.map(|(_, access)| access.raw()).collect();
-        let mut firsts: Vec<usize> = self.accesses.iter().map(|(first, _)| *first).collect();
-        match (self.sizes.as_slice(), sets.as_mut_slice()) {
-            ([], _) => Ok(()),
-            ([_], [set]) => newest_or(self.enqueue_one(set), || {
-                let set = std::slice::from_mut(set);
-                newest_or(self.enqueue_newest(set, &mut firsts), || {
-                    self.enqueue_older(set, &mut firsts)
-                })
-            }),
-            _ => newest_or(self.enqueue_newest(&mut sets, &mut firsts), || {
-                self.enqueue_older(&mut sets, &mut firsts)
-            }),
+        match self.sizes.len() {
+            0 => return Ok(()),
+            1 => match self.enqueue_one() {
+                Err(Error::Missing(_)) => {}
+                enqueued => return enqueued,
+            },
+            _ => {}
         }
+        newest_or(self.enqueue_newest(), || self.enqueue_older())
     }
 
     #[inline]
-    fn enqueue_one(&self, attributes: &mut CUmemcpyAttributes) -> Result<()> {
+    fn enqueue_one(&self) -> Result<()> {
         let (to, from, bytes) = (self.targets[0], self.sources[0], self.sizes[0]);
-        let stream = self.stream.raw();
+        let (set, stream) = (self.sets.as_ptr().cast_mut(), self.stream.raw());
         // SAFETY: as in `enqueue_newest`.
-        unsafe { call!(cuMemcpyWithAttributesAsync(to, from, bytes, &raw mut *attributes, stream)) }
+        unsafe { call!(cuMemcpyWithAttributesAsync(to, from, bytes, set, stream)) }
     }
 
     #[inline]
-    fn enqueue_newest(
-        &self,
-        attributes: &mut [CUmemcpyAttributes],
-        firsts: &mut [usize],
-    ) -> Result<()> {
+    fn enqueue_newest(&self) -> Result<()> {
         let (to, from) = (self.targets.as_ptr().cast_mut(), self.sources.as_ptr().cast_mut());
         let (sizes, count) = (self.sizes.as_ptr().cast_mut(), self.sizes.len());
-        let (sets, attributes) = (attributes.len(), attributes.as_mut_ptr());
-        let (firsts, stream) = (firsts.as_mut_ptr(), self.stream.raw());
+        let (attributes, sets) = (self.sets.as_ptr().cast_mut(), self.sets.len());
+        let (firsts, stream) = (self.firsts.as_ptr().cast_mut(), self.stream.raw());
         // SAFETY: all three lists have `count` entries, which the driver reads, and both lists of
         // attributes have `sets` entries. The two sides of each copy have the given size. Device memory
         // is bound to this stream, and is freed in the order of this stream or after a wait. Host memory
@@ -367,15 +363,11 @@ impl<'a> CopyBatch<'a> {
     }
 
     #[inline]
-    fn enqueue_older(
-        &self,
-        attributes: &mut [CUmemcpyAttributes],
-        firsts: &mut [usize],
-    ) -> Result<()> {
+    fn enqueue_older(&self) -> Result<()> {
         let (to, from) = (self.targets.as_ptr().cast_mut(), self.sources.as_ptr().cast_mut());
         let (sizes, count) = (self.sizes.as_ptr().cast_mut(), self.sizes.len());
-        let (sets, attributes) = (attributes.len(), attributes.as_mut_ptr());
-        let (firsts, stream) = (firsts.as_mut_ptr(), self.stream.raw());
+        let (attributes, sets) = (self.sets.as_ptr().cast_mut(), self.sets.len());
+        let (firsts, stream) = (self.firsts.as_ptr().cast_mut(), self.stream.raw());
         let mut failed = 0;
         // SAFETY: as in `enqueue_newest`. The output for the index of the failed copy is a local
         // variable.
