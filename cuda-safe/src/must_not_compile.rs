@@ -1018,7 +1018,7 @@ struct Parameters;
 /// ```
 ///
 /// ```compile_fail,E0373
-/// // The graph may run a captured host function after the values that it borrows are gone.
+/// // The graph may run a captured host function after the end of the values that it borrows.
 /// fn capture(stream: &cuda_safe::Stream) {
 ///     let text = String::from("text");
 ///     let _ = stream.capture_host_function(|| println!("{text}"));

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Array`] | texels in a layout of the driver, in one to three dimensions, layers or cubes | `cuArray3DCreate` |
 //! | [`MipmappedArray`] | arrays of decreasing size, the levels | `cuMipmappedArrayCreate` |
-//! | [`SparseArray`] | an array of which only mapped tiles have memory | `cuMemMapArrayAsync` |
+//! | [`SparseArray`] | an array whose mapped tiles have memory | `cuMemMapArrayAsync` |
 //! | [`ArrayRef`], [`ArrayMut`] | a borrowed array or level, or a part of one, with the copies | `cuMemcpy3D` |
 //! | [`Texture`] | an array, pitched or linear memory that kernels sample | `cuTexObjectCreate` |
 //! | [`Surface`] | an array that kernels read and write by texel | `cuSurfObjectCreate` |

@@ -1,4 +1,4 @@
-//! Sparse arrays: arrays of which only some tiles have memory.
+//! Sparse arrays: arrays with memory for some tiles only.
 
 use super::array_error;
 use super::limits::check_array;

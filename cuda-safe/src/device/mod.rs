@@ -204,7 +204,7 @@ impl Device {
             .map_err(|error| attribute.explain(error))
     }
 
-    /// Returns the locally unique identifier of the device, by which Direct3D and Vulkan know it. Calls
+    /// Returns the locally unique identifier of the device, which Direct3D and Vulkan use. Calls
     /// `cuDeviceGetLuid`. Only on Windows, without TCC mode.
     ///
     /// # Errors

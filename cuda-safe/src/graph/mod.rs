@@ -12,8 +12,8 @@
 //! | [`Stream::capture`](crate::Stream::capture) | the work that a function enqueues on a stream, also that of other libraries | borrowed | [`unsafe`](ExecutableGraph::launch_unchecked) |
 //!
 //! # Ownership
-//! The driver keeps nothing alive that a graph uses, and crashes if a kernel, an event or a context is gone
-//! when the graph is instantiated or launched. Here, each node owns what it uses, and an executable graph
+//! The driver keeps nothing alive that a graph uses, and crashes if a kernel, an event or a context was destroyed
+//! before the graph is instantiated or launched. Here, each node owns what it uses, and an executable graph
 //! keeps all of it alive until its launches are complete. Launching a graph that was built with `add_*` is
 //! therefore a safe call. The contract of each kernel is promised once, when its node is added.
 //!

@@ -136,7 +136,7 @@ impl Library {
         Ok(Self::from_parts(raw, Ownership::Owned, None, Some(request)))
     }
 
-    /// Returns the library, and the request that must live as long as it is loaded.
+    /// Returns the library, and the request that must live while it is loaded.
     ///
     /// # Safety
     /// `code` must be a complete image, or text that ends with a NUL.

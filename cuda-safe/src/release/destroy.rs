@@ -186,7 +186,7 @@ pub(crate) enum Leftover {
     MemoryInUse,
 }
 
-/// A pointer by which the driver knows an object or memory.
+/// The pointer that identifies an object or memory in the driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handle<P>(pub(crate) P);
 

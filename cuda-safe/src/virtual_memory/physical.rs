@@ -17,7 +17,7 @@ use cuda_sys::{
 /// time, because two mappings would be two names of the same elements.
 ///
 /// The memory is zero when it is created (driver 580), and is released when this value is dropped, its
-/// mapping is gone, and every [export](Self::export) is closed. Releasing it waits for no work
+/// mapping was dropped, and every [export](Self::export) is closed. Releasing it waits for no work
 /// (`cuMemRelease`).
 ///
 /// ```no_run

@@ -112,7 +112,7 @@ fn index(at: i64, len: usize, outside: Outside, is_normalized: bool) -> Option<u
             at.min(2 * len - 1 - at)
         }
         Outside::Border if !(0..len).contains(&at) => return None,
-        // Without normalized coordinates the others clamp as well.
+        // Without normalized coordinates the others clamp too.
         _ => at.clamp(0, len - 1),
     };
     usize::try_from(index).ok()

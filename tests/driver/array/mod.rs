@@ -1,4 +1,4 @@
-//! CUDA arrays: shapes, formats, copies, levels, and what is refused.
+//! CUDA arrays: shapes, formats, copies, levels, and refusals.
 
 pub(crate) mod sparse;
 pub(crate) mod tensor_maps;

@@ -1,4 +1,4 @@
-//! Launches of kernels: their order, their arguments, and what is refused.
+//! Launches of kernels: their order, their arguments, and refusals.
 
 pub(crate) mod attributes;
 pub(crate) mod builder;

@@ -1,4 +1,4 @@
-//! Memory of the device and of the host: allocations, copies, pools, and what is refused.
+//! Memory of the device and of the host: allocations, copies, pools, and refusals.
 
 pub(crate) mod batches;
 pub(crate) mod copies_2d_3d;

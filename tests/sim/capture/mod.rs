@@ -1,4 +1,4 @@
-//! Captures: what they refuse, join and retain.
+//! Captures: refusals, joins, and retained objects.
 
 pub(crate) mod errors;
 pub(crate) mod graphs;

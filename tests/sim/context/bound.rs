@@ -92,7 +92,7 @@ fn a_context_bound_after_a_borrowed_object_of_it_is_kept_alive() {
         on_a_thread(|| {
             let context = own(&primary);
             let raw = context.as_raw();
-            // SAFETY: the context stays alive until the thread ends, as it is bound below.
+            // SAFETY: the context stays alive until the thread ends, because it is bound below.
             let borrowed = unsafe { Context::borrow_raw(raw) }.expect("alive");
             borrowed.bind_to_thread().expect("bound");
             context.bind_to_thread().expect("bound");

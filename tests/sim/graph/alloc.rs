@@ -1,4 +1,4 @@
-//! Memory that nodes of a graph allocate: when it is freed, and what it counts.
+//! Memory that nodes of a graph allocate: its frees, and its counts.
 
 use crate::common::invalid;
 use crate::graph::drain;

@@ -1,4 +1,4 @@
-//! Memcpy and memset nodes on the software driver: what they do, and what is refused. The codes are those of driver 580.
+//! Memcpy and memset nodes on the software driver: their effects and refusals. The codes are those of driver 580.
 
 use crate::graph::calls::{
     Bench, INVALID, Side, code, copy, copy_node, destroy, fill, fill_node, graph, instantiate,

@@ -69,7 +69,7 @@ fn a_call_on_a_green_context_gives_up_after_10_seconds() {
     });
 }
 
-/// Otherwise the green context would count as current on this thread for ever.
+/// Otherwise the green context would always count as current on this thread.
 #[test]
 fn a_guard_ends_while_another_thread_is_inside_a_call_on_the_green_context() {
     on(Profile::h200(), |context| {

@@ -1,4 +1,4 @@
-//! Expandable pools: what they map and unmap, and how much memory they reserve.
+//! Expandable pools: the memory that they map, unmap and reserve.
 #![cfg(target_os = "linux")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! Wrapper managers and buffers of managers: what they pass on, and what they refuse.
+//! Wrapper managers and buffers of managers: the calls that they pass on, and those that they refuse.
 
 use crate::common;
 use crate::manager::inside::with;

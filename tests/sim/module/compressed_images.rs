@@ -1,4 +1,4 @@
-//! Compressed fat binaries on the software driver: what it decompresses, and what damaged ones cause.
+//! Compressed fat binaries on the software driver: their decompression, and the errors of damaged ones.
 
 use crate::graph::calls::code;
 use crate::{common, on};

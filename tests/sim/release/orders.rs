@@ -138,7 +138,7 @@ fn a_stream_ordered_free_that_needs_a_context_is_repeated_in_that_of_the_manager
     });
 }
 
-/// Without a current context, the driver rejects the capture query as well as the free.
+/// Without a current context, the driver rejects the capture query and the free.
 #[test]
 fn a_capture_query_that_needs_a_context_is_repeated_in_that_of_the_manager() {
     leaking(|context| {

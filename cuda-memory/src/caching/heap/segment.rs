@@ -7,7 +7,7 @@ use cuda_safe::manager::Block;
 /// A part of a segment that a thread is mapping, with the free block before it. Neither is in a list.
 #[derive(Debug)]
 pub(in super::super) struct Growth {
-    /// The part that is to be mapped.
+    /// The part to map.
     id: Id,
     /// The free block before it, if the request may use that block, and its sync points.
     before: Option<(Id, SyncPoints)>,
@@ -122,7 +122,7 @@ impl Heap {
     }
 
     /// Takes a range out of a free block that contains it, to unmap it. Returns the part of the block
-    /// that is to be unmapped. The first part of the block keeps the number `id`.
+    /// to unmap. The first part of the block keeps the number `id`.
     #[inline]
     pub(in super::super) fn take_range(&mut self, id: Id, address: u64, size: u64) -> Id {
         let before = address - self.nodes[id as usize].address;

@@ -5,7 +5,7 @@
 //! (`access.rs`). Otherwise each launch *keeps* the memory, and the driver refuses the next launch until the
 //! memory is freed.
 //!
-//! So kept memory has one owner at a time: nobody, the executable graph whose launch allocated it, or a
+//! So kept memory has one owner at a time: none, the executable graph whose launch allocated it, or a
 //! buffer. A launch needs memory without an owner, or may take the memory of an earlier launch with
 //! `auto_free_on_launch`. It never takes that of a buffer.
 //!

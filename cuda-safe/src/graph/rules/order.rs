@@ -74,7 +74,7 @@ impl Claim {
         &self.order
     }
 
-    /// Keeps the right for ever, because other code may launch the executable graph.
+    /// Never gives the right back, because other code may launch the executable graph.
     #[inline]
     pub(crate) fn keep(mut self) {
         self.is_kept = true;

@@ -283,7 +283,7 @@ impl<T> DeviceBuffer<T> {
     /// [`from_raw`](Self::from_raw), and must free a synchronous allocation with `cuMemFree`. The
     /// owner of foreign memory is never dropped. Memory from a [memory manager](crate::manager) is
     /// never freed, and its context is never released. [Virtual memory](crate::virtual_memory) stays
-    /// mapped for ever; [`into_mapping`](Self::into_mapping) returns its mapping instead.
+    /// mapped until the process exits; [`into_mapping`](Self::into_mapping) returns its mapping instead.
     pub fn into_raw(self) -> (CUdeviceptr, Stream) {
         self.memory.into_raw()
     }

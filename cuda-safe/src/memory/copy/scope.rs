@@ -39,7 +39,7 @@ impl Stream {
     /// [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress).
     ///
     /// If the wait fails, it is repeated a few times, and captures of other streams do not affect these waits. If
-    /// they fail as well, it is unknown whether the device still uses the memory. The memory is then leaked together with
+    /// they also fail, it is unknown whether the device still uses the memory. The memory is then leaked together with
     /// the stream and its context, and reported as
     /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///

@@ -57,7 +57,7 @@ pub struct PinnedRange<T> {
 // SAFETY: a range owns its elements, as a `PinnedBuffer<T>` does. The buffer that the ranges share
 // is only released, by the last of them; its elements need no drop.
 unsafe impl<T: Send> Send for PinnedRange<T> {}
-// SAFETY: as above. A shared range only lends its elements.
+// SAFETY: as above. A shared range only borrows its elements.
 unsafe impl<T: Sync> Sync for PinnedRange<T> {}
 
 impl<T> PinnedBuffer<T> {

@@ -1,4 +1,4 @@
-//! The order and the log of accesses together: what they find, and how much they store.
+//! The order and the log of accesses together: the races that they find, and the memory that they take.
 
 use super::{Described, Order, Place};
 use crate::races::{Access, AccessLog, Conflict};

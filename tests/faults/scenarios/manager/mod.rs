@@ -1,4 +1,4 @@
-//! Memory managers, and what they do with too little memory.
+//! Memory managers, also with too little memory.
 
 pub(crate) mod managers;
 pub(crate) mod shortage;
