@@ -170,6 +170,39 @@ pub(super) fn set(world: &mut World, node: usize, made: Made) -> Answer {
     Ok(())
 }
 
+/// A kind of node whose three functions take the same parameters: the one that adds a node, the one that changes
+/// it, and the one that changes it in an executable graph ([`update::set_node`]).
+pub(crate) trait Specification {
+    type Params<'a>;
+
+    /// Returns a node with these parameters.
+    fn make(world: &mut World, params: Self::Params<'_>) -> Answer<Made>;
+}
+
+/// Adds a node of a kind.
+pub(super) fn add_node<S: Specification>(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    params: S::Params<'_>,
+) -> Answer {
+    let place = Place::plain(node, graph, nodes, count);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, |world| S::make(world, params)) }.map(drop)
+}
+
+/// Changes a node of a kind.
+pub(super) fn set_node<S: Specification>(
+    world: &mut World,
+    node: CUgraphNode,
+    params: S::Params<'_>,
+) -> Answer {
+    let made = S::make(world, params)?;
+    set(world, node.addr(), made)
+}
+
 pub(super) fn create(world: &mut World, graph: &mut Out<CUgraph>, flags: c_uint) -> Answer {
     if flags != 0 {
         return Err(INVALID);

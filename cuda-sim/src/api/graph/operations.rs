@@ -1,36 +1,40 @@
 //! Nodes of stream memory operations.
 
-use super::{INVALID, Made, Place, home, set};
+use super::{INVALID, Made, Specification, home};
 use crate::api::Out;
 use crate::api::context::pointer;
 use crate::api::stream::memory_op::{BATCH, work};
 use crate::state::graph::node::{Kind, OperationsNode};
 use crate::state::{Answer, World};
 use cuda_sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUgraph, CUgraphNode,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUgraphNode,
     CUstreamBatchMemOpParams,
 };
 
-/// # Safety
-/// The parameters state the number of their operations.
-pub(super) unsafe fn make(
-    world: &World,
-    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
-) -> Answer<Made> {
-    if params.flags != 0 || params.count > BATCH || params.paramArray.is_null() {
-        return Err(INVALID);
+/// Stream memory operations.
+pub(crate) enum Operations {}
+
+impl Specification for Operations {
+    type Params<'a> = &'a CUDA_BATCH_MEM_OP_NODE_PARAMS_v1;
+
+    fn make(world: &mut World, params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> Answer<Made> {
+        if params.flags != 0 || params.count > BATCH || params.paramArray.is_null() {
+            return Err(INVALID);
+        }
+        // SAFETY: the caller passes the number of operations that the parameters state.
+        let operations =
+            unsafe { super::list(params.paramArray.cast_const(), params.count as usize) }?;
+        let (mut works, mut described) = (Vec::new(), Vec::new());
+        for operation in &operations {
+            works.push(work(world, operation)?);
+            // SAFETY: the caller passes a complete operation, which consists of numbers.
+            described.push(unsafe { operation.pad });
+        }
+        let home = home(world, params.ctx)?;
+        let node =
+            OperationsNode { context: params.ctx.addr(), flags: params.flags, works, described };
+        Ok(Made::new(world, Kind::Operations(Box::new(node)), home))
     }
-    // SAFETY: the caller guarantees this number of operations.
-    let operations = unsafe { super::list(params.paramArray.cast_const(), params.count as usize) }?;
-    let (mut works, mut described) = (Vec::new(), Vec::new());
-    for operation in &operations {
-        works.push(work(world, operation)?);
-        // SAFETY: the caller passes a complete operation, which consists of numbers.
-        described.push(unsafe { operation.pad });
-    }
-    let home = home(world, params.ctx)?;
-    let node = OperationsNode { context: params.ctx.addr(), flags: params.flags, works, described };
-    Ok(Made::new(world, Kind::Operations(Box::new(node)), home))
 }
 
 pub(super) fn of_generic(
@@ -42,33 +46,6 @@ pub(super) fn of_generic(
         paramArray: params.paramArray,
         flags: params.flags,
     }
-}
-
-pub(crate) fn add(
-    world: &mut World,
-    node: &mut Out<CUgraphNode>,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
-) -> Answer {
-    let place = Place::plain(node, graph, nodes, count);
-    let make = |world: &mut World| {
-        // SAFETY: the caller passes the number of operations that the parameters state.
-        unsafe { make(world, params) }
-    };
-    // SAFETY: the caller passes null or `count` nodes.
-    unsafe { place.add(world, make) }.map(drop)
-}
-
-pub(crate) fn set_params(
-    world: &mut World,
-    node: CUgraphNode,
-    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
-) -> Answer {
-    // SAFETY: the caller passes the number of operations that the parameters state.
-    let made = unsafe { make(world, params) }?;
-    set(world, node.addr(), made)
 }
 
 /// Returns the parameters of a node. The pointer refers to memory of the driver.

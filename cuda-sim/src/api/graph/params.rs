@@ -1,7 +1,8 @@
 //! Functions about nodes of any type, whose parameters are a `CUgraphNodeParams`.
 
 use super::{
-    INVALID, Made, Place, conditional, copy, fill, kernel, memory, operations, set, simple,
+    INVALID, Made, Place, Specification, conditional, copy, fill, kernel, memory, operations, set,
+    simple,
 };
 use crate::api::Out;
 use crate::api::context::pointer;
@@ -61,11 +62,11 @@ fn make(
         Type::CU_GRAPH_NODE_TYPE_EMPTY => Ok(Made::anywhere(world, Kind::Empty)),
         Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
             // SAFETY: the type selects this field.
-            simple::make_wait(world, unsafe { union.eventWait }.event)
+            simple::Wait::make(world, unsafe { union.eventWait }.event)
         }
         Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
             // SAFETY: the type selects this field.
-            simple::make_record(world, unsafe { union.eventRecord }.event)
+            simple::Record::make(world, unsafe { union.eventRecord }.event)
         }
         Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL => {
             // SAFETY: the type selects this field.
@@ -80,8 +81,7 @@ fn make(
         Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
             // SAFETY: the type selects this field.
             let its = operations::of_generic(unsafe { &union.memOp });
-            // SAFETY: the caller passes the number of operations that the parameters state.
-            unsafe { operations::make(world, &its) }
+            operations::Operations::make(world, &its)
         }
         // The graphs and the memory of a node cannot be replaced. Unverified.
         _ => Err(INVALID),

@@ -1,7 +1,7 @@
 //! Nodes with few parameters: host functions, child graphs, events, empty nodes, and operations on
 //! external semaphores, of which only empty lists are simulated.
 
-use super::{INVALID, Made, Place, set};
+use super::{INVALID, Made, Place, Specification};
 use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::graph::Owner;
@@ -15,6 +15,17 @@ use cuda_sys::{
 
 const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 
+/// A host function.
+pub(crate) enum Host {}
+
+impl Specification for Host {
+    type Params<'a> = &'a CUDA_HOST_NODE_PARAMS;
+
+    fn make(world: &mut World, params: &CUDA_HOST_NODE_PARAMS) -> Answer<Made> {
+        make_host(world, HostNode::new(params.fn_, params.userData, 0))
+    }
+}
+
 pub(super) fn make_host(world: &World, host: HostNode) -> Answer<Made> {
     if host.function.is_none() {
         return Err(INVALID);
@@ -22,27 +33,58 @@ pub(super) fn make_host(world: &World, host: HostNode) -> Answer<Made> {
     Ok(Made::anywhere(world, Kind::Host(host)))
 }
 
-pub(crate) fn add_host(
-    world: &mut World,
-    node: &mut Out<CUgraphNode>,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: &CUDA_HOST_NODE_PARAMS,
-) -> Answer {
-    let host = HostNode::new(params.fn_, params.userData, 0);
-    let place = Place::plain(node, graph, nodes, count);
-    // SAFETY: the caller passes null or `count` nodes.
-    unsafe { place.add(world, |world| make_host(world, host)) }.map(drop)
+/// A record of an event, which may be of any context and device (measured). This applies to waits too.
+pub(crate) enum Record {}
+
+impl Specification for Record {
+    type Params<'a> = CUevent;
+
+    fn make(world: &mut World, event: CUevent) -> Answer<Made> {
+        world.event(event.addr())?;
+        Ok(Made::anywhere(world, Kind::Record(event.addr())))
+    }
 }
 
-pub(crate) fn set_host(
-    world: &mut World,
-    node: CUgraphNode,
-    params: &CUDA_HOST_NODE_PARAMS,
-) -> Answer {
-    let made = make_host(world, HostNode::new(params.fn_, params.userData, 0))?;
-    set(world, node.addr(), made)
+/// A wait for an event.
+pub(crate) enum Wait {}
+
+impl Specification for Wait {
+    type Params<'a> = CUevent;
+
+    fn make(world: &mut World, event: CUevent) -> Answer<Made> {
+        world.event(event.addr())?;
+        Ok(Made::anywhere(world, Kind::Wait(event.addr())))
+    }
+}
+
+/// Signals of external semaphores.
+pub(crate) enum Signal {}
+
+impl Specification for Signal {
+    type Params<'a> = &'a CUDA_EXT_SEM_SIGNAL_NODE_PARAMS;
+
+    fn make(world: &mut World, params: &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) -> Answer<Made> {
+        make_semaphores(world, Kind::Signal, params.numExtSems)
+    }
+}
+
+/// Waits for external semaphores.
+pub(crate) enum Await {}
+
+impl Specification for Await {
+    type Params<'a> = &'a CUDA_EXT_SEM_WAIT_NODE_PARAMS;
+
+    fn make(world: &mut World, params: &CUDA_EXT_SEM_WAIT_NODE_PARAMS) -> Answer<Made> {
+        make_semaphores(world, Kind::Await, params.numExtSems)
+    }
+}
+
+/// Returns an operation on `count` semaphores.
+pub(super) fn make_semaphores(world: &World, kind: Kind, count: u32) -> Answer<Made> {
+    if count != 0 {
+        return Err(UNSUPPORTED);
+    }
+    Ok(Made::anywhere(world, kind))
 }
 
 pub(super) fn host_of(node: &Node) -> Answer<&HostNode> {
@@ -136,54 +178,6 @@ pub(crate) fn add_empty(
     unsafe { place.add(world, |world| Ok(Made::anywhere(world, Kind::Empty))) }.map(drop)
 }
 
-/// Returns a node that records an event, which may be of any context and device (measured). This applies to the
-/// next function too.
-pub(super) fn make_record(world: &World, event: CUevent) -> Answer<Made> {
-    world.event(event.addr())?;
-    Ok(Made::anywhere(world, Kind::Record(event.addr())))
-}
-
-pub(super) fn make_wait(world: &World, event: CUevent) -> Answer<Made> {
-    world.event(event.addr())?;
-    Ok(Made::anywhere(world, Kind::Wait(event.addr())))
-}
-
-pub(crate) fn add_record(
-    world: &mut World,
-    node: &mut Out<CUgraphNode>,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    event: CUevent,
-) -> Answer {
-    let place = Place::plain(node, graph, nodes, count);
-    // SAFETY: the caller passes null or `count` nodes.
-    unsafe { place.add(world, |world| make_record(world, event)) }.map(drop)
-}
-
-pub(crate) fn add_wait(
-    world: &mut World,
-    node: &mut Out<CUgraphNode>,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    event: CUevent,
-) -> Answer {
-    let place = Place::plain(node, graph, nodes, count);
-    // SAFETY: the caller passes null or `count` nodes.
-    unsafe { place.add(world, |world| make_wait(world, event)) }.map(drop)
-}
-
-pub(crate) fn set_record(world: &mut World, node: CUgraphNode, event: CUevent) -> Answer {
-    let made = make_record(world, event)?;
-    set(world, node.addr(), made)
-}
-
-pub(crate) fn set_wait(world: &mut World, node: CUgraphNode, event: CUevent) -> Answer {
-    let made = make_wait(world, event)?;
-    set(world, node.addr(), made)
-}
-
 pub(crate) fn record_event(
     world: &mut World,
     node: CUgraphNode,
@@ -200,64 +194,6 @@ pub(crate) fn wait_event(world: &mut World, node: CUgraphNode, event: &mut Out<C
         Kind::Wait(its) => event.put(pointer(its)),
         _ => Err(INVALID),
     }
-}
-
-/// Returns an operation on `count` semaphores.
-pub(super) fn make_semaphores(world: &World, kind: Kind, count: u32) -> Answer<Made> {
-    if count != 0 {
-        return Err(UNSUPPORTED);
-    }
-    Ok(Made::anywhere(world, kind))
-}
-
-pub(crate) fn add_signal(
-    world: &mut World,
-    node: &mut Out<CUgraphNode>,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
-) -> Answer {
-    let semaphores = params.numExtSems;
-    let place = Place::plain(node, graph, nodes, count);
-    let make = |world: &mut World| make_semaphores(world, Kind::Signal, semaphores);
-    // SAFETY: the caller passes null or `count` nodes.
-    unsafe { place.add(world, make) }.map(drop)
-}
-
-pub(crate) fn add_await(
-    world: &mut World,
-    node: &mut Out<CUgraphNode>,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: &CUDA_EXT_SEM_WAIT_NODE_PARAMS,
-) -> Answer {
-    let semaphores = params.numExtSems;
-    let place = Place::plain(node, graph, nodes, count);
-    let make = |world: &mut World| make_semaphores(world, Kind::Await, semaphores);
-    // SAFETY: the caller passes null or `count` nodes.
-    unsafe { place.add(world, make) }.map(drop)
-}
-
-pub(crate) fn set_signal(
-    world: &mut World,
-    node: CUgraphNode,
-    params: &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
-) -> Answer {
-    let semaphores = params.numExtSems;
-    let made = make_semaphores(world, Kind::Signal, semaphores)?;
-    set(world, node.addr(), made)
-}
-
-pub(crate) fn set_await(
-    world: &mut World,
-    node: CUgraphNode,
-    params: &CUDA_EXT_SEM_WAIT_NODE_PARAMS,
-) -> Answer {
-    let semaphores = params.numExtSems;
-    let made = make_semaphores(world, Kind::Await, semaphores)?;
-    set(world, node.addr(), made)
 }
 
 pub(crate) fn signal(

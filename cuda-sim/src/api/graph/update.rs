@@ -1,17 +1,15 @@
 //! Changes of executable graphs. They affect later launches only.
 
-use super::{INVALID, Made, copy, fill, kernel, operations, params, simple};
+use super::{INVALID, Made, Specification, copy, fill, kernel, params};
 use crate::api::Out;
 use crate::api::context::pointer;
-use crate::state::graph::node::{HostNode, Kind};
+use crate::state::graph::node::Kind;
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
-    CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent,
-    CUgraph, CUgraphExec, CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo,
-    CUgraphNode, CUgraphNodeParams,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
+    CUcontext, CUgraph, CUgraphExec, CUgraphExecUpdateResult as Outcome,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUgraphNodeParams,
 };
 
 /// Returns the node of an executable graph that was created from a node of a graph. That node must be
@@ -31,6 +29,18 @@ fn set(world: &mut World, executable: CUgraphExec, node: CUgraphNode, made: Made
     }
     world.check_change(old, &made.kind).map_err(|_| INVALID)?;
     world.change_node(executable.addr(), node.addr(), made.kind, made.needs)
+}
+
+/// Changes a node of a kind.
+pub(crate) fn set_node<S: Specification>(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    params: S::Params<'_>,
+) -> Answer {
+    kind(world, executable, node)?;
+    let made = S::make(world, params)?;
+    set(world, executable, node, made)
 }
 
 pub(crate) fn set_kernel(
@@ -82,70 +92,6 @@ pub(crate) fn set_fill(
 ) -> Answer {
     kind(world, executable, node)?;
     let made = fill::make(world, params, context)?;
-    set(world, executable, node, made)
-}
-
-pub(crate) fn set_host(
-    world: &mut World,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    params: &CUDA_HOST_NODE_PARAMS,
-) -> Answer {
-    let made = simple::make_host(world, HostNode::new(params.fn_, params.userData, 0))?;
-    set(world, executable, node, made)
-}
-
-pub(crate) fn set_record(
-    world: &mut World,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    event: CUevent,
-) -> Answer {
-    let made = simple::make_record(world, event)?;
-    set(world, executable, node, made)
-}
-
-pub(crate) fn set_wait(
-    world: &mut World,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    event: CUevent,
-) -> Answer {
-    let made = simple::make_wait(world, event)?;
-    set(world, executable, node, made)
-}
-
-pub(crate) fn set_signal(
-    world: &mut World,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    params: &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
-) -> Answer {
-    let semaphores = params.numExtSems;
-    let made = simple::make_semaphores(world, Kind::Signal, semaphores)?;
-    set(world, executable, node, made)
-}
-
-pub(crate) fn set_await(
-    world: &mut World,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    params: &CUDA_EXT_SEM_WAIT_NODE_PARAMS,
-) -> Answer {
-    let semaphores = params.numExtSems;
-    let made = simple::make_semaphores(world, Kind::Await, semaphores)?;
-    set(world, executable, node, made)
-}
-
-pub(crate) fn set_operations(
-    world: &mut World,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
-) -> Answer {
-    kind(world, executable, node)?;
-    // SAFETY: the caller passes the number of operations that the parameters state.
-    let made = unsafe { operations::make(world, params) }?;
     set(world, executable, node, made)
 }
 
