@@ -146,7 +146,7 @@ static struct { FUNCTIONS(POINTER) } driver;
 
 enum { STREAMS = 4, KIB4 = 4096, MIB = 1 << 20, GRANULE = 2 << 20, HOSTS = 64, RELAXED = 2 };
 
-static handle context, streams[STREAMS], event, none, three, sixteen, green;
+static handle context, streams[STREAMS], event, waited, none, three, sixteen, green;
 static address buffers[STREAMS];
 static void *hosts[HOSTS];
 static struct resource group;
@@ -191,6 +191,8 @@ int plain_setup(void *library, const char *ptx) {
     for (int i = 0; i < HOSTS; ++i)
         CALL(cuMemHostAlloc, &hosts[i], KIB4, 1);
     CALL(cuEventCreate, &event, 2);
+    CALL(cuEventCreate, &waited, 2);
+    CALL(cuEventRecord, waited, streams[0]);
     handle module;
     CALL(cuModuleLoadData, &module, ptx);
     CALL(cuModuleGetFunction, &none, module, "none");
@@ -210,12 +212,13 @@ int plain_setup(void *library, const char *ptx) {
     return 1;
 }
 
-/* Passes the streams and the event to cuda-sys, so that it differs only in its calls: events and streams
+/* Passes the streams and the events to cuda-sys, so that it differs only in its calls: events and streams
  * are not all equally fast. */
-void plain_lend(handle to_streams[STREAMS], handle *to_event) {
+void plain_lend(handle to_streams[STREAMS], handle to_events[2]) {
     for (int i = 0; i < STREAMS; ++i)
         to_streams[i] = streams[i];
-    *to_event = event;
+    to_events[0] = event;
+    to_events[1] = waited;
 }
 
 /* Called for all layers between batches. */
@@ -250,7 +253,7 @@ WORK(guard) {
 }
 
 WORK(event_record) { TIMES CALL(cuEventRecord, event, streams[0]); }
-WORK(event_wait) { TIMES CALL(cuStreamWaitEvent, streams[0], event, 0); }
+WORK(event_wait) { TIMES CALL(cuStreamWaitEvent, streams[0], waited, 0); }
 
 WORK(event_query) {
     TIMES {

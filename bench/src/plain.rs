@@ -54,17 +54,17 @@ plain! {
 unsafe extern "C" {
     fn plain_setup(library: *mut c_void, ptx: *const c_char) -> c_int;
     fn plain_first(library: *mut c_void, ptx: *const c_char);
-    fn plain_lend(streams: *mut CUstream, event: *mut CUevent);
+    fn plain_lend(streams: *mut CUstream, events: *mut CUevent);
     safe fn plain_wait();
     safe fn plain_make_current(yes: c_int);
 }
 
-/// Returns the streams and the event of the C code, after its setup.
-pub(crate) fn lent() -> ([CUstream; 4], CUevent) {
-    let (mut streams, mut event) = ([null_mut(); 4], null_mut());
+/// Returns the streams and the events of the C code, after its setup.
+pub(crate) fn lent() -> ([CUstream; 4], [CUevent; 2]) {
+    let (mut streams, mut events) = ([null_mut(); 4], [null_mut(); 2]);
     // SAFETY: the pointers refer to as many elements as the C code has streams and events.
-    unsafe { plain_lend(streams.as_mut_ptr(), &raw mut event) };
-    (streams, event)
+    unsafe { plain_lend(streams.as_mut_ptr(), events.as_mut_ptr()) };
+    (streams, events)
 }
 
 /// Waits for the device.

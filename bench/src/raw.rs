@@ -17,6 +17,8 @@ pub(crate) struct Objects {
     pub(crate) context: CUcontext,
     pub(crate) streams: [CUstream; 4],
     pub(crate) event: CUevent,
+    /// An event that was recorded once.
+    pub(crate) waited: CUevent,
     pub(crate) buffers: [CUdeviceptr; 4],
     pub(crate) hosts: [*mut c_void; HOSTS],
     pub(crate) none: CUfunction,
@@ -111,7 +113,7 @@ pub(crate) fn works(o: Objects) -> Works {
         ("event record", Work::each(move || call!(cuEventRecord(o.event, stream)))),
         (
             "stream waits for an event",
-            Work::each(move || call!(cuStreamWaitEvent(stream, o.event, 0))),
+            Work::each(move || call!(cuStreamWaitEvent(stream, o.waited, 0))),
         ),
         (
             "event query",

@@ -45,11 +45,12 @@ pub(crate) fn works() -> Fallible<(Works, Objects)> {
     std::mem::forget(taken);
     // The handles are those of the C code. If the handle of a stream of `cuda-safe` were taken,
     // operations on that stream would check whether it is capturing.
-    let (raw_streams, raw_event) = plain::lent();
+    let (raw_streams, [event, waited]) = plain::lent();
     let mut objects = Objects {
         context: context.clone().into_raw(),
         streams: raw_streams,
-        event: raw_event,
+        event,
+        waited,
         buffers: [0; 4],
         hosts: [std::ptr::null_mut(); HOSTS],
         none: kernels.none.kernel().as_raw(),
@@ -82,7 +83,8 @@ fn around(context: &Context, stream: &Stream) -> Fallible<Works> {
     let event = context.event()?;
     let (record, query) = ((event.clone(), stream.clone()), event);
     record.0.record(&record.1)?;
-    let wait = record.clone();
+    let wait = (context.event()?, stream.clone());
+    wait.0.record(stream)?;
     let current = context.clone();
     let (guard, events, streams) = (context.clone(), context.clone(), context.clone());
     let (bound, bare_events) = (context.clone(), context.clone());
