@@ -89,9 +89,8 @@ pub(crate) enum NotAllocated {
 /// The first conflict in topological order, or a node on a cycle.
 #[inline]
 pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unordered> {
-    let any = |is: fn(&Access) -> bool| nodes.iter().flat_map(|node| node.accesses).any(is);
-    let is_of_node = any(|access| access.lifetime != Lifetime::OfGraph);
-    if !is_of_node && (!any(|access| access.writes) || is_chain(nodes)) {
+    let accesses = nodes.iter().flat_map(|node| node.accesses);
+    if are_evidently_ordered(accesses, nodes.iter().map(|node| node.before)) {
         return Ok(());
     }
     let positions = topological_positions(nodes)?;
@@ -121,14 +120,24 @@ pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unorde
     Ok(())
 }
 
+/// Returns whether no search is needed: no access is to memory of an allocation node, and none writes, or the
+/// nodes form a chain.
+#[inline]
+pub(crate) fn are_evidently_ordered<'a>(
+    accesses: impl Iterator<Item = &'a Access> + Clone,
+    edges: impl Iterator<Item = &'a [Before]>,
+) -> bool {
+    accesses.clone().all(|access| access.lifetime == Lifetime::OfGraph)
+        && (accesses.clone().all(|access| !access.writes) || is_chain(edges))
+}
+
 /// Returns whether a full edge leads from each node to the next one, and no edge leads back.
 #[inline]
-fn is_chain(nodes: &[Checked<'_>]) -> bool {
-    nodes.iter().enumerate().all(|(index, node)| {
+fn is_chain<'a>(edges: impl Iterator<Item = &'a [Before]>) -> bool {
+    edges.enumerate().all(|(index, before)| {
         let follows = |edge: &Before| edge.is_full && edge.index as usize + 1 == index;
-        let mut before = node.before.iter();
-        before.all(|edge| (edge.index as usize) < index)
-            && (index == 0 || node.before.iter().any(follows))
+        before.iter().all(|edge| (edge.index as usize) < index)
+            && (index == 0 || before.iter().any(follows))
     })
 }
 

@@ -3,7 +3,9 @@
 use super::{ContentRef, Slots};
 use crate::call::{Invalid, Result};
 use crate::graph::NodeId;
-use crate::graph::rules::access::{Access, Checked, NotAllocated, Unordered, check};
+use crate::graph::rules::access::{
+    Access, Checked, NotAllocated, Unordered, are_evidently_ordered, check,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is known to follow from the nodes alone.
@@ -51,6 +53,13 @@ impl Slots {
         // What is valid in a graph that is not nested is valid in one that is.
         if changed.is_none() && self.slots.facts.are_accesses_ordered.load(Ordering::Relaxed) {
             return Ok(());
+        }
+        if changed.is_none() && !self.slots.has_rest {
+            // Without a list of all nodes.
+            let edges = self.slots.iter().map(|slot| &*slot.before);
+            if are_evidently_ordered(self.slots.accesses(), edges) {
+                return Ok(());
+            }
         }
         let content = |index: usize| match changed {
             Some((id, content)) if id.index() == index => Some(content),

@@ -108,6 +108,12 @@ impl NodeList {
         NodeRef { raw: node.raw, content }
     }
 
+    /// Returns the accesses of all nodes, and of nodes that changed or were removed.
+    #[inline]
+    pub(super) fn accesses(&self) -> impl Iterator<Item = &Access> + Clone {
+        self.accesses.iter()
+    }
+
     /// Takes the objects and accesses out of `content`, for a node that the caller puts into a slot.
     #[inline]
     pub(super) fn store(&mut self, raw: RawNode, content: &mut Content) -> StoredNode {
