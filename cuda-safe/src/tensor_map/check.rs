@@ -83,20 +83,29 @@ fn span(data_type: TensorDataType, dims: &[u64], strides: &[u64]) -> (u128, bool
     let row = u128::from(dims[0]) * u128::from(data_type.size_bytes());
     // The stride of a dimension with one index is irrelevant.
     let outer = strides.iter().copied().zip(dims[1..].iter().copied());
-    let mut places = [(0, 0); MAX_RANK];
-    let mut count = 0;
-    for (place, its) in places.iter_mut().zip(outer.filter(|(_, dim)| *dim > 1)) {
-        *place = its;
-        count += 1;
+    let outer = outer.filter(|(_, dim)| *dim > 1);
+    match fold(row, outer.clone()) {
+        (span, true) => (span, true),
+        // The strides may be in another order than the dimensions.
+        (_, false) => in_order(row, outer),
     }
-    let outer = &mut places[..count];
+}
+
+/// Adds up the places of dimensions whose strides are in order.
+#[inline]
+fn fold(row: u128, outer: impl Iterator<Item = (u64, u64)>) -> (u128, bool) {
+    outer.fold((row, true), |(span, is_apart), (stride, dim)| {
+        let stride = u128::from(stride);
+        (span + stride * u128::from(dim - 1), is_apart & (stride >= span))
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn in_order(row: u128, outer: impl Iterator<Item = (u64, u64)>) -> (u128, bool) {
+    let mut outer: Vec<_> = outer.collect();
     outer.sort_unstable();
-    let mut is_apart = true;
-    let span = outer.iter().fold(row, |span, &(stride, dim)| {
-        is_apart &= u128::from(stride) >= span;
-        span + u128::from(stride) * u128::from(dim - 1)
-    });
-    (span, is_apart)
+    fold(row, outer.into_iter())
 }
 
 #[inline]

@@ -4,7 +4,7 @@ use super::check::{self, MAX_RANK};
 use super::options::{
     Im2colBox, Im2colWideBox, TensorDataType, TensorLayout, TensorMapOptions, TiledBox,
 };
-use crate::call::{Result, call};
+use crate::call::{Result, answer, with_any_current};
 use crate::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{CUtensorMap, CUtensorMapInterleave};
@@ -20,31 +20,24 @@ pub(super) struct TensorRange<'a> {
     pub(super) context: &'a Context,
 }
 
-/// An encoded map.
-pub(super) struct Encoded {
-    pub(super) raw: CUtensorMap,
-    /// The size of the memory from the first to the last element of the tensor.
-    pub(super) extent_bytes: usize,
-}
-
 /// The arguments that all encodings have.
-struct Common {
+struct Common<'a> {
     data_type: TensorDataType,
     rank: u32,
     address: *mut c_void,
-    dims: [u64; MAX_RANK],
-    strides: [u64; MAX_RANK],
-    element_strides: [u32; MAX_RANK],
+    dims: &'a [u64],
+    strides: &'a [u64],
+    element_strides: &'a [u32],
     extent_bytes: usize,
 }
 
-impl Common {
+impl<'a> Common<'a> {
     #[inline]
     fn new(
         memory: TensorRange<'_>,
-        layout: TensorLayout<'_>,
+        layout: TensorLayout<'a>,
         (ranks, rule): (std::ops::RangeInclusive<usize>, &'static str),
-        element_strides: &[u32],
+        element_strides: &'a [u32],
         options: TensorMapOptions,
     ) -> Result<Self> {
         let extent_bytes = check::layout(layout, ranks, rule)?;
@@ -52,28 +45,22 @@ impl Common {
         check::extent(extent_bytes, memory.bytes)?;
         check::options(options, layout.data_type)?;
         let rank = layout.dims.len();
+        check::element_strides(element_strides, rank)?;
+        let TensorLayout { data_type, dims, strides } = layout;
         Ok(Self {
-            data_type: layout.data_type,
-            rank: u32::try_from(rank).unwrap_or(0),
+            data_type,
+            // At most 5.
+            rank: rank as u32,
             address: pointer(memory.address),
-            dims: padded(layout.dims, 0),
-            strides: padded(layout.strides, 0),
-            element_strides: {
-                check::element_strides(element_strides, rank)?;
-                padded(element_strides, 1)
+            dims,
+            strides,
+            element_strides: match element_strides {
+                [] => &[1; MAX_RANK],
+                given => given,
             },
             extent_bytes,
         })
     }
-}
-
-/// Returns the values of at most [`MAX_RANK`] dimensions, followed by `rest`.
-fn padded<T: Copy>(values: &[T], rest: T) -> [T; MAX_RANK] {
-    let mut all = [rest; MAX_RANK];
-    for (place, value) in all.iter_mut().zip(values) {
-        *place = *value;
-    }
-    all
 }
 
 /// Returns an address of device memory as the driver takes it for tensor maps. The host does not access
@@ -84,35 +71,28 @@ pub(super) fn pointer(address: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(address as usize)
 }
 
-/// Encodes a map with the context of the memory current, which the driver requires.
-fn encode(
-    memory: TensorRange<'_>,
-    common: &Common,
-    encode: impl FnOnce(*mut CUtensorMap) -> Result<()>,
-) -> Result<Encoded> {
-    let mut raw = CUtensorMap { opaque: [0; 16] };
-    let _current = memory.context.enter()?;
-    encode(&raw mut raw)?;
-    Ok(Encoded { raw, extent_bytes: common.extent_bytes })
-}
-
+/// Encodes a map into `raw`. Returns the size of the memory from the first to the last element of the tensor. This
+/// applies to the next functions too.
+///
+/// The map does not depend on the current context, but the driver requires one.
 #[inline]
 pub(super) fn tiled(
     memory: TensorRange<'_>,
     layout: TensorLayout<'_>,
     shape: TiledBox<'_>,
     options: TensorMapOptions,
-) -> Result<Encoded> {
+    raw: &mut CUtensorMap,
+) -> Result<usize> {
     let ranks = (1..=5, "must have from 1 to 5 dimensions");
     let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
     check::tiled_box(shape.dims, layout.dims.len())?;
     check::inner("box dims", shape.dims[0], its.data_type, options.swizzle)?;
-    encode(memory, &its, |raw| {
-        // SAFETY: the first pointer is to a local variable. Each list has a value for each dimension of
+    with_any_current(memory.context, || {
+        // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
         // the tensor. The driver does not access the memory.
         unsafe {
-            call!(cuTensorMapEncodeTiled(
-                raw,
+            answer!(cuTensorMapEncodeTiled(
+                &raw mut *raw,
                 its.data_type.raw(),
                 its.rank,
                 its.address,
@@ -126,7 +106,8 @@ pub(super) fn tiled(
                 options.fill.raw()
             ))
         }
-    })
+    })?;
+    Ok(its.extent_bytes)
 }
 
 #[inline]
@@ -135,20 +116,21 @@ pub(super) fn im2col(
     layout: TensorLayout<'_>,
     shape: Im2colBox<'_>,
     options: TensorMapOptions,
-) -> Result<Encoded> {
+    raw: &mut CUtensorMap,
+) -> Result<usize> {
     let ranks = (3..=5, IM2COL_RANKS);
     let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
     check::corner("lower_corner", shape.lower_corner, layout.dims.len())?;
     check::corner("upper_corner", shape.upper_corner, layout.dims.len())?;
     let column = (shape.channels_per_pixel, shape.pixels_per_column);
     check::column(column, its.data_type, options.swizzle)?;
-    encode(memory, &its, |raw| {
-        // SAFETY: the first pointer is to a local variable. Each list has a value for each dimension of
+    with_any_current(memory.context, || {
+        // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
         // the tensor, and each corner has one for each spatial dimension. The driver does not access the
         // memory.
         unsafe {
-            call!(cuTensorMapEncodeIm2col(
-                raw,
+            answer!(cuTensorMapEncodeIm2col(
+                &raw mut *raw,
                 its.data_type.raw(),
                 its.rank,
                 its.address,
@@ -165,7 +147,8 @@ pub(super) fn im2col(
                 options.fill.raw()
             ))
         }
-    })
+    })?;
+    Ok(its.extent_bytes)
 }
 
 #[inline]
@@ -174,7 +157,8 @@ pub(super) fn im2col_wide(
     layout: TensorLayout<'_>,
     shape: Im2colWideBox<'_>,
     options: TensorMapOptions,
-) -> Result<Encoded> {
+    raw: &mut CUtensorMap,
+) -> Result<usize> {
     let ranks = (3..=5, IM2COL_RANKS);
     let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
     // The limits are those of one spatial dimension.
@@ -182,12 +166,12 @@ pub(super) fn im2col_wide(
     check::corner("upper_corner_width", &[shape.upper_corner_width], 3)?;
     let column = (shape.channels_per_pixel, shape.pixels_per_column);
     check::column(column, its.data_type, options.swizzle)?;
-    encode(memory, &its, |raw| {
-        // SAFETY: the first pointer is to a local variable. Each list has a value for each dimension of
+    with_any_current(memory.context, || {
+        // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
         // the tensor. The driver does not access the memory.
         unsafe {
-            call!(cuTensorMapEncodeIm2colWide(
-                raw,
+            answer!(cuTensorMapEncodeIm2colWide(
+                &raw mut *raw,
                 its.data_type.raw(),
                 its.rank,
                 its.address,
@@ -205,5 +189,6 @@ pub(super) fn im2col_wide(
                 options.fill.raw()
             ))
         }
-    })
+    })?;
+    Ok(its.extent_bytes)
 }

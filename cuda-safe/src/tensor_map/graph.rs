@@ -1,6 +1,6 @@
 //! Tensor maps of memory that a graph owns.
 
-use super::encode::{self, Encoded, TensorRange};
+use super::encode::{self, TensorRange};
 use super::options::{Im2colBox, Im2colWideBox, TensorLayout, TensorMapOptions, TiledBox};
 use super::{Im2col, Im2colWide, Tiled};
 use crate::call::{Result, debug_struct};
@@ -30,8 +30,15 @@ impl<'a, T> GraphSlice<'a, T> {
 }
 
 impl<'a, K> GraphTensorMap<'a, K> {
-    fn new<T>(map: Encoded, memory: &GraphSlice<'a, T>, writes: bool) -> Self {
-        Self { raw: map.raw, memory: memory.used(0..memory.len(), writes), kind: PhantomData }
+    /// Returns the map that `encode` writes.
+    fn encoded<T>(
+        memory: &GraphSlice<'a, T>,
+        writes: bool,
+        encode: impl FnOnce(TensorRange<'a>, &mut CUtensorMap) -> Result<usize>,
+    ) -> Result<Self> {
+        let mut raw = CUtensorMap { opaque: [0; 16] };
+        encode(memory.tensor_range(), &mut raw)?;
+        Ok(Self { raw, memory: memory.used(0..memory.len(), writes), kind: PhantomData })
     }
 }
 
@@ -51,8 +58,9 @@ impl<'a> GraphTensorMap<'a, Tiled> {
         shape: TiledBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        let map = encode::tiled(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, &memory, false))
+        Self::encoded(&memory, false, |range, raw| {
+            encode::tiled(range, layout, shape, options, raw)
+        })
     }
 
     /// Creates a map for copies of boxes of a tensor that the node reads and writes.
@@ -66,8 +74,7 @@ impl<'a> GraphTensorMap<'a, Tiled> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = memory.into_whole();
-        let map = encode::tiled(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, &memory, true))
+        Self::encoded(&memory, true, |range, raw| encode::tiled(range, layout, shape, options, raw))
     }
 }
 
@@ -87,8 +94,9 @@ impl<'a> GraphTensorMap<'a, Im2col> {
         shape: Im2colBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        let map = encode::im2col(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, &memory, false))
+        Self::encoded(&memory, false, |range, raw| {
+            encode::im2col(range, layout, shape, options, raw)
+        })
     }
 
     /// Creates a map for im2col copies of a tensor that the node reads and writes.
@@ -102,8 +110,9 @@ impl<'a> GraphTensorMap<'a, Im2col> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = memory.into_whole();
-        let map = encode::im2col(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, &memory, true))
+        Self::encoded(&memory, true, |range, raw| {
+            encode::im2col(range, layout, shape, options, raw)
+        })
     }
 }
 
@@ -123,8 +132,9 @@ impl<'a> GraphTensorMap<'a, Im2colWide> {
         shape: Im2colWideBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        let map = encode::im2col_wide(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, &memory, false))
+        Self::encoded(&memory, false, |range, raw| {
+            encode::im2col_wide(range, layout, shape, options, raw)
+        })
     }
 
     /// Creates a map for wide im2col copies of a tensor that the node reads and writes.
@@ -138,8 +148,9 @@ impl<'a> GraphTensorMap<'a, Im2colWide> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = memory.into_whole();
-        let map = encode::im2col_wide(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, &memory, true))
+        Self::encoded(&memory, true, |range, raw| {
+            encode::im2col_wide(range, layout, shape, options, raw)
+        })
     }
 }
 

@@ -23,12 +23,12 @@ pub use options::{
     TensorLayout, TensorMapOptions, TiledBox,
 };
 
-use crate::call::{Result, call, debug_struct};
+use crate::call::{Result, answer, debug_struct, with_any_current};
 use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use cuda_sys::CUtensorMap;
-use encode::{Encoded, TensorRange};
+use encode::TensorRange;
 use std::marker::PhantomData;
 
 /// The description of a tensor in device memory, through which a kernel copies parts of the tensor between
@@ -158,8 +158,7 @@ impl<'a> TensorMap<'a, Tiled> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::read(memory.into());
-        let map = encode::tiled(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, memory))
+        Self::encoded(memory, |range, raw| encode::tiled(range, layout, shape, options, raw))
     }
 
     /// Creates a map for copies of boxes of a tensor that kernels read and write.
@@ -173,8 +172,7 @@ impl<'a> TensorMap<'a, Tiled> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::write(memory.into());
-        let map = encode::tiled(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, memory))
+        Self::encoded(memory, |range, raw| encode::tiled(range, layout, shape, options, raw))
     }
 }
 
@@ -198,8 +196,7 @@ impl<'a> TensorMap<'a, Im2col> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::read(memory.into());
-        let map = encode::im2col(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, memory))
+        Self::encoded(memory, |range, raw| encode::im2col(range, layout, shape, options, raw))
     }
 
     /// Creates a map for im2col copies of a tensor that kernels read and write.
@@ -213,8 +210,7 @@ impl<'a> TensorMap<'a, Im2col> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::write(memory.into());
-        let map = encode::im2col(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, memory))
+        Self::encoded(memory, |range, raw| encode::im2col(range, layout, shape, options, raw))
     }
 }
 
@@ -238,8 +234,7 @@ impl<'a> TensorMap<'a, Im2colWide> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::read(memory.into());
-        let map = encode::im2col_wide(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, memory))
+        Self::encoded(memory, |range, raw| encode::im2col_wide(range, layout, shape, options, raw))
     }
 
     /// Creates a map for wide im2col copies of a tensor that kernels read and write.
@@ -253,17 +248,26 @@ impl<'a> TensorMap<'a, Im2colWide> {
         options: TensorMapOptions,
     ) -> Result<Self> {
         let memory = TensorMemory::write(memory.into());
-        let map = encode::im2col_wide(memory.tensor_range(), layout, shape, options)?;
-        Ok(Self::new(map, memory))
+        Self::encoded(memory, |range, raw| encode::im2col_wide(range, layout, shape, options, raw))
     }
 }
 
 impl<'a, K> TensorMap<'a, K> {
     /// Takes a map of a tensor in `memory`.
-    fn new(map: Encoded, memory: TensorMemory<'a>) -> Self {
+    /// Returns the map that `encode` writes.
+    fn encoded(
+        memory: TensorMemory<'a>,
+        encode: impl FnOnce(TensorRange<'a>, &mut CUtensorMap) -> Result<usize>,
+    ) -> Result<Self> {
+        let mut map = Self::new(CUtensorMap { opaque: [0; 16] }, 0, memory);
+        map.extent_bytes = encode(memory.tensor_range(), &mut map.raw)?;
+        Ok(map)
+    }
+
+    fn new(raw: CUtensorMap, extent_bytes: usize, memory: TensorMemory<'a>) -> Self {
         Self {
-            raw: map.raw,
-            extent_bytes: map.extent_bytes,
+            raw,
+            extent_bytes,
             is_writable: memory.is_writable,
             stream: memory.stream,
             memory: PhantomData,
@@ -280,7 +284,7 @@ impl<'a, K> TensorMap<'a, K> {
     pub unsafe fn from_raw<T: 'a>(raw: CUtensorMap, memory: impl Into<DeviceSlice<'a, T>>) -> Self {
         let memory = TensorMemory::read(memory.into());
         let extent_bytes = memory.bytes;
-        Self::new(Encoded { raw, extent_bytes }, memory)
+        Self::new(raw, extent_bytes, memory)
     }
 
     /// Replaces the memory of the tensor by other memory, which kernels only read. On an error, the map is
@@ -319,14 +323,13 @@ impl<'a, K> TensorMap<'a, K> {
         check::extent(self.extent_bytes, memory.bytes)?;
         let address = encode::pointer(memory.address);
         let mut raw = self.raw;
-        {
-            let _current = memory.stream.context().enter()?;
+        let place = &raw mut raw;
+        with_any_current(memory.stream.context(), || {
             // SAFETY: the pointer is to a local variable, which holds an encoded map. The driver does
             // not access the memory.
-            unsafe { call!(cuTensorMapReplaceAddress(&raw mut raw, address)) }?;
-        }
-        let extent_bytes = self.extent_bytes;
-        *self = Self::new(Encoded { raw, extent_bytes }, memory);
+            unsafe { answer!(cuTensorMapReplaceAddress(place, address)) }
+        })?;
+        (self.raw, self.stream, self.is_writable) = (raw, memory.stream, memory.is_writable);
         Ok(())
     }
 
