@@ -174,7 +174,7 @@ impl<'a> CopyBatch<'a> {
         if bytes == 0 {
             return;
         }
-        if self.access != Some(access) {
+        if self.access.as_ref().is_none_or(|last| *last != access) {
             self.access = Some(access);
             self.sets.push(access.raw());
             self.firsts.push(self.sizes.len());
