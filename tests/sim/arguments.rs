@@ -26,12 +26,9 @@ mod stream;
 mod tensor_maps;
 mod virtual_memory;
 
-use crate::common;
-use cuda_safe::{Context, Device, Kernel, Module, Result, Stream};
-use cuda_sim::{Call, Profile};
-use std::cell::RefCell;
+use crate::prelude::*;
+use cuda_safe::Kernel;
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::rc::Rc;
 
 const COVERAGE: &str = include_str!("../../COVERAGE.md");
@@ -286,7 +283,7 @@ fn run(on: On) {
     common::child::in_child(&[], || {
         crate::start(on.profile());
         if on == On::Manager {
-            let make = cuda_safe::manager::DriverManager::new;
+            let make = DriverManager::new;
             cuda_safe::manager::set_memory_manager(make).expect("a matching version");
         }
         {

@@ -1,11 +1,7 @@
 //! Imported arrays: the synchronization calls of an import, and arrays of another device.
 
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::interop::{ArrayInterface, ExportedStream, StreamSync};
-use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
-use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, Stream};
-use cuda_sim::Profile;
+use crate::prelude::*;
+use cuda_safe::interop::{ArrayInterface, ExportedStream};
 
 /// Returns the synchronization functions that `body` calls.
 fn order(body: impl FnOnce()) -> Vec<&'static str> {

@@ -72,3 +72,91 @@ fn check() {
     assert_eq!(cuda_sim::stack_depth(), 0);
     assert_eq!(cuda_sim::stack_depths(), []);
 }
+
+/// The names that most tests use.
+mod prelude {
+    pub(crate) use crate::{
+        check,
+        common::{self, child, invalid},
+        context,
+        graph::{
+            calls::{
+                Bench, INVALID, Side, UNSUPPORTED, code, copy, copy_node, destroy, empty_node,
+                fill, fill_node, graph, instantiate, memory, misused, out, read, refused, succeeds,
+                without_misuse, without_misuse_on,
+            },
+            drain,
+        },
+        on, on_stream,
+        release::{fail, fail_from, leaking},
+        software::{
+            call_log::{calls, count, persistent},
+            misuses::{expecting_misuse, found},
+        },
+        start,
+        virtual_memory::{PAGE, READ_WRITE, reserve},
+    };
+    pub(crate) use core::{
+        ffi::{c_int, c_void},
+        ptr::{
+            NonNull, from_ref, null, null_mut, with_exposed_provenance_mut, without_provenance_mut,
+        },
+    };
+    pub(crate) use cuda_memory::{
+        CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
+        LoggingManager, OrderedManager, StatisticsManager,
+    };
+    pub(crate) use cuda_safe::sys::*;
+    pub(crate) use cuda_safe::{
+        Context, ContextFlags, CudaVersion, Device, DeviceBuffer, Error, Event, EventOptions,
+        ExecutableGraph, Graph, Invalid, LaunchConfig, Module, PinnedBuffer, Result, Stream,
+        StreamOptions, TypedKernel,
+        array::{Array, ArrayShape},
+        capture::CaptureMode,
+        deferred_releases,
+        graph::{AllocOptions, ConditionalHandle, GraphBuffer, InstantiateOptions, kind},
+        green::{
+            GreenContext, GreenPool, GreenPoolOptions, GroupRequest, PartitionRequest,
+            PartitionSize, SmResource, SplitByCount, SplitFlags,
+        },
+        interop::StreamSync,
+        launch::LaunchAttributes,
+        manager::{
+            AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, IpcHandle,
+            MappedMemory, MemoryManager, MemoryPointer, Order, StreamEnd, set_memory_manager,
+        },
+        memory::{
+            CopyBatch, Extent, ManagedBuffer, MappedBuffer, MemoryAccess, MemoryLocation,
+            MemoryPool, MemoryPoolOptions, PinnedFlags, PinnedOptions, PitchedBuffer, Region,
+            RegisterOptions,
+        },
+        module::{Library, Linker},
+        process::{coredump::DumpCallback, logs::LogCallback},
+        set_report_hook,
+        stream::MemoryOperation,
+        sys,
+        virtual_memory::{
+            Mapping, MulticastOptions, MulticastTeam, PhysicalMemory, PhysicalOptions, Reservation,
+            Shareable,
+        },
+    };
+    pub(crate) use cuda_sim::{
+        Alive, Call, Profile, alive,
+        fault::{Fault, Injected, Scope, limit_memory},
+        kernel,
+        races::Place,
+        set_call_hook,
+    };
+    pub(crate) use std::{
+        cell::RefCell,
+        ffi::CString,
+        fmt::Debug,
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+            mpsc::{self, Sender, channel},
+        },
+        time::Duration,
+    };
+}

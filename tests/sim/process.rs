@@ -1,17 +1,11 @@
 //! Checkpoints of other processes, core dumps and profiler ranges on the software driver.
 
 use crate::common::child::in_child;
-use crate::{context, on, start};
+use crate::prelude::*;
 use cuda_safe::process::checkpoint::{CheckpointedProcess, GpuPair, ProcessState, RunningProcess};
-use cuda_safe::process::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
-use cuda_safe::sys::{
-    CUcoredumpSettings, CUresult, cuCoredumpDeregisterStartCallback, cuCoredumpSetAttributeGlobal,
-};
-use cuda_safe::{Context, set_report_hook};
-use cuda_sim::fault::{Fault, Scope, poison};
-use cuda_sim::{CudaProcess, Profile, add_process};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use cuda_safe::process::coredump::{CoredumpSettings, DumpFlags};
+use cuda_sim::fault::poison;
+use cuda_sim::{CudaProcess, add_process};
 
 const OTHER: u32 = 1;
 

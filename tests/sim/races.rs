@@ -4,25 +4,9 @@ mod host_writes;
 mod oracle;
 mod safe;
 
-use crate::common;
-use crate::graph::calls::{
-    code, destroy, fill, fill_node, graph, instantiate, memory, out, succeeds,
-};
-use core::ffi::c_void;
-use core::ptr::null_mut;
-use cuda_safe::sys::{
-    CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgraphInstantiate_flags, CUresult,
-    CUstream, CUstreamCaptureMode, cuCtxSetCurrent, cuCtxSynchronize, cuDevicePrimaryCtxRetain,
-    cuEventCreate, cuEventElapsedTime_v2, cuEventQuery, cuEventRecord, cuEventRecordWithFlags,
-    cuEventSynchronize, cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuInit,
-    cuLaunchHostFunc, cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemFree_v2,
-    cuMemFreeAsync, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
-    cuMemcpyHtoDAsync_v2, cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamCreate,
-    cuStreamDestroy_v2, cuStreamEndCapture, cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
-    cuStreamWaitValue32_v2, cuStreamWriteValue32_v2,
-};
-use cuda_sim::races::{Access, Place};
-use cuda_sim::{Profile, races};
+use crate::prelude::*;
+use cuda_sim::races;
+use cuda_sim::races::Access;
 
 const NON_BLOCKING: u32 = 1;
 const LEGACY: CUstream = null_mut();

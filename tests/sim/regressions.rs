@@ -1,20 +1,13 @@
 //! Bugs that reviews found, each with the scenario that triggered it.
 
-use crate::{common, context, on, on_stream, start};
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::memory::{CopyBatch, Extent, Region};
-use cuda_safe::module::Library;
-use cuda_safe::sys::{CUresult, cuStreamDestroy_v2};
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Module, PinnedBuffer, Stream};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Injected, Scope};
+use crate::prelude::*;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 /// Owns a raw stream, as foreign code does.
 #[derive(Debug)]
 struct Foreign {
-    stream: cuda_safe::sys::CUstream,
+    stream: CUstream,
 }
 
 // SAFETY: any thread may use a driver stream.
@@ -41,9 +34,9 @@ fn a_foreign_owner_is_dropped_before_the_context_of_its_object() {
         drop(context);
         drop(foreign);
         // The stream that was leaked above still retains the context.
-        let device = cuda_safe::Device::get(0).expect("a device");
+        let device = Device::get(0).expect("a device");
         // SAFETY: this releases that retain.
-        let code = unsafe { cuda_safe::sys::cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
+        let code = unsafe { cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
         assert!(code.is_success());
     });
 }
@@ -63,7 +56,7 @@ fn invalid_ptx_does_not_reach_the_driver() {
                 );
             }
         }
-        let loads = |call: &cuda_sim::Call| call.function.contains("Load");
+        let loads = |call: &Call| call.function.contains("Load");
         assert!(!cuda_sim::calls().iter().any(loads));
     });
 }
@@ -131,14 +124,14 @@ fn a_panic_in_the_hook_is_swallowed_with_its_payload() {
 fn wrapping_a_foreign_context_leaks_nothing() {
     on(Profile::h200(), |context| {
         let (sender, dropped) = std::sync::mpsc::channel();
-        struct Tell(std::sync::mpsc::Sender<()>);
+        struct Tell(Sender<()>);
         impl Drop for Tell {
             fn drop(&mut self) {
                 let _ = self.0.send(());
             }
         }
         // The context is destroyed, so the owner is dropped.
-        let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
+        let own = Context::new(&context.device(), ContextFlags::empty());
         let raw = own.expect("a context").as_raw();
         // SAFETY: the context is destroyed, which the driver detects.
         let refused = unsafe { Context::from_foreign(raw, Tell(sender)) };
@@ -192,7 +185,7 @@ fn pinned_memory_is_stranded_if_the_end_of_its_copy_is_unknown() {
         let context = context();
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
-        let host = || cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        let host = || PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
         let (waited, dropped, refused) = (host(), host(), host());
         let failing = |function| {
             Fault::of_function(function)
@@ -230,7 +223,7 @@ fn borrowed_memory_is_stranded_if_the_end_of_its_copies_is_unknown() {
         let context = context();
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
-        let host = || cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        let host = || PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
         let (mut there, mut back, mut beside) = (host(), host(), host());
         let failing_wait =
             Fault::of_function("cuStreamSynchronize").with(CUresult::CUDA_ERROR_UNKNOWN);
@@ -325,7 +318,7 @@ fn a_failed_wait_of_a_scope_takes_precedence_over_the_error_of_its_closure() {
         let _fails = Fault::of_function("cuStreamSynchronize")
             .with(CUresult::CUDA_ERROR_UNKNOWN)
             .inject(Scope::Thread);
-        let error = || cuda_safe::Error::from(cuda_safe::Invalid::NoGroups);
+        let error = || Error::from(Invalid::NoGroups);
         let first = stream.copy_scope(|_| Err::<(), _>(error()));
         assert_eq!(first.expect_err("both fail").code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
         // The fault applies to one call.
@@ -337,20 +330,20 @@ fn a_failed_wait_of_a_scope_takes_precedence_over_the_error_of_its_closure() {
 fn a_captured_stream_refuses_pending_copies() {
     on_stream(|context, stream| {
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
-        let host = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 8).expect("memory");
+        let host = PinnedBuffer::<u8>::zeroed(&context, 8).expect("memory");
         stream.synchronize().expect("a wait");
-        let mode = cuda_safe::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
-        let code = unsafe { cuda_safe::sys::cuStreamBeginCapture_v2(stream.as_raw(), mode) };
+        let code = unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) };
         assert!(code.is_success());
         let refused = buffer.as_mut_slice().try_copy_from_pinned(host);
         let refused = refused.expect_err("in a capture");
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream is alive, and the pointer refers to a local variable.
-        let code = unsafe { cuda_safe::sys::cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
+        let code = unsafe { cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
         assert!(code.is_success(), "the refusal invalidated nothing");
         // SAFETY: the graph was just created.
-        assert!(unsafe { cuda_safe::sys::cuGraphDestroy(graph) }.is_success());
+        assert!(unsafe { cuGraphDestroy(graph) }.is_success());
         assert_eq!(refused.value.len(), 8);
     });
 }

@@ -1,16 +1,11 @@
 //! Arrays, textures and surfaces.
 
 use super::{Row, Stage, field, value};
+use crate::prelude::*;
 use cuda_safe::array::{
-    AddressMode, Array, ArrayOptions, ArrayShape, FilterMode, Half, MipmappedArray, Normalized,
-    ReadMode, Sampler, SparseArray, Surface, Texel, Texture,
+    AddressMode, ArrayOptions, FilterMode, Half, MipmappedArray, Normalized, ReadMode, Sampler,
+    SparseArray, Surface, Texel, Texture,
 };
-use cuda_safe::memory::{Extent, PitchedBuffer};
-use cuda_safe::sys::{
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY3D, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode,
-    CUarray, CUarray_format, CUfilter_mode, CUmemorytype, CUresourcetype,
-};
-use cuda_safe::{DeviceBuffer, Result};
 
 const CREATE: &str = "cuArray3DCreate_v2";
 const TEXTURE: &str = "cuTexObjectCreate";

@@ -1,15 +1,9 @@
 //! Captures into graphs, their dependencies, recaptures, and captures into graphics commands.
 
 use super::{On, Row, Stage, field, value};
-use core::ffi::c_void;
-use cuda_safe::capture::{Capture, CaptureMode, GraphicsCommands};
+use crate::prelude::*;
+use cuda_safe::capture::{Capture, GraphicsCommands};
 use cuda_safe::graph::EdgeKind;
-use cuda_safe::sys::{
-    CUgraphEdgeData, CUstreamCaptureMode, CUstreamCigCaptureParams, CUstreamCigDataType,
-    CUstreamCigParam, CUstreamUpdateCaptureDependencies_flags,
-};
-use cuda_safe::{Graph, Result};
-use std::ptr::without_provenance_mut;
 
 const MODE: CaptureMode = CaptureMode::Relaxed;
 const COMMANDS: usize = 0x2000;

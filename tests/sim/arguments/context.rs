@@ -1,14 +1,9 @@
 //! Contexts: limits, flags, settings and initialization.
 
 use super::{Act, On, Row, Stage, field, value};
-use core::ffi::{c_int, c_uint, c_void};
+use crate::prelude::*;
+use core::ffi::c_uint;
 use cuda_safe::context::{CachePreference, GraphicsClient, Limit};
-use cuda_safe::sys::{
-    CUcigDataType, CUctxCigParam, CUctxCreateParams, CUexecAffinityParam, CUexecAffinityType,
-    CUfunc_cache, CUlimit,
-};
-use cuda_safe::{Context, ContextFlags, Result};
-use std::ptr::without_provenance_mut;
 
 const LIMITS: [(&str, Limit, CUlimit); 11] = [
     ("STACK_SIZE", Limit::StackSize, CUlimit::CU_LIMIT_STACK_SIZE),

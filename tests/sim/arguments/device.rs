@@ -1,10 +1,9 @@
 //! Devices: their attributes, and their relations to each other.
 
 use super::{Row, Stage, array, value};
-use cuda_safe::Device;
+use crate::prelude::*;
 use cuda_safe::device::attribute;
 use cuda_safe::device::{AtomicOperation, PeerAttribute};
-use cuda_safe::sys::{CUatomicOperation, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute};
 
 macro_rules! attributes {
     ($($name:ident)*) => {

@@ -1,9 +1,8 @@
 //! Events: creation, records and waits.
 
 use super::{On, Row, Stage, value};
-use cuda_safe::capture::CaptureMode;
+use crate::prelude::*;
 use cuda_safe::event::EventIpcHandle;
-use cuda_safe::{DeviceBuffer, EventOptions, Result};
 
 /// Creates an event for ordering only, unless the options say otherwise.
 const DISABLE_TIMING: u32 = 2;
@@ -15,7 +14,7 @@ fn made(options: EventOptions) -> impl Fn(&Stage) -> Result<()> {
     move |s| s.context.event_with(options).map(drop)
 }
 
-fn captured(s: &Stage, body: impl FnOnce(&cuda_safe::Stream) -> Result<()>) -> Result<()> {
+fn captured(s: &Stage, body: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
     s.stream.capture(CaptureMode::Relaxed, body).map(drop)
 }
 

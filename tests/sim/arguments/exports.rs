@@ -1,9 +1,8 @@
 //! Device memory as a DMA-BUF, and the locations of managed memory.
 
 use super::{Row, Stage, value};
-use cuda_safe::memory::{DmaBufOptions, ManagedBuffer};
-use cuda_safe::sys::{CUmemRangeFlags, CUmemRangeHandleType};
-use cuda_safe::{DeviceBuffer, Result};
+use crate::prelude::*;
+use cuda_safe::memory::DmaBufOptions;
 
 const RANGE: &str = "cuMemGetHandleForAddressRange";
 const LOCATIONS: &str = "cuMemGetLocationInfo";

@@ -1,14 +1,10 @@
 //! Kernels: attributes, and occupancy queries.
 
 use super::{Row, Stage, field, value};
-use cuda_safe::launch::{LaunchAttributes, OccupancyOptions};
+use crate::prelude::*;
+use cuda_safe::launch::OccupancyOptions;
 use cuda_safe::module::attribute as kernel_attribute;
 use cuda_safe::module::attribute::{Carveout, KernelAttribute, KernelAttributeValue};
-use cuda_safe::sys::{
-    CUclusterSchedulingPolicy, CUfunction_attribute, CUlaunchConfig, CUsharedMemoryMode,
-};
-use cuda_safe::{LaunchConfig, Result};
-use cuda_sim::Call;
 
 const PREFIX: &str = "CU_FUNC_ATTRIBUTE_";
 

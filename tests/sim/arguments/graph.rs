@@ -1,14 +1,9 @@
 //! Graphs: nodes, edges, instantiation and updates.
 
 use super::{On, Row, Stage, field, value};
-use cuda_safe::graph::{AllocOptions, ConditionalHandle, EdgeKind, InstantiateOptions, Node, kind};
-use cuda_safe::graph::{GraphAllocation, GraphBuffer};
-use cuda_safe::memory::MemoryAccess;
-use cuda_safe::sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUgraphDebugDot_flags,
-    CUgraphEdgeData, CUgraphNodeParams,
-};
-use cuda_safe::{Device, DeviceBuffer, ExecutableGraph, Graph, LaunchConfig, Result};
+use crate::prelude::*;
+use cuda_safe::graph::GraphAllocation;
+use cuda_safe::graph::{EdgeKind, Node};
 
 /// A graph with a node of each kind, and what its nodes use.
 struct All {

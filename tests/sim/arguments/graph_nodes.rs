@@ -1,16 +1,9 @@
 //! Changes and queries of the nodes of graphs.
 
 use super::{Row, Stage, field, value};
-use cuda_safe::graph::{Node, NodeAttribute, kind, node_attribute};
+use crate::prelude::*;
+use cuda_safe::graph::{Node, NodeAttribute, node_attribute};
 use cuda_safe::launch::{AccessPolicyWindow, MemoryDomainMap};
-use cuda_safe::stream::MemoryOperation;
-use cuda_safe::sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUaccessProperty, CUclusterSchedulingPolicy, CUevent, CUgraphNode, CUkernelNodeAttrID,
-    CUkernelNodeAttrValue, CUlaunchAttributePortableClusterMode, CUlaunchMemSyncDomain,
-    CUsharedMemoryMode,
-};
-use cuda_safe::{DeviceBuffer, Graph, LaunchConfig, Result};
 
 /// A kernel node in which every number is different.
 const CONFIG: LaunchConfig = LaunchConfig::new([14, 2, 3], [4, 5, 6]).with_shared_bytes(768);
@@ -117,10 +110,7 @@ fn parameters() -> Vec<Row> {
 }
 
 /// A row for an attribute of a kernel node.
-fn attribute<T: Copy + PartialEq + std::fmt::Debug + 'static>(
-    attribute: NodeAttribute<T>,
-    given: T,
-) -> Row {
+fn attribute<T: Copy + PartialEq + Debug + 'static>(attribute: NodeAttribute<T>, given: T) -> Row {
     let id = attribute.as_raw();
     Row::new(
         "cuGraphKernelNodeSetAttribute",
@@ -212,7 +202,7 @@ fn first_node(graph: &Graph) -> CUgraphNode {
     let mut count = 1;
     let (place, room) = (&raw mut node, &raw mut count);
     // SAFETY: the graph is alive, and there is room for one node.
-    let code = unsafe { cuda_safe::sys::cuGraphGetNodes(graph.as_raw(), place, room) };
+    let code = unsafe { cuGraphGetNodes(graph.as_raw(), place, room) };
     assert!(code.is_success());
     node
 }

@@ -1,17 +1,8 @@
 //! Green contexts: splits, descriptors and work queues.
 
 use super::{Row, Stage, array, field, value};
-use cuda_safe::green::{
-    Descriptor, ExactSplit, GreenContext, GroupFlags, GroupRequest, SmGroup, SmResource,
-    SplitByCount, SplitFlags, WorkqueueScope, Workqueues,
-};
-use cuda_safe::sys::{
-    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevResourceType,
-    CUdevWorkqueueConfigResource, CUdevWorkqueueConfigScope,
-};
-use cuda_safe::{Result, Stream, StreamOptions};
-use cuda_sim::Call;
-use std::fmt::Debug;
+use crate::prelude::*;
+use cuda_safe::green::{Descriptor, ExactSplit, GroupFlags, SmGroup, WorkqueueScope, Workqueues};
 
 fn group(s: &Stage) -> Result<SmGroup> {
     let split = SplitByCount { min: 16, max_groups: Some(1), ..Default::default() };

@@ -1,15 +1,8 @@
 //! Launches: shapes and attributes.
 
 use super::{Row, Stage, field, value};
-use cuda_safe::launch::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
-use cuda_safe::sys::{
-    CUaccessProperty, CUclusterSchedulingPolicy, CUlaunchAttribute, CUlaunchAttributeID,
-    CUlaunchAttributePortableClusterMode, CUlaunchAttributeValue, CUlaunchConfig,
-    CUlaunchMemSyncDomain, CUsharedMemoryMode,
-};
-use cuda_safe::{LaunchConfig, Result};
-use cuda_sim::Call;
-use std::fmt::Debug;
+use crate::prelude::*;
+use cuda_safe::launch::{AccessPolicyWindow, MemoryDomainMap, ProgrammaticEvent};
 
 /// A launch in which every number is different.
 const CONFIG: LaunchConfig = LaunchConfig::new([14, 2, 3], [4, 5, 6]).with_shared_bytes(768);

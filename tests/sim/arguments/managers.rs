@@ -1,10 +1,8 @@
 //! Memory of a manager: the driver calls of a manager.
 
 use super::{On, Row, Stage, value};
-use cuda_safe::manager::{MappedMemory, MemoryPointer, PinnedMemory};
-use cuda_safe::memory::{PinnedFlags, PinnedOptions, RegisterOptions};
-use cuda_safe::{PinnedBuffer, Result};
-use std::ptr::NonNull;
+use crate::prelude::*;
+use cuda_safe::manager::PinnedMemory;
 
 fn pinned() -> impl Iterator<Item = Row> {
     [("PORTABLE", PinnedFlags::PORTABLE, 1_u32), ("WRITECOMBINED", PinnedFlags::WRITE_COMBINED, 4)]

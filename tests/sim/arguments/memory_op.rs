@@ -1,13 +1,12 @@
 //! Memory operations of streams.
 
 use super::{Row, Stage, array, value};
-use cuda_safe::stream::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
+use crate::prelude::*;
+use cuda_safe::stream::{AtomicReduction, BarrierScope, WaitCondition};
 use cuda_safe::sys::{
     CUstreamAtomicReductionDataType as Word, CUstreamAtomicReductionOpType as Reduction,
-    CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
+    CUstreamBatchMemOpType as Type,
 };
-use cuda_safe::{DeviceBuffer, Result};
-use cuda_sim::Call;
 
 /// Returns an 8-byte word with all bits set.
 fn word(s: &Stage) -> Result<DeviceBuffer<u64>> {

@@ -1,11 +1,8 @@
 //! Modules, libraries and the linker: compiler options, and input kinds.
 
 use super::{Act, Row, Stage, VECTOR, value};
-use core::ffi::c_void;
-use cuda_safe::module::{JitOptions, Library, LinkInput, Linker};
-use cuda_safe::sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option, CUjit_target, CUjitInputType};
-use cuda_safe::{Module, Result};
-use cuda_sim::Call;
+use crate::prelude::*;
+use cuda_safe::module::{JitOptions, LinkInput};
 
 const GLOBALS: &str = include_str!("../../kernels/globals.ptx");
 

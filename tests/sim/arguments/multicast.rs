@@ -1,19 +1,11 @@
 //! Multicast objects, logical endpoints, fabric cliques and locality domains.
 
 use super::{Row, Stage, array, field, value};
-use core::ffi::c_int;
-use cuda_safe::memory::MemoryLocation;
-use cuda_safe::sys::{
-    CUDA_FABRIC_COPY_BATCH_OP, CUfabricCpyOperandType, CUlogicalEndpointProp,
-    CUlogicalEndpointType, CUmemAllocationProp, CUmemLocationType, CUmulticastGranularity_flags,
-    CUmulticastObjectProp,
-};
+use crate::prelude::*;
 use cuda_safe::virtual_memory::{
-    EndpointDevices, EndpointIds, EndpointOptions, FabricCopyBatch, LogicalEndpoint, Mapping,
-    MulticastOptions, MulticastTeam, PendingEndpoint, PhysicalMemory, Reservation, Shareable,
+    EndpointDevices, EndpointIds, EndpointOptions, FabricCopyBatch, LogicalEndpoint,
+    PendingEndpoint,
 };
-use cuda_safe::{Device, DeviceBuffer, Result};
-use std::fmt::Debug;
 
 const SIZE: usize = 2 << 20;
 
@@ -249,7 +241,7 @@ pub(super) fn rows() -> Vec<Row> {
 /// The rows of copies over the fabric.
 fn copies() -> Vec<Row> {
     let function = "cuFabricCpyBatchAsync";
-    let first = |call: &cuda_sim::Call| {
+    let first = |call: &Call| {
         let copies = array::<CUDA_FABRIC_COPY_BATCH_OP>("copies")(call)?;
         copies.first().copied()
     };
@@ -268,7 +260,7 @@ fn copies() -> Vec<Row> {
         ),
     ];
     for (place, (name, kind)) in ["dst", "src"].into_iter().zip(kinds) {
-        let operand = move |call: &cuda_sim::Call| {
+        let operand = move |call: &Call| {
             let copy = first(call)?;
             Some(if place == "dst" { copy.dst } else { copy.src }.type_)
         };

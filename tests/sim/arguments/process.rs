@@ -1,21 +1,17 @@
 //! Logs, core dumps, checkpoints of processes, and the profiler.
 
 use super::{Row, Stage, array, field, value};
-use core::ffi::c_int;
-use cuda_safe::Result;
+use crate::prelude::*;
 use cuda_safe::context::RdmaScope;
 use cuda_safe::process::checkpoint::{
     CheckpointedProcess, GpuPair, LockedProcess, ProcessState, RunningProcess, restore_thread_of,
 };
-use cuda_safe::process::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
-use cuda_safe::process::logs::{LogCallback, LogPosition, entries};
+use cuda_safe::process::coredump::{CoredumpSettings, DumpFlags};
+use cuda_safe::process::logs::{LogPosition, entries};
 use cuda_safe::sys::{
-    CUcheckpointGpuPair, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcoredumpSettings,
     CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
-    CUlogIterator,
 };
 use cuda_sim::CudaProcess;
-use std::time::Duration;
 
 /// The text that ends a path, for `CU_COREDUMP_FILE` and `CU_COREDUMP_PIPE`.
 const PATH: &str = "/tmp/cuda-tests-path";

@@ -1,19 +1,10 @@
 //! Streams: creation, attributes and captures.
 
 use super::{On, Row, Stage, field, value};
-use cuda_safe::capture::CaptureMode;
+use crate::prelude::*;
 use cuda_safe::stream::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
-use cuda_safe::sys::{
-    CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN,
-    CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_STREAM_ATTRIBUTE_PRIORITY,
-    CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, CUaccessPolicyWindow, CUaccessProperty,
-    CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap, CUstreamAttrID, CUstreamAttrValue,
-    CUstreamCaptureMode, CUsynchronizationPolicy,
-};
-use cuda_safe::{DeviceBuffer, Result, Stream, StreamOptions};
-use cuda_sim::Call;
 
 fn made(options: StreamOptions) -> impl Fn(&Stage) -> Result<()> {
     move |s| s.context.stream_with(options).map(drop)
@@ -92,7 +83,7 @@ fn set_window(s: &Stage) -> Result<usize> {
 }
 
 fn windows() -> Vec<Row> {
-    fn row<T: PartialEq + std::fmt::Debug + 'static>(
+    fn row<T: PartialEq + Debug + 'static>(
         name: &str,
         find: impl Fn(CUaccessPolicyWindow) -> T + 'static,
         raw: T,
@@ -233,7 +224,7 @@ fn modes() -> impl Iterator<Item = Row> {
     })
 }
 
-fn graph(s: &Stage) -> Result<cuda_safe::Graph> {
+fn graph(s: &Stage) -> Result<Graph> {
     s.stream.begin_capture(CaptureMode::Relaxed)?.end()
 }
 

@@ -1,16 +1,15 @@
 //! The encoding of tensor maps.
 
 use super::{Row, Stage, array, value};
+use crate::prelude::*;
 use cuda_safe::sys::{
     CUtensorMapDataType as Type, CUtensorMapFloatOOBfill as Fill,
-    CUtensorMapIm2ColWideMode as Mode, CUtensorMapInterleave, CUtensorMapL2promotion as Promotion,
-    CUtensorMapSwizzle,
+    CUtensorMapIm2ColWideMode as Mode, CUtensorMapL2promotion as Promotion,
 };
 use cuda_safe::tensor_map::{
     Im2colBox, Im2colWideBox, Im2colWideMode, L2Promotion, Swizzle, TensorDataType, TensorFill,
     TensorLayout, TensorMap, TensorMapOptions, TiledBox,
 };
-use cuda_safe::{DeviceBuffer, Result};
 
 const TILED: &str = "cuTensorMapEncodeTiled";
 const IM2COL: &str = "cuTensorMapEncodeIm2col";

@@ -1,19 +1,9 @@
 //! Virtual memory: reservations, physical memory, mappings and their access.
 
 use super::{Row, Stage, field, value};
-use core::ffi::c_void;
-use cuda_safe::Result;
-use cuda_safe::memory::MemoryLocation;
+use crate::prelude::*;
 use cuda_safe::memory::pool::MemoryAccess;
-use cuda_safe::sys::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation, CUmemLocationType,
-};
-use cuda_safe::virtual_memory::{
-    Mapping, PhysicalMemory, PhysicalOptions, Reservation, ReservationOptions, Shareable,
-};
-use cuda_sim::Call;
-use std::fmt::Debug;
+use cuda_safe::virtual_memory::ReservationOptions;
 
 const SIZE: usize = 2 << 20;
 

@@ -4,24 +4,7 @@
 pub(crate) mod tensor_maps;
 pub(crate) mod textures;
 
-use crate::graph::calls::{
-    INVALID, UNSUPPORTED, code, memory, misused, out, read, refused, succeeds, without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::null_mut;
-use cuda_safe::sys::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUarray_format, CUarrayMapInfo,
-    CUmemOperationType, CUmemorytype, CUmipmappedArray, CUresourcetype, CUresult, Zeroable,
-    cuArray3DCreate_v2, cuArray3DGetDescriptor_v2, cuArrayCreate_v2, cuArrayDestroy,
-    cuArrayGetDescriptor_v2, cuArrayGetMemoryRequirements, cuArrayGetPlane,
-    cuArrayGetSparseProperties, cuCtxSetCurrent, cuDevicePrimaryCtxReset_v2, cuLaunchHostFunc,
-    cuMemCreate, cuMemFree_v2, cuMemMapArrayAsync, cuMemRelease, cuMemcpy2D_v2, cuMemcpy2DAsync_v2,
-    cuMemcpy3D_v2, cuMemcpyAtoA_v2, cuMemcpyAtoD_v2, cuMemcpyAtoH_v2, cuMemcpyAtoHAsync_v2,
-    cuMemcpyDtoA_v2, cuMemcpyHtoA_v2, cuMemcpyHtoAAsync_v2, cuMemsetD32Async,
-    cuMipmappedArrayCreate, cuMipmappedArrayDestroy, cuMipmappedArrayGetLevel,
-    cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamSynchronize,
-};
+use crate::prelude::*;
 
 pub(crate) const FLOAT: u32 = 32;
 pub(crate) const LAYERED: u32 = 1;
@@ -303,7 +286,7 @@ fn creating_and_destroying_invalidates_captures() {
     without_misuse(|bench| {
         let plain = array(FLOAT, 1, [8, 0, 0], 0);
         let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        let mode = cuda_safe::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         let mut graph = null_mut();
         succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
@@ -322,7 +305,7 @@ fn destroying_waits_for_all_work() {
         let (plain, device) = (array(FLOAT, 1, [8, 0, 0], 0), memory(4));
         succeeds!(cuMemsetD32Async(device, 3, 1, bench.stream));
         succeeds!(cuArrayDestroy(plain));
-        assert!(code!(cuda_safe::sys::cuStreamQuery(bench.stream)).is_success());
+        assert!(code!(cuStreamQuery(bench.stream)).is_success());
         succeeds!(cuMemFree_v2(device));
     });
 }

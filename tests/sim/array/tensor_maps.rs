@@ -1,15 +1,7 @@
 //! The encoding of tensor maps on the software driver, through the raw calls. The codes are those of an
 //! H200 with driver 580.
 
-use crate::graph::calls::{INVALID, code, memory, misused, refused, succeeds, without_misuse};
-use core::ffi::{c_int, c_void};
-use core::ptr::{null, null_mut, with_exposed_provenance_mut};
-use cuda_safe::sys::{
-    CUresult, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
-    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, Zeroable, cuCtxSetCurrent,
-    cuMemFree_v2, cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2colWide, cuTensorMapEncodeTiled,
-    cuTensorMapReplaceAddress,
-};
+use crate::prelude::*;
 
 /// The arguments of an encoding, of which a test changes one.
 #[derive(Clone)]

@@ -2,21 +2,7 @@
 //! those of an H200 with driver 580.
 
 use crate::array::{FLOAT, SURFACE, array, shape, write_plane};
-use crate::graph::calls::{
-    Bench, INVALID, code, memory, misused, out, read, refused, succeeds, without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{from_ref, null, null_mut};
-use cuda_safe::sys::{
-    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray, CUarray_format, CUfilter_mode,
-    CUfunction, CUmipmappedArray, CUmodule, CUresourcetype, CUresult, Zeroable, cuArrayDestroy,
-    cuCtxCreate_v4, cuCtxDestroy_v2, cuCtxSetCurrent, cuLaunchKernel, cuMemFree_v2,
-    cuMemsetD32Async, cuMipmappedArrayCreate, cuMipmappedArrayDestroy, cuModuleGetFunction,
-    cuModuleLoadData, cuModuleUnload, cuStreamSynchronize, cuSurfObjectCreate, cuSurfObjectDestroy,
-    cuSurfObjectGetResourceDesc, cuTexObjectCreate, cuTexObjectDestroy, cuTexObjectGetResourceDesc,
-    cuTexObjectGetResourceViewDesc, cuTexObjectGetTextureDesc,
-};
-use cuda_sim::kernel;
+use crate::prelude::*;
 
 const READ_AS_INTEGER: u32 = 1;
 const NORMALIZED: u32 = 2;

@@ -1,16 +1,8 @@
 //! The driver calls of the safe layer: no more than a C program would make.
 
-use crate::on;
-use crate::software::call_log::calls;
-use cuda_safe::capture::CaptureMode;
+use crate::prelude::*;
+use cuda_safe::Kernel;
 use cuda_safe::error::LaunchLimit;
-use cuda_safe::green::{
-    GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource, SplitFlags,
-};
-use cuda_safe::{CUresult, Error, Kernel, TypedKernel};
-use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer, Stream};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 
@@ -306,7 +298,7 @@ fn a_default_stream_queries_the_current_context() {
         let current = context.make_current().expect("current");
         let log = calls(|| current.legacy_stream().record_event(&event).expect("a record"));
         assert_eq!(log, ["cuCtxGetCurrent", "cuEventRecord"]);
-        let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
+        let own = Context::new(&context.device(), ContextFlags::empty());
         let own = own.expect("a context");
         let inner = own.make_current().expect("current");
         let log = calls(|| current.legacy_stream().record_event(&event).expect("a record"));
@@ -371,11 +363,10 @@ fn a_stream_is_shared_when_an_array_is_exported_with_it() {
 fn an_open_capture_makes_no_other_stream_query_captures() {
     on(Profile::h200(), |context| {
         let (captured, other) = (stream(&context), stream(&context));
-        let graph =
-            captured.capture::<cuda_safe::Error>(cuda_safe::capture::CaptureMode::Relaxed, |_| {
-                assert_eq!(uncaptured(&other).1, 0);
-                Ok(())
-            });
+        let graph = captured.capture::<Error>(CaptureMode::Relaxed, |_| {
+            assert_eq!(uncaptured(&other).1, 0);
+            Ok(())
+        });
         drop(graph.expect("a valid capture"));
         assert_eq!(uncaptured(&captured).1, 0);
     });
@@ -409,9 +400,7 @@ fn a_graph_with_an_exposed_handle_shares_the_events_it_retains() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let (retained, other) = (event(&context), event(&context));
-        let graph = stream.capture(cuda_safe::capture::CaptureMode::Relaxed, |stream| {
-            retained.record_external(stream)
-        });
+        let graph = stream.capture(CaptureMode::Relaxed, |stream| retained.record_external(stream));
         assert!(!graph.expect("a valid capture").as_raw().is_null());
         assert_eq!(asked_by_wait(&stream, &retained), 1);
         assert_eq!(asked_by_wait(&stream, &other), 0);

@@ -2,19 +2,10 @@
 //! crash a real driver.
 
 use crate::common::child::in_child;
-use crate::{context, on, on_stream, start};
-use core::ffi::{c_char, c_void};
-use cuda_safe::process::coredump::DumpCallback;
-use cuda_safe::process::logs::{LogCallback, entries};
-use cuda_safe::sys::{
-    self, CUlogLevel, CUlogsCallbackHandle, CUresult, cuLogsRegisterCallback,
-    cuLogsUnregisterCallback,
-};
-use cuda_safe::{Device, check};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::null_mut;
+use crate::prelude::*;
+use core::ffi::c_char;
+use cuda_safe::check;
+use cuda_safe::process::logs::entries;
 
 unsafe extern "C" fn ignore(_: *mut c_void, _: CUlogLevel, _: *mut c_char, _: usize) {}
 
@@ -32,7 +23,7 @@ fn only_errors_read_the_log() {
         let reads = |body: &dyn Fn()| {
             cuda_sim::clear_calls();
             body();
-            let is_read = |call: &cuda_sim::Call| call.function == "cuLogsDumpToMemory";
+            let is_read = |call: &Call| call.function == "cuLogsDumpToMemory";
             cuda_sim::calls().iter().filter(|its| is_read(its)).count()
         };
         let fine = reads(&|| {
@@ -42,7 +33,7 @@ fn only_errors_read_the_log() {
         assert_eq!(fine, 0);
         let busy = reads(&|| {
             // SAFETY: the stream is alive.
-            let code = unsafe { sys::cuStreamQuery(stream.as_raw()) };
+            let code = unsafe { cuStreamQuery(stream.as_raw()) };
             let _ = check(code, "cuStreamQuery");
             check(CUresult::CUDA_ERROR_NOT_READY, "cuStreamQuery").expect_err("not ready");
         });
@@ -78,7 +69,7 @@ fn an_older_driver_has_no_log() {
         let error = Device::by_pci_bus_id("no bus").expect_err("no device");
         assert_eq!(error.driver_error().expect("of the driver").log(), "");
         let error = LogCallback::new(|_, _| {}).expect_err("no callbacks");
-        assert!(matches!(error, cuda_safe::Error::Missing(_)), "{error}");
+        assert!(matches!(error, Error::Missing(_)), "{error}");
     });
 }
 
@@ -113,7 +104,7 @@ fn a_small_buffer_has_the_last_entries() {
             let (mut bytes, mut size) = (vec![0_u8; room], room);
             let start = bytes.as_mut_ptr().cast();
             // SAFETY: the buffer has `size` bytes, and a null iterator stands for all entries.
-            let code = unsafe { sys::cuLogsDumpToMemory(null_mut(), start, &raw mut size, 0) };
+            let code = unsafe { cuLogsDumpToMemory(null_mut(), start, &raw mut size, 0) };
             (code, size)
         };
         assert_eq!(dump(2 * line + 1), (CUresult::CUDA_SUCCESS, 2 * line));
@@ -159,7 +150,7 @@ fn a_callback_works_before_the_driver_is_initialized() {
         let callback = callback.expect("registered");
         let mut device = 0;
         // SAFETY: the pointers refer to a local variable and to text that ends with a NUL.
-        let code = unsafe { sys::cuDeviceGetByPCIBusId(&raw mut device, c"no bus".as_ptr()) };
+        let code = unsafe { cuDeviceGetByPCIBusId(&raw mut device, c"no bus".as_ptr()) };
         assert_eq!(code, CUresult::CUDA_ERROR_NOT_INITIALIZED);
         let context = context();
         drop((callback, context));

@@ -1,11 +1,7 @@
 //! Forked children: calls that return a `Result` fail, and other operations run no user code.
 #![cfg(unix)]
 
-use crate::{common, context, on, start};
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::{DeviceBuffer, Error, PinnedBuffer, set_report_hook};
-use cuda_sim::Profile;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::prelude::*;
 
 unsafe extern "C" {
     // A POSIX function that ends the process after some seconds, so that a hanging child is

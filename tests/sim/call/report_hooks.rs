@@ -1,14 +1,6 @@
 //! Report hooks that misbehave.
 
-use crate::on_stream;
-use crate::release::leaking;
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::sys::CUresult;
-use cuda_safe::{DeviceBuffer, set_report_hook};
-use cuda_sim::fault::{Fault, Injected, Scope};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::prelude::*;
 
 fn no_event_is_destroyed() -> Injected {
     Fault::of_function("cuEventDestroy_v2")
@@ -69,8 +61,7 @@ fn the_hook_is_called_for_a_release_when_captures_may_begin_again() {
         set_report_hook(move |_| {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let graph =
-                        inside.capture::<cuda_safe::Error>(CaptureMode::Relaxed, |_| Ok(()));
+                    let graph = inside.capture::<Error>(CaptureMode::Relaxed, |_| Ok(()));
                     drop(graph.expect("begins and ends"));
                 });
             });

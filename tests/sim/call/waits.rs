@@ -1,18 +1,7 @@
 //! Waits and releases happen whatever happened before, errors are those of the call that returns
 //! them, and objects created for a stream belong to its context.
 
-use crate::software::call_log::calls;
-use crate::software::misuses::{expecting_misuse, found};
-use crate::{common, context, on, on_stream, start};
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::memory::PitchedBuffer;
-use cuda_safe::memory::{ManagedBuffer, MappedBuffer, MemoryPool};
-use cuda_safe::module::Library;
-use cuda_safe::sys::{CUresult, cuEventQuery, cuStreamQuery};
-use cuda_safe::{Context, Device, DeviceBuffer};
-use cuda_safe::{Error, Module, PinnedBuffer, Stream};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
+use crate::prelude::*;
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 
@@ -51,11 +40,11 @@ fn a_pool_is_destroyed_after_the_free_of_its_memory() {
         let (address, its) = buffer.into_raw();
         assert_eq!(cuda_safe::leaked(), leaked + 1, "the pool stays");
         // SAFETY: the buffer released ownership of the memory.
-        let code = unsafe { cuda_safe::sys::cuMemFreeAsync(address, its.as_raw()) };
+        let code = unsafe { cuMemFreeAsync(address, its.as_raw()) };
         assert_eq!(code, CUresult::CUDA_SUCCESS);
         assert_eq!(cuda_sim::alive().pools, 1);
         // SAFETY: the pool belonged to the buffer, and its memory is freed.
-        let code = unsafe { cuda_safe::sys::cuMemPoolDestroy(last) };
+        let code = unsafe { cuMemPoolDestroy(last) };
         assert_eq!(code, CUresult::CUDA_SUCCESS);
         its.synchronize().expect("a wait");
     });
@@ -237,7 +226,7 @@ fn make(context: &Context, stream: &Stream) -> Result<(), Error> {
     let library = Library::from_ptx(VECTOR)?;
     let nothing = library.kernel(context, "nothing")?.typed::<()>()?;
     // SAFETY: the kernel does nothing.
-    unsafe { nothing.launch(stream, cuda_safe::LaunchConfig::linear(1, 1), ()) }?;
+    unsafe { nothing.launch(stream, LaunchConfig::linear(1, 1), ()) }?;
     stream.synchronize()
 }
 

@@ -1,11 +1,6 @@
 //! Captures that fail to begin or to end in the driver.
 
-use crate::release::{fail, fail_from, leaking};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
-use std::sync::{Arc, Mutex};
+use crate::prelude::*;
 
 const BEGIN: &str = "cuStreamBeginCapture_v2";
 const END: &str = "cuStreamEndCapture";
@@ -172,7 +167,7 @@ fn a_reader_dropped_while_its_home_stream_is_captured_is_deferred() {
 /// object.
 #[test]
 fn a_graph_retains_every_object_of_a_kind() {
-    crate::on(cuda_sim::Profile::h200(), |context| {
+    crate::on(Profile::h200(), |context| {
         let origin = context.stream().expect("a stream");
         let resource = SmResource::of_device(&context.device()).expect("SMs");
         let split = resource.split_by_count(SplitByCount {
@@ -197,7 +192,7 @@ fn a_graph_retains_every_object_of_a_kind() {
             buffer
         });
         let mut memory: Vec<_> = memory.collect();
-        let graph = origin.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |origin| {
+        let graph = origin.capture::<Error>(CaptureMode::ThreadLocal, |origin| {
             let forks = context.event()?;
             forks.record(origin)?;
             for (place, stream) in streams.iter().chain(&streams_of_others).enumerate() {

@@ -1,20 +1,9 @@
 //! Captures into graphs, where the software driver counts and checks what a real one does not show.
 
 use crate::capture::errors::{is_captured, reports};
-use crate::common::invalid;
-use crate::graph::calls::succeeds;
-use crate::on;
-use crate::release::{fail, leaking};
-use core::ptr::null_mut;
-use cuda_safe::capture::{CaptureMode, GraphicsCommands};
+use crate::prelude::*;
+use cuda_safe::capture::GraphicsCommands;
 use cuda_safe::error::Rejected;
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::sys::{CUresult, cuGraphDestroy, cuStreamEndCapture};
-use cuda_safe::{Context, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, Module, Stream};
-use cuda_sim::{Profile, alive, set_call_hook};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 const BEGIN: &str = "cuStreamBeginCaptureToGraph";
 const END: &str = "cuStreamEndCapture";
@@ -117,7 +106,7 @@ fn a_captured_allocation_in_a_body_counts_for_the_graph_around_it() {
             let mut address = 0;
             let raw = stream.as_raw();
             // SAFETY: the stream is alive, and the pointer refers to a local variable.
-            let code = unsafe { cuda_safe::sys::cuMemAllocAsync(&raw mut address, 8, raw) };
+            let code = unsafe { cuMemAllocAsync(&raw mut address, 8, raw) };
             assert!(code.is_success(), "{code}");
             Ok::<_, Error>(())
         });
@@ -306,7 +295,7 @@ fn a_host_function_is_refused_or_stays_alive_once_the_driver_ends_the_capture() 
 }
 
 #[track_caller]
-fn is_not_captured(result: cuda_safe::Result<()>) {
+fn is_not_captured(result: Result<()>) {
     let why = invalid(result);
     assert!(matches!(why, Invalid::NotCaptured { .. }), "{why}");
 }

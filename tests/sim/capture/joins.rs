@@ -2,19 +2,8 @@
 
 use crate::capture::errors;
 use crate::common::streams;
-use crate::release::{fail, leaking};
-use crate::software::call_log::count;
-use crate::{on, on_stream};
-use cuda_safe::capture::{Capture, CaptureMode};
-use cuda_safe::manager::{DriverManager, MemoryManager, Order};
-use cuda_safe::sys::{
-    CUresult, CUstream, CUstreamCaptureMode, cuEventRecord, cuGraphDestroy,
-    cuStreamBeginCapture_v2, cuStreamEndCapture,
-};
-use cuda_safe::{Error, Event, Invalid, Stream};
-use cuda_sim::{Profile, set_call_hook};
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::prelude::*;
+use cuda_safe::capture::Capture;
 
 const IS_CAPTURING: &str = "cuStreamIsCapturing";
 const INFO: &str = "cuStreamGetCaptureInfo_v3";
@@ -225,7 +214,7 @@ fn a_stream_is_not_captured_by_a_capture_that_ends_meanwhile() {
         set_call_hook(|_| {});
         assert!(CAPTURE.take().is_none(), "the capture has ended");
         assert_eq!(is_captured(&joined), (false, true), "the driver is queried");
-        let graph = joined.capture::<cuda_safe::Error>(CaptureMode::Relaxed, |_| Ok(()));
+        let graph = joined.capture::<Error>(CaptureMode::Relaxed, |_| Ok(()));
         drop(graph.expect("nothing captures the stream"));
     });
 }

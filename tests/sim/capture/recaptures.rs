@@ -1,14 +1,8 @@
 //! Recaptures of graphs. All of this is unverified (from documentation): no driver at hand has them.
 
 use crate::capture::errors::is_captured;
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
+use crate::prelude::*;
 use cuda_safe::error::Rejected;
-use cuda_safe::memory::{Extent, Region};
-use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream};
-use cuda_sim::alive;
-use std::sync::Arc;
 
 const MODE: CaptureMode = CaptureMode::ThreadLocal;
 

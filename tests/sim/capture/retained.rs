@@ -1,12 +1,6 @@
 //! The objects that a graph retains.
 
-use crate::on_stream;
-use crate::release::fail;
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::sys::{CUresult, cuEventRecord};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Result, Stream};
-use cuda_sim::alive;
+use crate::prelude::*;
 
 fn other_context(context: &Context) -> Context {
     Context::new(&context.device(), ContextFlags::empty()).expect("a context")

@@ -1,14 +1,8 @@
 //! Borrowed contexts and streams: their owner destroys them after everything created with them is
 //! dropped, and nothing uses them afterwards.
 
+use crate::prelude::*;
 use crate::release;
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::memory::MemoryPool;
-use cuda_safe::sys::{
-    CUcontext, CUevent, CUstream, cuCtxDestroy_v2, cuEventDestroy_v2, cuStreamDestroy_v2,
-};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Event, Graph, Module, PinnedBuffer, Stream};
-use std::sync::mpsc;
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 
@@ -18,7 +12,7 @@ const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 fn leaking(leaks: u64, body: impl FnOnce(&Context)) {
     release::leaking(|context| {
         let (sender, heard) = mpsc::channel();
-        let sender = std::sync::Mutex::new(sender);
+        let sender = Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
             let sender = sender.lock().expect("no panic while it was locked");
             sender.send(report.to_string()).expect("the test receives it");
@@ -210,7 +204,7 @@ fn the_release_of_a_graph_that_retains_owned_objects_is_deferred() {
 fn the_release_of_a_graph_of_a_borrowed_stream_is_not_deferred() {
     leaking(2, |context| {
         let (raw, stream) = lent_stream(context);
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::ThreadLocal, |_| Ok(()));
         let graph = graph.expect("a graph");
         let executable = graph.instantiate().expect("an executable graph");
         drop(stream);
@@ -224,7 +218,7 @@ fn the_release_of_a_graph_of_a_stream_of_a_borrowed_context_is_not_deferred() {
     leaking(1, |context| {
         let (raw, lent) = lent_context(context);
         let stream = lent.stream().expect("a stream");
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::ThreadLocal, |_| Ok(()));
         let graph = graph.expect("a graph");
         drop((stream, lent));
         drop_in_host_function(context, graph);

@@ -1,15 +1,6 @@
 //! Contexts that are bound to a thread: driver calls, and what becomes of them when the thread ends.
 
-use crate::software::call_log::calls;
-use crate::{common, context, on, start};
-use cuda_safe::manager::{DriverManager, MemoryPointer, set_memory_manager};
-use cuda_safe::sys::{CUresult, cuCtxPushCurrent_v2};
-use cuda_safe::{Context, ContextFlags};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::cell::RefCell;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use crate::prelude::*;
 
 fn own(of: &Context) -> Context {
     Context::new(&of.device(), ContextFlags::empty()).expect("a context")
@@ -203,7 +194,7 @@ fn a_forked_child_binds_nothing() {
         on_a_thread(|| {
             context.bind_to_thread().expect("bound");
             assert!(common::fork::in_fork(|| {
-                matches!(context.bind_to_thread(), Err(cuda_safe::Error::Forked))
+                matches!(context.bind_to_thread(), Err(Error::Forked))
             }));
         });
     });

@@ -1,11 +1,6 @@
 //! Guards of the current context that end in the wrong order, or that find another context.
 
-use crate::common::invalid;
-use crate::{common, context, start};
-use cuda_safe::sys::{CUresult, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxSetCurrent};
-use cuda_safe::{Context, ContextFlags, Invalid};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
+use crate::prelude::*;
 
 #[track_caller]
 fn with_two(body: impl FnOnce(Context, Context)) {
@@ -109,7 +104,7 @@ fn a_guard_around_one_that_could_not_pop_leaves_its_context_alive() {
 fn the_report_hook_receives_errors_that_drop_cannot_return() {
     with_two(|primary, own| {
         let (sender, heard) = std::sync::mpsc::channel();
-        let sender = std::sync::Mutex::new(sender);
+        let sender = Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
             let sender = sender.lock().expect("no panic while it was locked");
             sender.send(report.to_string()).expect("the test receives it");
@@ -128,7 +123,7 @@ fn the_report_hook_receives_errors_that_drop_cannot_return() {
 fn a_call_that_cannot_pop_its_context_reports_it_and_keeps_the_context_alive() {
     with_two(|_, own| {
         let (sender, heard) = std::sync::mpsc::channel();
-        let sender = std::sync::Mutex::new(sender);
+        let sender = Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
             let sender = sender.lock().expect("no panic while it was locked");
             sender.send(report.to_string()).expect("the test receives it");

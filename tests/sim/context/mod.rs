@@ -5,19 +5,8 @@ pub(crate) mod bound;
 pub(crate) mod guards;
 
 use crate::array::{FLOAT, SURFACE, shape};
-use crate::software::misuses::{expecting_misuse, succeeds};
-use crate::{common, start};
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::sys::{
-    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUcontext, CUmemAttach_flags, CUresult,
-    Zeroable, cuArray3DCreate_v2, cuArrayDestroy, cuCtxDestroy_v2, cuCtxPopCurrent_v2,
-    cuCtxPushCurrent_v2, cuEventCreate, cuEventQuery, cuMemAlloc_v2, cuMemAllocManaged,
-    cuMemFree_v2, cuMemHostAlloc, cuMipmappedArrayCreate, cuModuleGetFunction, cuModuleLoadData,
-    cuStreamCreate, cuStreamQuery, cuSurfObjectCreate, cuTexObjectCreate,
-};
-use cuda_safe::{Context, ContextFlags, Device};
-use cuda_sim::{Alive, Profile};
-use std::ptr::{null, null_mut};
+use crate::prelude::*;
+use crate::software::misuses::succeeds;
 
 const VECTOR: &str = concat!(include_str!("../../kernels/vector.ptx"), "\0");
 
@@ -88,7 +77,7 @@ fn destroying_a_context_destroys_everything_created_in_it() {
         succeeds(unsafe { cuCtxDestroy_v2(own) });
         let after = cuda_sim::alive();
         assert_eq!(after.contexts, before.contexts - 1);
-        let without_context = |its| cuda_sim::Alive { contexts: 0, ..its };
+        let without_context = |its| Alive { contexts: 0, ..its };
         assert_eq!(without_context(after), without_context(before));
 
         let mut function = null_mut();

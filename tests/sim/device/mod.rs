@@ -3,14 +3,9 @@
 pub(crate) mod other;
 pub(crate) mod report;
 
-use crate::{common, on, on_stream, start};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::green::SmResource;
+use crate::prelude::*;
 use cuda_safe::interop::grant_peer_access;
 use cuda_safe::stream::AccessWindow;
-use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
 
 #[path = "../../gpu/two_devices.rs"]
 mod two_devices;
@@ -69,7 +64,7 @@ fn a_green_context_has_only_sms_of_its_device() {
             "a green context is created from a descriptor of another device",
         ];
         assert_eq!(cuda_sim::misuses(), found);
-        assert_eq!(cuda_sim::alive(), cuda_sim::Alive::default());
+        assert_eq!(cuda_sim::alive(), Alive::default());
     });
 }
 
@@ -77,7 +72,7 @@ fn a_green_context_has_only_sms_of_its_device() {
 #[test]
 fn streams_and_events_of_two_devices_combine_as_documented() {
     #[track_caller]
-    fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
+    fn refused<T: Debug>(result: Result<T, Error>) {
         let invalid = common::invalid(result);
         assert!(matches!(invalid, Invalid::OtherContext { .. }), "{invalid}");
     }
@@ -228,9 +223,7 @@ fn work_with_one_seed_is_reproducible() {
                         let (at, value) = (buffer.as_raw(), 4 * round + number);
                         // SAFETY: the byte is valid memory, and the race is the subject of the
                         // test.
-                        let code = unsafe {
-                            cuda_safe::sys::cuMemsetD8Async(at, value, 1, stream.as_raw())
-                        };
+                        let code = unsafe { cuMemsetD8Async(at, value, 1, stream.as_raw()) };
                         assert!(code.is_success());
                     }
                     context.synchronize().expect("a wait");

@@ -1,30 +1,8 @@
 //! Virtual memory and events that are used from another device. The codes are those of driver 580 with two H100.
 #![cfg(target_os = "linux")]
 
-use crate::graph::calls::{
-    Bench, INVALID, code, destroy, graph, instantiate, memory, out, succeeds, without_misuse_on,
-};
-use crate::virtual_memory::{PAGE, READ_WRITE, access_of, create_on, location, reserve};
-use core::ffi::c_int;
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::CUstreamCaptureMode;
-use cuda_safe::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExecUpdateResult,
-    CUgraphExecUpdateResultInfo, CUgraphNode, CUmemorytype, CUresult, CUstream, cuCtxSetCurrent,
-    cuCtxSynchronize, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain, cuEventCreate,
-    cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuEventRecordWithFlags,
-    cuGraphAddEventRecordNode, cuGraphAddEventWaitNode, cuGraphAddMemcpyNode, cuGraphAddMemsetNode,
-    cuGraphEventRecordNodeSetEvent, cuGraphEventWaitNodeSetEvent, cuGraphExecDestroy,
-    cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventWaitNodeSetEvent, cuGraphExecUpdate_v2,
-    cuGraphLaunch, cuLaunchHostFunc, cuMemAddressFree, cuMemAllocHost_v2, cuMemFree_v2,
-    cuMemFreeHost, cuMemMap, cuMemRelease, cuMemSetAccess, cuMemUnmap, cuMemcpyAsync,
-    cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
-    cuMemcpyHtoDAsync_v2, cuMemcpyPeer, cuMemcpyPeerAsync, cuMemsetD2D8Async, cuMemsetD8_v2,
-    cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2,
-    cuStreamEndCapture, cuStreamSynchronize, cuStreamWaitEvent, cuStreamWriteValue32_v2,
-};
-use cuda_sim::Profile;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::prelude::*;
+use crate::virtual_memory::{access_of, create_on, location};
 
 /// The primary context of each device, and a stream in it.
 struct Both([(CUcontext, CUstream); 2]);

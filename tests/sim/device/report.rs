@@ -1,10 +1,7 @@
 //! The text of the example `devices` for bug reports.
 
-use crate::{common, on, start};
-use cuda_safe::Device;
+use crate::prelude::*;
 use cuda_safe::device::attribute;
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
 
 #[path = "../../../examples/devices/report.rs"]
 mod text;

@@ -1,22 +1,8 @@
 //! Memory that nodes of a graph allocate: its frees, and its counts.
 
-use crate::common::invalid;
-use crate::graph::drain;
-use crate::release::leaking;
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
+use crate::prelude::*;
 use cuda_safe::graph::GraphAllocation;
-use cuda_safe::graph::{AllocOptions, GraphMemoryUsage, InstantiateOptions};
-use cuda_safe::memory::{MemoryAccess, MemoryLocation};
-use cuda_safe::sys::{CUresult, cuMemFreeAsync};
-use cuda_safe::{
-    Context, Device, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, Result, Stream,
-    deferred_releases,
-};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use cuda_safe::graph::GraphMemoryUsage;
 
 fn is_alive(result: Result<()>) -> bool {
     matches!(invalid(result), Invalid::AllocationAlive { .. })
@@ -53,7 +39,7 @@ fn a_drop_frees_kept_memory_in_stream_order_without_a_wait() {
         cuda_sim::clear_calls();
         drop(executable);
         assert_eq!(count("cuMemFreeAsync"), 1);
-        let waits = |call: &cuda_sim::Call| call.function.contains("Synchronize");
+        let waits = |call: &Call| call.function.contains("Synchronize");
         assert!(!cuda_sim::calls().iter().any(waits));
         drop(graph);
         stream.synchronize().expect("a wait");

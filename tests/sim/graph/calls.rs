@@ -1,19 +1,5 @@
 //! Raw graph calls for the tests of the software driver, and the objects that these tests share.
 
-use crate::{common, start};
-use core::ffi::c_void;
-use core::ptr::null_mut;
-use cuda_safe::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUfunction,
-    CUgraph, CUgraphExec, CUgraphNode, CUmemorytype, CUmodule, CUresult, CUstream, Zeroable,
-    cuCtxSetCurrent, cuDevicePrimaryCtxRetain, cuGraphAddEmptyNode, cuGraphAddKernelNode_v2,
-    cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy,
-    cuGraphInstantiateWithFlags, cuGraphLaunch, cuInit, cuMemAlloc_v2, cuMemFree_v2,
-    cuMemcpyDtoH_v2, cuMemcpyHtoD_v2, cuModuleGetFunction, cuModuleLoadData, cuModuleUnload,
-    cuStreamCreate, cuStreamDestroy_v2, cuStreamSynchronize,
-};
-use cuda_sim::{Profile, kernel};
-
 pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 pub(crate) const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 
@@ -22,7 +8,7 @@ macro_rules! code {
     ($call:expr) => {{
         // SAFETY: the pointers refer to local variables or are null. The handles are alive, or the
         // software driver, which does not dereference them, reports their use.
-        let code: cuda_safe::sys::CUresult = unsafe { $call };
+        let code: CUresult = unsafe { $call };
         code
     }};
 }
@@ -52,6 +38,7 @@ macro_rules! out {
     }};
 }
 
+use crate::prelude::*;
 pub(crate) use {code, out, refused, succeeds};
 
 pub(crate) const IMAGE: &[u8] = b"\x7fimage of the kernels of graph tests\0";
@@ -160,7 +147,7 @@ impl Bench {
         succeeds!(cuMemFree_v2(self.log));
         succeeds!(cuModuleUnload(self.module));
         assert_eq!(cuda_sim::misuses(), [""; 0]);
-        let alive = cuda_sim::Alive { retains: 1, ..Default::default() };
+        let alive = Alive { retains: 1, ..Default::default() };
         assert_eq!(cuda_sim::alive(), alive);
     }
 

@@ -1,22 +1,9 @@
 //! Captures and their graphs on the software driver: captures into graphs of the program, and the
 //! nodes that captures make. As measured with driver 580.
 
-use crate::graph::calls::{
-    Bench, INVALID, Side, code, copy, copy_node, destroy, empty_node, graph, instantiate, memory,
-    out, read, refused, succeeds, without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{null, null_mut};
+use crate::prelude::*;
 use cuda_safe::sys::{
-    self, CUevent, CUgraph, CUgraphNode, CUgraphNodeType as Type, CUresult, CUstream,
-    CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status, cuEventCreate, cuEventDestroy_v2,
-    cuEventRecord, cuEventRecordWithFlags, cuGraphAddChildGraphNode, cuGraphDestroy,
-    cuGraphDestroyNode, cuGraphExecDestroy, cuGraphGetNodes, cuGraphInstantiateWithFlags,
-    cuGraphNodeGetType, cuLaunchHostFunc, cuLaunchKernel, cuMemAllocAsync, cuMemFree_v2,
-    cuMemFreeAsync, cuMemsetD2D32Async, cuMemsetD8Async, cuStreamBeginCapture_v2,
-    cuStreamBeginCaptureToGraph, cuStreamCreate, cuStreamDestroy_v2, cuStreamEndCapture,
-    cuStreamGetCaptureInfo_v3, cuStreamIsCapturing, cuStreamSynchronize,
-    cuStreamUpdateCaptureDependencies_v2, cuStreamWaitEvent, cuStreamWriteValue32_v2,
+    CUgraphNodeType as Type, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status,
 };
 
 const RELAXED: Mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -188,8 +175,8 @@ fn captured_work_becomes_nodes_of_its_type() {
         append(bench, stream, 1);
         succeeds!(cuMemsetD8Async(device, 0, 16, stream));
         succeeds!(cuMemsetD2D32Async(device, 16, 5, 2, 2, stream));
-        succeeds!(sys::cuMemcpyDtoDAsync_v2(device, device + 32, 16, stream));
-        succeeds!(sys::cuMemcpyDtoDAsync_v2(device, device + 32, 0, stream));
+        succeeds!(cuMemcpyDtoDAsync_v2(device, device + 32, 16, stream));
+        succeeds!(cuMemcpyDtoDAsync_v2(device, device + 32, 0, stream));
         succeeds!(cuLaunchHostFunc(stream, Some(nothing), null_mut()));
         succeeds!(cuEventRecord(event, stream));
         succeeds!(cuEventRecordWithFlags(event, stream, 1));
@@ -223,7 +210,7 @@ fn captured_allocations_become_memory_nodes() {
         begin(stream);
         let address: u64 = out!(cuMemAllocAsync(16, stream));
         succeeds!(cuMemsetD8Async(address, 3, 16, stream));
-        succeeds!(sys::cuMemcpyDtoDAsync_v2(target, address, 16, stream));
+        succeeds!(cuMemcpyDtoDAsync_v2(target, address, 16, stream));
         succeeds!(cuMemFreeAsync(address, stream));
         // Other memory is refused, and the capture continues.
         refused!(INVALID, cuMemFreeAsync(outside, stream));
@@ -249,11 +236,11 @@ fn captured_allocations_become_memory_nodes() {
 fn copies_of_any_kind_are_captured_from_and_to_the_memory_of_a_captured_allocation() {
     without_misuse(|bench| {
         let (stream, device) = (bench.stream, memory(16));
-        succeeds!(sys::cuMemsetD8_v2(device, 1, 8));
+        succeeds!(cuMemsetD8_v2(device, 1, 8));
         begin(stream);
         let address: u64 = out!(cuMemAllocAsync(8, stream));
-        succeeds!(sys::cuMemcpyAsync(address, device, 8, stream));
-        succeeds!(sys::cuMemcpyAsync(device + 8, address, 8, stream));
+        succeeds!(cuMemcpyAsync(address, device, 8, stream));
+        succeeds!(cuMemcpyAsync(device + 8, address, 8, stream));
         succeeds!(cuMemFreeAsync(address, stream));
         let graph = end(stream);
         bench.run(graph);
@@ -335,11 +322,11 @@ fn a_captured_copy_has_parameters() {
     without_misuse(|bench| {
         let device = memory(32);
         begin(bench.stream);
-        succeeds!(sys::cuMemcpyDtoDAsync_v2(device + 16, device, 8, bench.stream));
+        succeeds!(cuMemcpyDtoDAsync_v2(device + 16, device, 8, bench.stream));
         let its = info(bench.stream).last[0];
         let graph = end(bench.stream);
         let mut shown = copy(Side::Device(0), Side::Device(0), 0);
-        succeeds!(sys::cuGraphMemcpyNodeGetParams(its, &raw mut shown));
+        succeeds!(cuGraphMemcpyNodeGetParams(its, &raw mut shown));
         assert_eq!(
             (shown.srcDevice, shown.dstDevice, shown.WidthInBytes),
             (device, device + 16, 8)
@@ -360,11 +347,11 @@ fn an_event_of_a_capture_cannot_be_used_until_it_is_recorded_again() {
         begin(bench.stream);
         succeeds!(cuEventRecord(event, bench.stream));
         destroy(end(bench.stream));
-        refused!(INVALID, sys::cuEventQuery(event));
-        refused!(INVALID, sys::cuEventSynchronize(event));
+        refused!(INVALID, cuEventQuery(event));
+        refused!(INVALID, cuEventSynchronize(event));
         refused!(INVALID, cuStreamWaitEvent(bench.stream, event, 0));
         succeeds!(cuEventRecord(event, bench.stream));
-        succeeds!(sys::cuEventSynchronize(event));
+        succeeds!(cuEventSynchronize(event));
         succeeds!(cuEventDestroy_v2(event));
     });
 }

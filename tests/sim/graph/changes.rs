@@ -1,14 +1,8 @@
 //! Nodes of graphs that are changed: what is released when, the functions of older drivers, and calls
 //! without a current context.
 
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::graph::GraphBuffer;
+use crate::prelude::*;
 use cuda_safe::graph::node_attribute;
-use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, TypedKernel};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::sync::Arc;
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
@@ -155,7 +149,7 @@ fn kernels_are_changed_by_the_older_function_of_older_drivers() {
         // SAFETY: the kernel accesses nothing.
         unsafe { graph.set_kernel(node, &context, &kernel, config, ()) }.expect("a change");
         let calls = cuda_sim::calls();
-        let is_older = |call: &cuda_sim::Call| call.function == "cuGraphKernelNodeSetParams";
+        let is_older = |call: &Call| call.function == "cuGraphKernelNodeSetParams";
         assert!(calls.iter().any(is_older), "{calls:?}");
         let newer = node_attribute::PREFERRED_CLUSTER;
         let text = graph.kernel_attribute(node, newer).expect_err("it is newer").to_string();

@@ -1,20 +1,8 @@
 //! Conditional nodes on the software driver. The codes are those of driver 580.
 
-use crate::graph::calls::{
-    Bench, INVALID, Side, UNSUPPORTED, code, copy, copy_node, destroy, empty_node, fill, fill_node,
-    graph, instantiate, kernel_node, memory, misused, out, refused, succeeds, without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::{
-    self, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUcontext, CUgraph,
-    CUgraphConditionalNodeType, CUgraphInstantiateResult as Outcome, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType as Type, CUresult, Zeroable, cuGraphAddChildGraphNode,
-    cuGraphAddHostNode, cuGraphAddNode_v2, cuGraphClone, cuGraphConditionalHandleCreate,
-    cuGraphDestroy, cuGraphDestroyNode, cuGraphExecDestroy, cuGraphExecUpdate_v2,
-    cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams, cuGraphNodeSetEnabled, cuMemFree_v2,
-    cuMemcpyHtoD_v2, cuStreamBeginCaptureToGraph, cuStreamEndCapture, cuStreamSynchronize,
-};
+use crate::graph::calls::kernel_node;
+use crate::prelude::*;
+use cuda_safe::sys::{CUgraphInstantiateResult as Outcome, CUgraphNodeType as Type};
 
 const IF: u32 = 0;
 const WHILE: u32 = 1;
@@ -29,7 +17,7 @@ fn handle(bench: &Bench, graph: CUgraph, default: Option<u32>) -> u64 {
 fn conditional(context: CUcontext, handle: u64, kind: u32, size: u32) -> CUgraphNodeParams {
     let mut params = CUgraphNodeParams::zeroed();
     params.type_ = Type::CU_GRAPH_NODE_TYPE_CONDITIONAL;
-    let mut its = sys::CUDA_CONDITIONAL_NODE_PARAMS::zeroed();
+    let mut its = CUDA_CONDITIONAL_NODE_PARAMS::zeroed();
     (its.handle, its.type_) = (handle, CUgraphConditionalNodeType(kind));
     (its.size, its.ctx) = (size, context);
     params.__bindgen_anon_1.conditional = its;
@@ -295,14 +283,14 @@ fn a_stream_captures_into_a_body() {
         let graph = graph();
         let handle = handle(bench, graph, Some(1));
         let (_, bodies) = node(bench, graph, &[], (handle, IF, 1));
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         let (stream, body) = (bench.stream, bodies[0]);
         succeeds!(cuStreamBeginCaptureToGraph(stream, body, null(), null(), 0, mode));
         let value = 4u32;
         let mut arguments: [*mut c_void; 2] =
             [(&raw const bench.log).cast_mut().cast(), (&raw const value).cast_mut().cast()];
         let (function, place) = (bench.append, arguments.as_mut_ptr());
-        succeeds!(sys::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, place, null_mut()));
+        succeeds!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, place, null_mut()));
         let mut captured = null_mut();
         succeeds!(cuStreamEndCapture(stream, &raw mut captured));
         assert_eq!(captured, body);
@@ -338,7 +326,7 @@ fn destroying_an_executable_graph_with_conditional_nodes_waits_for_all_work() {
         let running = instantiate(work);
         bench.launch(running);
         succeeds!(cuGraphExecDestroy(executable));
-        refused!(CUresult::CUDA_SUCCESS, sys::cuStreamQuery(bench.stream));
+        refused!(CUresult::CUDA_SUCCESS, cuStreamQuery(bench.stream));
         succeeds!(cuGraphExecDestroy(running));
         destroy(graph);
         destroy(work);

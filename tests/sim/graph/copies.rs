@@ -1,19 +1,6 @@
 //! Memcpy and memset nodes on the software driver: their effects and refusals. The codes are those of driver 580.
 
-use crate::graph::calls::{
-    Bench, INVALID, Side, code, copy, copy_node, destroy, fill, fill_node, graph, instantiate,
-    memory, misused, out, read, refused, succeeds, without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{from_ref, null, null_mut};
-use cuda_safe::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUdeviceptr, CUgraphExec, CUresult,
-    CUstreamCaptureMode, Zeroable, cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphExecDestroy,
-    cuGraphLaunch, cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeSetParams,
-    cuGraphMemsetNodeGetParams, cuGraphMemsetNodeSetParams, cuMemAllocAsync, cuMemFree_v2,
-    cuMemFreeAsync, cuMemFreeHost, cuMemHostAlloc, cuMemcpyAsync, cuStreamBeginCapture_v2,
-    cuStreamEndCapture, cuStreamSynchronize,
-};
+use crate::prelude::*;
 
 #[test]
 fn a_copy_from_pageable_memory_is_read_by_the_launch() {

@@ -1,18 +1,8 @@
 //! Uses of graphs that could leave a launch without an object, or without its order.
 
-use crate::common::{invalid, streams};
-use crate::graph::drain;
-use crate::release::leaking;
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::graph::InstantiateOptions;
-use cuda_safe::{
-    Context, DeviceBuffer, Error, Event, Graph, Invalid, LaunchConfig, Module, Stream, TypedKernel,
-    deferred_releases, leaked,
-};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::sync::{Arc, Mutex};
+use crate::common::streams;
+use crate::prelude::*;
+use cuda_safe::leaked;
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 

@@ -1,18 +1,8 @@
 //! Graphs and executable graphs whose ownership is released: how long the objects live that they use.
 
-use crate::graph::drain;
-use crate::release::leaking;
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::graph::{AllocOptions, ConditionalHandle, RetainedObjects};
-use cuda_safe::graph::{GraphBuffer, GraphPinned};
-use cuda_safe::sys::{CUgraphExec, cuGraphDestroy, cuGraphExecDestroy, cuMemFreeAsync};
-use cuda_safe::{
-    Context, DeviceBuffer, Error, ExecutableGraph, Graph, LaunchConfig, Module, PinnedBuffer,
-    Stream, TypedKernel, deferred_releases,
-};
-use cuda_sim::{Profile, alive};
-use std::sync::Arc;
+use crate::prelude::*;
+use cuda_safe::graph::GraphPinned;
+use cuda_safe::graph::RetainedObjects;
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const CONDITIONAL: &str = include_str!("../../kernels/conditional.ptx");
@@ -83,7 +73,7 @@ fn dropping_the_objects_of_a_running_launch_frees_none_of_them() {
         let objects = destroyed(executable);
         cuda_sim::clear_calls();
         drop(objects);
-        let waits = |call: &cuda_sim::Call| call.function.contains("Synchronize");
+        let waits = |call: &Call| call.function.contains("Synchronize");
         assert!(!cuda_sim::calls().iter().any(waits));
         assert_eq!(Arc::strong_count(&object), 2, "the launch has not run");
         assert_eq!(count("cuModuleUnload"), 0);

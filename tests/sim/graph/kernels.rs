@@ -1,21 +1,7 @@
 //! Kernel nodes on the software driver: arguments, attributes, and the launches that are refused. The codes are those of driver 580.
 
-use crate::graph::calls::{
-    Bench, IMAGE, INVALID, code, destroy, empty_node, graph, instantiate, kernel_node,
-    kernel_params, misused, out, refused, succeeds, without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{from_ref, null, null_mut};
-use cuda_safe::sys::{
-    CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END,
-    CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlaunchAttributeID,
-    CUlaunchAttributeValue, CUlibrary, CUresult, Zeroable, cuCtxSetCurrent,
-    cuGraphAddKernelNode_v2, cuGraphExecDestroy, cuGraphInstantiateWithFlags,
-    cuGraphKernelNodeCopyAttributes, cuGraphKernelNodeGetAttribute, cuGraphKernelNodeGetParams_v2,
-    cuGraphKernelNodeSetAttribute, cuGraphKernelNodeSetParams_v2, cuGraphUpload,
-    cuKernelGetFunction, cuLibraryGetKernel, cuLibraryLoadData, cuLibraryUnload,
-    cuModuleGetFunction, cuStreamSynchronize,
-};
+use crate::graph::calls::{IMAGE, kernel_node, kernel_params};
+use crate::prelude::*;
 
 #[test]
 fn kernels_of_a_graph_run_in_the_order_of_its_edges() {

@@ -1,18 +1,8 @@
 //! Executable graphs that are destroyed after their launches: with conditional nodes, and for launches from
 //! the device.
 
-use crate::common::invalid;
-use crate::graph::drain;
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::graph::GraphBuffer;
-use cuda_safe::graph::{ConditionalHandle, DeviceGraph, InstantiateOptions};
-use cuda_safe::{
-    Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, Module, Stream,
-    TypedKernel, deferred_releases,
-};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
+use crate::prelude::*;
+use cuda_safe::graph::DeviceGraph;
 
 const CONDITIONAL: &str = include_str!("../../kernels/conditional.ptx");
 /// `start(graph)` launches a graph. A GPU needs the device runtime for it, see tests/gpu.

@@ -1,21 +1,7 @@
 //! Allocation and free nodes on the software driver. The codes are those of driver 580.
 
-use crate::graph::calls::{
-    Bench, INVALID, UNSUPPORTED, code, destroy, empty_node, fill, fill_node, graph, instantiate,
-    memory, misused, out, read, refused, succeeds, without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::{
-    self, CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphMem_attribute as Attribute,
-    CUgraphNode, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUresult,
-    Zeroable, cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuDeviceSetGraphMemAttribute,
-    cuGraphAddMemAllocNode, cuGraphAddMemFreeNode, cuGraphClone, cuGraphDestroyNode,
-    cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphMemAllocNodeGetParams,
-    cuGraphMemFreeNodeGetParams, cuGraphNodeSetEnabled, cuGraphRemoveDependencies_v2,
-    cuMemAllocAsync, cuMemFree_v2, cuMemFreeAsync, cuPointerGetAttribute, cuStreamCreate,
-    cuStreamSynchronize,
-};
+use crate::prelude::*;
+use CUgraphMem_attribute as Attribute;
 
 fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     let mut params = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
@@ -161,10 +147,7 @@ fn a_graph_with_memory_has_one_executable_graph_and_no_clone() {
         let mut clone = null_mut();
         refused!(UNSUPPORTED, cuGraphClone(&raw mut clone, graph));
         let mut child = null_mut();
-        refused!(
-            UNSUPPORTED,
-            sys::cuGraphAddChildGraphNode(&raw mut child, parent, null(), 0, graph)
-        );
+        refused!(UNSUPPORTED, cuGraphAddChildGraphNode(&raw mut child, parent, null(), 0, graph));
         refused!(UNSUPPORTED, cuGraphDestroyNode(last));
         let (from, to) = (&raw const node, &raw const last);
         refused!(UNSUPPORTED, cuGraphRemoveDependencies_v2(graph, from, to, null(), 1));
@@ -274,9 +257,9 @@ fn an_update_gives_an_executable_graph_the_memory_of_the_other_graph() {
         free(graph, node, address);
         let (node, larger) = allocate(other, &[], 32);
         let executable = instantiate(graph);
-        succeeds!(sys::cuGraphExecUpdate_v2(executable, graph, null_mut()));
+        succeeds!(cuGraphExecUpdate_v2(executable, graph, null_mut()));
         free(other, node, larger);
-        succeeds!(sys::cuGraphExecUpdate_v2(executable, other, null_mut()));
+        succeeds!(cuGraphExecUpdate_v2(executable, other, null_mut()));
         bench.launch(executable);
         succeeds!(cuStreamSynchronize(bench.stream));
         succeeds!(cuGraphExecDestroy(executable));
@@ -291,7 +274,7 @@ fn memory_of_a_graph_has_no_attributes_before_a_launch() {
         let graph = graph();
         let (_, address) = allocate(graph, &[], 16);
         let mut value = 0u64;
-        let kind = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        let kind = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
         let place = (&raw mut value).cast();
         refused!(INVALID, cuPointerGetAttribute(place, kind, address));
         destroy(graph);
@@ -324,11 +307,11 @@ fn a_second_allocation_that_is_not_ordered_after_the_free_is_a_misuse() {
         let executable = instantiate(graph);
         bench.launch(executable);
         succeeds!(cuStreamSynchronize(bench.stream));
-        let other: sys::CUstream = out!(cuStreamCreate(1));
+        let other: CUstream = out!(cuStreamCreate(1));
         // The free waits for a host function, and the launch on the other stream does not.
         unsafe extern "C" fn nothing(_: *mut c_void) {}
         for _ in 0..64 {
-            succeeds!(sys::cuLaunchHostFunc(bench.stream, Some(nothing), null_mut()));
+            succeeds!(cuLaunchHostFunc(bench.stream, Some(nothing), null_mut()));
         }
         succeeds!(cuMemFreeAsync(address, bench.stream));
         succeeds!(cuGraphLaunch(executable, other));

@@ -20,23 +20,12 @@ pub(crate) mod stale;
 pub(crate) mod updates;
 pub(crate) mod user_objects;
 
-use crate::software::misuses::{expecting_misuse, found, succeeds};
-use crate::{common, on, on_stream, start};
-use cuda_safe::capture::{CaptureMode, CaptureStatus};
-use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, PartitionRequest};
-use cuda_safe::green::{PartitionSize, SmResource, SplitByCount};
-use cuda_safe::sys::{
-    self, CUresult, cuGraphExecDestroy, cuMemcpyHtoDAsync_v2, cuStreamEndCapture,
-};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer};
-use cuda_safe::{Error, Invalid, Stream};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use crate::prelude::*;
+use crate::software::misuses::succeeds;
+use cuda_safe::capture::CaptureStatus;
 
 /// Retries deferred releases.
-fn drain(context: &Context) {
+pub(crate) fn drain(context: &Context) {
     drop(context.event().expect("an event"));
 }
 
@@ -61,7 +50,7 @@ fn a_captured_copy_reads_its_slice_at_each_launch() {
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
         let mut source = Box::new([1u8; 4]);
         let from = source.as_mut_ptr();
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |stream| {
+        let graph = stream.capture::<Error>(CaptureMode::default(), |stream| {
             let (to, raw) = (buffer.as_raw(), stream.as_raw());
             // SAFETY: both sides have 4 bytes and outlive the graph.
             succeeds(unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), 4, raw) });
@@ -95,7 +84,7 @@ fn branches_of_a_graph_are_unordered() {
             b.wait_event(&forks)?;
             buffer.fill(1)?;
             // SAFETY: the byte is valid memory, and the race is the subject of the test.
-            succeeds(unsafe { sys::cuMemsetD8Async(buffer.as_raw(), 2, 1, b.as_raw()) });
+            succeeds(unsafe { cuMemsetD8Async(buffer.as_raw(), 2, 1, b.as_raw()) });
             joins.record(&b)?;
             a.wait_event(&joins)
         });
@@ -130,11 +119,11 @@ fn a_refused_end_of_a_capture_is_retried_and_the_graph_is_lost() {
 #[test]
 fn the_legacy_stream_does_not_wait_for_captured_work() {
     on(Profile::h200(), |context| {
-        let blocking = cuda_safe::StreamOptions { blocking: true, ..Default::default() };
+        let blocking = StreamOptions { blocking: true, ..Default::default() };
         let blocking = context.stream_with(blocking).expect("a stream");
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
-        let graph = blocking.capture::<cuda_safe::Error>(CaptureMode::default(), |_| {
+        let graph = blocking.capture::<Error>(CaptureMode::default(), |_| {
             let refused = current.legacy_stream().record_event(&event);
             let code = refused.expect_err("implicitly ordered after the stream").code();
             assert_eq!(code, Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
@@ -176,24 +165,24 @@ fn begin_beside_a_copy(captured: &Stream, stream: &Stream) {
         cuda_sim::clear_calls();
         buffer.copy_from_slice(&[1, 2, 3, 4]).expect("a copy");
     });
-    let called = |call: &cuda_sim::Call| call.function.starts_with("cuStreamBeginCapture");
+    let called = |call: &Call| call.function.starts_with("cuStreamBeginCapture");
     assert!(!cuda_sim::calls().iter().any(called), "the call reached the driver");
     assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 3, 4]);
-    let graph = captured.capture::<cuda_safe::Error>(CaptureMode::Relaxed, |_| Ok(()));
+    let graph = captured.capture::<Error>(CaptureMode::Relaxed, |_| Ok(()));
     drop(graph.expect("no call is active any more"));
 }
 
 /// Captures a stream around `f`, as other code would.
 fn captured_by_others(theirs: &Stream, f: impl FnOnce()) {
-    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream is alive.
-    succeeds(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
+    succeeds(unsafe { cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
     f();
     let mut graph = std::ptr::null_mut();
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
     succeeds(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
     // SAFETY: the graph was just created, and nothing else uses it.
-    succeeds(unsafe { sys::cuGraphDestroy(graph) });
+    succeeds(unsafe { cuGraphDestroy(graph) });
 }
 
 fn is_refused_as_captured(stream: &Stream) {
@@ -269,7 +258,7 @@ fn only_a_stream_that_may_join_a_capture_of_other_code_queries_its_status() {
 #[test]
 fn a_double_destroy_of_an_executable_graph_is_reported() {
     expecting_misuse(|_, stream| {
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
         let (raw, _) =
             graph.expect("a graph").instantiate().expect("an executable graph").into_raw();
         // SAFETY: the first call is valid.
@@ -325,7 +314,7 @@ fn a_graph_retains_the_contexts_of_all_captured_streams() {
         let group = split.expect("a split").groups.pop().expect("a group");
         let green = GreenContext::new([group]).expect("a green context");
         let others = [own.stream(), green.stream()].map(|stream| stream.expect("a stream"));
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |stream| {
+        let graph = stream.capture::<Error>(CaptureMode::default(), |stream| {
             let begins = context.event()?;
             begins.record(stream)?;
             for other in &others {
@@ -395,7 +384,7 @@ fn a_graph_of_a_pool_stream_keeps_its_partition_leased() {
         let size = PartitionRequest { sizes: vec![PartitionSize::Sms(16)], ..Default::default() };
         let stream = pool.lease(&size).expect("a lease")[0].stream();
         let stream = stream.expect("a stream");
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
         let graph = graph.expect("a graph");
         drop(stream);
         pool.try_lease(&size).expect_err("the graph keeps its green context alive");

@@ -1,26 +1,9 @@
 //! Host, child graph, event and other nodes on the software driver: what they do, and which
 //! parameters are refused. The codes are those of driver 580.
 
-use crate::graph::calls::{
-    Bench, INVALID, Side, UNSUPPORTED, code, copy, copy_node, destroy, empty_node, fill, fill_node,
-    graph, instantiate, kernel_params, memory, misused, out, read, refused, succeeds,
-    without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUevent,
-    CUgraph, CUgraphNode, CUgraphNodeParams, CUgraphNodeType as Type, CUresult,
-    CUstreamBatchMemOpParams, CUstreamBatchMemOpType, Zeroable, cuCtxSetCurrent, cuEventCreate,
-    cuEventDestroy_v2, cuEventQuery, cuGraphAddBatchMemOpNode, cuGraphAddChildGraphNode,
-    cuGraphAddEmptyNode, cuGraphAddEventRecordNode, cuGraphAddEventWaitNode,
-    cuGraphAddExternalSemaphoresSignalNode, cuGraphAddHostNode, cuGraphAddKernelNode_v2,
-    cuGraphAddNode_v2, cuGraphBatchMemOpNodeGetParams, cuGraphChildGraphNodeGetGraph,
-    cuGraphDestroy, cuGraphEventRecordNodeGetEvent, cuGraphEventRecordNodeSetEvent,
-    cuGraphEventWaitNodeGetEvent, cuGraphExecDestroy, cuGraphHostNodeGetParams,
-    cuGraphHostNodeSetParams, cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphNodeGetType,
-    cuGraphNodeSetParams, cuLaunchHostFunc, cuMemFree_v2, cuStreamSynchronize,
-};
+use crate::graph::calls::kernel_params;
+use crate::prelude::*;
+use CUgraphNodeType as Type;
 
 unsafe extern "C" fn add_one(data: *mut c_void) {
     // SAFETY: the tests pass a number that outlives the launches.

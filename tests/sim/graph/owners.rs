@@ -1,17 +1,6 @@
 //! What graphs own, and when it is released.
 
-use crate::common::invalid;
-use crate::graph::drain;
-use crate::release::leaking;
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::{
-    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer, Stream,
-    TypedKernel, deferred_releases,
-};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::sync::Arc;
+use crate::prelude::*;
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 
@@ -68,7 +57,7 @@ fn objects_are_released_after_the_last_launch_and_the_drop_does_not_wait() {
         drop(stream);
         cuda_sim::clear_calls();
         drop(executable);
-        let waits = |call: &cuda_sim::Call| call.function.contains("Synchronize");
+        let waits = |call: &Call| call.function.contains("Synchronize");
         assert!(!cuda_sim::calls().iter().any(waits));
         assert_eq!(Arc::strong_count(&object), 2, "the launch has not run");
         context.synchronize().expect("a wait");
@@ -283,7 +272,7 @@ fn an_access_waits_once_for_what_earlier_accesses_made_later_ones_wait_for() {
         cuda_sim::clear_calls();
         drop(executable.access(&mut data, &streams[0]).expect("access"));
         let calls = cuda_sim::calls();
-        let waits = |call: &&cuda_sim::Call| call.function == "cuStreamWaitEvent";
+        let waits = |call: &&Call| call.function == "cuStreamWaitEvent";
         assert_eq!(calls.iter().filter(waits).count(), 0, "{calls:?}");
         drop(executable);
         context.synchronize().expect("a wait");

@@ -1,22 +1,7 @@
 //! Edges, queries and clones of graphs on the software driver. The codes are those of driver 580.
 
-use crate::graph::calls::{
-    INVALID, code, copy, copy_node, destroy, empty_node, graph, instantiate, misused, out, refused,
-    succeeds, without_misuse,
-};
-use crate::graph::calls::{Side, memory};
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::{
-    self, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeType as Type, CUresult,
-    Zeroable, cuGraphAddChildGraphNode, cuGraphAddDependencies_v2, cuGraphAddEmptyNode,
-    cuGraphClone, cuGraphCreate, cuGraphDebugDotPrint, cuGraphDestroy, cuGraphDestroyNode,
-    cuGraphExecDestroy, cuGraphExecGetFlags, cuGraphGetEdges_v2, cuGraphGetNodes,
-    cuGraphGetRootNodes, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams, cuGraphLaunch,
-    cuGraphNodeFindInClone, cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependentNodes_v2,
-    cuGraphNodeGetType, cuGraphRemoveDependencies_v2, cuGraphUpload, cuMemFree_v2,
-    cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2, cuStreamEndCapture,
-    cuStreamSynchronize,
-};
+use crate::prelude::*;
+use CUgraphNodeType as Type;
 
 const PLAIN: CUgraphEdgeData = edge(0, 0, 0);
 
@@ -137,10 +122,10 @@ fn a_cycle_is_found_when_the_graph_is_instantiated() {
         let a = empty_node(graph, &[]);
         let b = empty_node(graph, &[a]);
         assert!(connect(graph, b, a, &PLAIN).is_success());
-        let mut params = sys::CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
+        let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
         let (mut executable, place) = (null_mut(), &raw mut params);
         refused!(INVALID, cuGraphInstantiateWithParams(&raw mut executable, graph, place));
-        let structure = sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+        let structure = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
         assert_eq!(params.result_out, structure);
         assert!([a, b].contains(&params.hErrNode_out));
         let clone: CUgraph = out!(cuGraphClone(graph));
@@ -248,13 +233,13 @@ fn instantiation_accepts_the_documented_flags() {
             refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut executable, graph, flags));
         }
         // The upload needs a stream, and then no context.
-        let mut params = sys::CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
+        let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
         (params.flags, params.hUploadStream) = (2, bench.stream);
-        succeeds!(sys::cuCtxSetCurrent(null_mut()));
+        succeeds!(cuCtxSetCurrent(null_mut()));
         succeeds!(cuGraphInstantiateWithParams(&raw mut executable, graph, &raw mut params));
-        let success = sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS;
+        let success = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS;
         assert_eq!(params.result_out, success);
-        succeeds!(sys::cuCtxSetCurrent(bench.context));
+        succeeds!(cuCtxSetCurrent(bench.context));
         succeeds!(cuGraphUpload(executable, bench.stream));
         bench.launch(executable);
         succeeds!(cuGraphExecDestroy(executable));
@@ -284,7 +269,7 @@ fn launches_of_one_executable_graph_follow_each_other_on_all_streams() {
         let first = bench.append(graph, &[], 1);
         bench.append(graph, &[first], 2);
         let executable = instantiate(graph);
-        let other: sys::CUstream = out!(cuStreamCreate(1));
+        let other: CUstream = out!(cuStreamCreate(1));
         for stream in [bench.stream, other, bench.stream, other] {
             succeeds!(cuGraphLaunch(executable, stream));
         }
@@ -301,7 +286,7 @@ fn an_upload_to_a_capturing_stream_invalidates_the_capture() {
     without_misuse(|bench| {
         let graph = graph();
         let executable = instantiate(graph);
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
         let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         refused!(unsupported, cuGraphUpload(executable, bench.stream));
@@ -321,7 +306,7 @@ fn a_graph_is_printed_with_its_child_graphs() {
         copy_node(child, &[], &copy(Side::Device(device), Side::Device(device + 64), 64));
         let _: CUgraphNode = out!(cuGraphAddChildGraphNode(parent, &raw const first, 1, child));
         let path = crate::common::scratch().join("a graph.dot");
-        let name = std::ffi::CString::new(path.to_str().expect("text")).expect("no NUL");
+        let name = CString::new(path.to_str().expect("text")).expect("no NUL");
         succeeds!(cuGraphDebugDotPrint(parent, name.as_ptr(), 0));
         let text = std::fs::read_to_string(&path).expect("a file");
         for part in ["digraph dot", "label=\"graph_1\"", "0\\nappend\\n", "MEMCPY\\n(DtoD,64)"] {
@@ -345,22 +330,22 @@ fn newer_drivers_have_ids_of_graphs_and_nodes() {
         let graph = graph();
         let (_, second) = (empty_node(graph, &[]), bench.append(graph, &[], 1));
         let mut local = 0;
-        succeeds!(sys::cuGraphNodeGetLocalId(second, &raw mut local));
+        succeeds!(cuGraphNodeGetLocalId(second, &raw mut local));
         assert_eq!(local, 1);
         let (mut first_id, mut second_id) = (0, 0);
-        succeeds!(sys::cuGraphNodeGetToolsId(nodes(graph)[0], &raw mut first_id));
-        succeeds!(sys::cuGraphNodeGetToolsId(second, &raw mut second_id));
+        succeeds!(cuGraphNodeGetToolsId(nodes(graph)[0], &raw mut first_id));
+        succeeds!(cuGraphNodeGetToolsId(second, &raw mut second_id));
         assert_ne!(first_id, second_id);
         let mut containing = null_mut();
-        succeeds!(sys::cuGraphNodeGetContainingGraph(second, &raw mut containing));
+        succeeds!(cuGraphNodeGetContainingGraph(second, &raw mut containing));
         assert_eq!(containing, graph);
         let executable = instantiate(graph);
         let (mut id, mut other) = (0, 0);
-        succeeds!(sys::cuGraphGetId(graph, &raw mut id));
-        succeeds!(sys::cuGraphExecGetId(executable, &raw mut other));
+        succeeds!(cuGraphGetId(graph, &raw mut id));
+        succeeds!(cuGraphExecGetId(executable, &raw mut other));
         assert!(id != 0 && other != id);
-        let mut params = sys::CUgraphNodeParams::zeroed();
-        succeeds!(sys::cuGraphNodeGetParams(second, &raw mut params));
+        let mut params = CUgraphNodeParams::zeroed();
+        succeeds!(cuGraphNodeGetParams(second, &raw mut params));
         assert_eq!(params.type_, Type::CU_GRAPH_NODE_TYPE_KERNEL);
         // SAFETY: the type selects this field.
         assert_eq!(unsafe { params.__bindgen_anon_1.kernel }.func, bench.append);
@@ -376,10 +361,10 @@ fn a_driver_does_not_have_the_functions_of_later_versions() {
         let graph = graph();
         let node = empty_node(graph, &[]);
         let mut id = 0;
-        assert!(!code!(sys::cuGraphNodeGetLocalId(node, &raw mut id)).is_success());
+        assert!(!code!(cuGraphNodeGetLocalId(node, &raw mut id)).is_success());
         let mut handle = 0;
         let create =
-            code!(sys::cuGraphConditionalHandleCreate(&raw mut handle, graph, null_mut(), 0, 0));
+            code!(cuGraphConditionalHandleCreate(&raw mut handle, graph, null_mut(), 0, 0));
         assert!(!create.is_success());
         // The older function exists.
         let other = empty_node(graph, &[]);

@@ -1,11 +1,7 @@
 //! What is found out about a graph once is found out again after each change.
 
-use crate::on_stream;
-use cuda_safe::graph::GraphBuffer;
-use cuda_safe::graph::{NodeId, kind};
-use cuda_safe::{
-    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, Stream, TypedKernel,
-};
+use crate::prelude::*;
+use cuda_safe::graph::NodeId;
 
 const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 

@@ -1,15 +1,7 @@
 //! Objects of the user that graphs keep alive, and work of other code in captures.
 
-use crate::graph::drain;
-use crate::software::call_log::count;
-use crate::{on, on_stream};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::sys::{CUresult, cuEventRecord, cuMemsetD8Async, cuStreamWaitEvent};
-use cuda_safe::{DeviceBuffer, Error, Graph, Invalid, Stream};
-use cuda_sim::Profile;
+use crate::prelude::*;
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 type Objects = Vec<Arc<dyn Any + Send + Sync>>;
 
@@ -121,7 +113,7 @@ fn a_stream_that_joined_a_capture_through_other_code_keeps_its_objects_too() {
         let buffer = DeviceBuffer::<u8>::zeroed(&origin, 16).expect("memory");
         let address = buffer.as_raw();
         let [fork, join] = [(); 2].map(|()| context.event().expect("an event"));
-        let wait = |event: &cuda_safe::Event, from: &Stream, to: &Stream| {
+        let wait = |event: &Event, from: &Stream, to: &Stream| {
             // SAFETY: the streams and the event are alive.
             let recorded = unsafe { cuEventRecord(event.as_raw(), from.as_raw()) };
             // SAFETY: as above.

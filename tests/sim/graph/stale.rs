@@ -1,22 +1,9 @@
 //! Graphs that are instantiated, launched or destroyed after an object they use was destroyed. A
 //! real driver crashes on most of these (measured).
 
-use crate::software::misuses::{expecting_misuse, found, succeeds};
-use core::ffi::c_void;
-use core::ptr::null_mut;
-use cuda_safe::Context;
-use cuda_safe::sys::{
-    CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUlibrary, CUmodule, CUresult, CUstream,
-    CUstreamCaptureMode as Mode, cuCtxCreate_v4, cuCtxDestroy_v2, cuCtxPopCurrent_v2,
-    cuCtxSetCurrent, cuEventCreate, cuEventDestroy_v2, cuEventRecordWithFlags, cuGraphDestroy,
-    cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuGreenCtxDestroy,
-    cuGreenCtxStreamCreate, cuKernelGetFunction, cuLaunchKernel, cuLibraryGetKernel,
-    cuLibraryLoadData, cuLibraryUnload, cuMemAlloc_v2, cuMemFreeHost, cuMemHostAlloc,
-    cuMemHostRegister_v2, cuMemHostUnregister, cuMemcpyDtoDAsync_v2, cuMemcpyHtoDAsync_v2,
-    cuMemsetD8Async, cuModuleGetFunction, cuModuleLoadData, cuModuleUnload,
-    cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2, cuStreamEndCapture,
-    cuStreamSynchronize, cuStreamWaitEvent,
-};
+use crate::prelude::*;
+use crate::software::misuses::succeeds;
+use CUstreamCaptureMode as Mode;
 
 const VECTOR: &str = concat!(include_str!("../../kernels/vector.ptx"), "\0");
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -275,7 +262,7 @@ fn a_graph_of_a_destroyed_context_is_refused_even_by_its_destruction() {
 #[test]
 fn a_graph_with_a_copy_needs_the_context_of_its_source() {
     crate::common::child::in_child(&[], || {
-        crate::start(cuda_sim::Profile::h200());
+        crate::start(Profile::h200());
         let own = crate::context();
         // SAFETY: the context is alive.
         succeeds(unsafe { cuCtxSetCurrent(own.as_raw()) });

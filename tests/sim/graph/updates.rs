@@ -1,24 +1,8 @@
 //! Updates of executable graphs on the software driver. The codes and results are those of driver 580.
 
-use crate::graph::calls::{
-    Bench, INVALID, Side, copy, copy_node, destroy, empty_node, fill, fill_node, graph,
-    instantiate, kernel_params, memory, out, read, refused, succeeds, without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{from_ref, null, null_mut};
-use cuda_safe::sys::{
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUgraph, CUgraphExec, CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo,
-    CUgraphNode, CUgraphNodeParams, CUgraphNodeType as Type, CUlaunchAttributeID,
-    CUlaunchAttributeValue, CUresult, Zeroable, cuCtxSetCurrent, cuEventCreate, cuEventDestroy_v2,
-    cuGraphAddChildGraphNode, cuGraphAddEventRecordNode, cuGraphAddHostNode,
-    cuGraphChildGraphNodeGetGraph, cuGraphDestroyNode, cuGraphExecChildGraphNodeSetParams,
-    cuGraphExecDestroy, cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventWaitNodeSetEvent,
-    cuGraphExecHostNodeSetParams, cuGraphExecKernelNodeSetParams_v2,
-    cuGraphExecMemcpyNodeSetParams, cuGraphExecMemsetNodeSetParams, cuGraphExecNodeSetParams,
-    cuGraphExecUpdate_v2, cuGraphKernelNodeSetAttribute, cuGraphNodeGetEnabled,
-    cuGraphNodeSetEnabled, cuMemAllocAsync, cuMemFree_v2, cuMemFreeAsync, cuStreamSynchronize,
-};
+use crate::graph::calls::kernel_params;
+use crate::prelude::*;
+use cuda_safe::sys::{CUgraphExecUpdateResult as Outcome, CUgraphNodeType as Type};
 
 const FAILED: CUresult = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 
@@ -247,11 +231,11 @@ fn an_update_pairs_nodes_whatever_the_order_in_which_they_were_added() {
         let (first, last) = (bench.append(graph, &[], 1), empty_node(graph, &[]));
         let middle = bench.append(graph, &[first], 2);
         let (from, to) = (&raw const middle, &raw const last);
-        succeeds!(cuda_safe::sys::cuGraphAddDependencies_v2(graph, from, to, null(), 1));
+        succeeds!(cuGraphAddDependencies_v2(graph, from, to, null(), 1));
         let executable = instantiate(graph);
         let (middle, first) = (bench.append(other, &[], 12), bench.append(other, &[], 11));
         let (from, to) = (&raw const first, &raw const middle);
-        succeeds!(cuda_safe::sys::cuGraphAddDependencies_v2(other, from, to, null(), 1));
+        succeeds!(cuGraphAddDependencies_v2(other, from, to, null(), 1));
         empty_node(other, &[middle]);
         let (code, outcome, node) = update(executable, other);
         assert_eq!(
@@ -361,7 +345,7 @@ fn child_graphs_are_updated_with_their_parents_or_alone() {
         let mut embedded: CUgraph = null_mut();
         succeeds!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
         let (mut inner, mut count) = (null_mut(), 1);
-        succeeds!(cuda_safe::sys::cuGraphGetNodes(embedded, &raw mut inner, &raw mut count));
+        succeeds!(cuGraphGetNodes(embedded, &raw mut inner, &raw mut count));
         assert!(set_value(bench, executable, inner, 3).is_success());
         assert_eq!(launched(bench, executable), [3]);
         assert_eq!(update(executable, parent).0, CUresult::CUDA_SUCCESS);

@@ -1,20 +1,7 @@
 //! User objects on the software driver: who holds them, and when and where their destructors run. As
 //! measured with driver 580.
 
-use crate::graph::calls::{
-    Bench, INVALID, code, destroy, graph, instantiate, misused, out, refused, succeeds,
-    without_misuse,
-};
-use core::ffi::c_void;
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::{
-    self, CUgraph, CUgraphNode, CUresult, CUuserObject, cuCtxGetCurrent, cuGraphAddChildGraphNode,
-    cuGraphClone, cuGraphExecDestroy, cuGraphExecUpdate_v2, cuGraphReleaseUserObject,
-    cuGraphRetainUserObject, cuStreamBeginCapture_v2, cuStreamEndCapture,
-    cuStreamGetCaptureInfo_v3, cuStreamIsCapturing, cuStreamSynchronize, cuUserObjectCreate,
-    cuUserObjectRelease, cuUserObjectRetain,
-};
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::prelude::*;
 
 const MOVE: u32 = 1;
 
@@ -59,7 +46,7 @@ impl Ended {
             if self.count() == count {
                 return;
             }
-            succeeds!(sys::cuCtxSynchronize());
+            succeeds!(cuCtxSynchronize());
         }
         panic!("{} of {count} destructors ran", self.count());
     }
@@ -153,7 +140,7 @@ fn a_wait_for_the_context_does_not_wait_for_destructors() {
             destroy(graph);
             bench.launch(executable);
             succeeds!(cuGraphExecDestroy(executable));
-            succeeds!(sys::cuCtxSynchronize());
+            succeeds!(cuCtxSynchronize());
             late += u32::from(ended.count() < round);
             ended.wait(round);
         }
@@ -188,9 +175,9 @@ fn an_update_takes_the_objects_of_the_other_graph() {
 fn an_invalidated_capture_releases_its_objects() {
     without_misuse(|bench| {
         let ended = Ended::default();
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let (mut graph, none) = (null_mut(), null_mut());
         succeeds!(cuStreamGetCaptureInfo_v3(
             bench.stream,

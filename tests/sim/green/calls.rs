@@ -1,12 +1,8 @@
 //! Concurrent calls on one green context.
 
 use crate::capture::errors::reports;
-use crate::on;
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::{Context, Error, Invalid};
-use cuda_sim::{Profile, set_call_hook};
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use crate::prelude::*;
+use std::sync::mpsc::Receiver;
 
 fn green(context: &Context) -> GreenContext {
     let resource = SmResource::of_device(&context.device()).expect("SMs");
@@ -41,7 +37,7 @@ fn a_call_on_a_green_context_waits_for_the_call_of_another_thread() {
             inside.recv().expect("the call is active");
             let other = scope.spawn(|| green.id());
             // Long enough for some attempts.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             assert!(!other.is_finished());
             finish.send(()).expect("it waits");
             other.join().expect("no panic").expect("a number");

@@ -4,21 +4,9 @@ pub(crate) mod calls;
 pub(crate) mod pool;
 pub(crate) mod rules;
 
-use crate::software::misuses::{expecting_misuse, found, succeeds};
-use crate::{common, context, on, start};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::green::{GreenContext, Overlap, SmProbe, SmResource, SplitByCount};
-use cuda_safe::sys::{
-    CU_STREAM_LEGACY, CUdevResource, CUdevResourceType, CUresult, cuCtxFromGreenCtx,
-    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuDevResourceGenerateDesc,
-    cuDevSmResourceSplitByCount, cuGraphExecDestroy, cuGreenCtxCreate, cuGreenCtxDestroy,
-    cuGreenCtxGetDevResource, cuLaunchKernel, cuStreamDestroy_v2, cuStreamQuery,
-};
-use cuda_safe::{Context, Device, LaunchConfig, Module, Stream};
-use cuda_sim::Profile;
-use std::ptr::null_mut;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::prelude::*;
+use crate::software::misuses::succeeds;
+use cuda_safe::green::{Overlap, SmProbe};
 
 pub(crate) fn green(context: &Context) -> GreenContext {
     let resource = SmResource::of_device(&context.device()).expect("an H200 has green contexts");
@@ -27,7 +15,7 @@ pub(crate) fn green(context: &Context) -> GreenContext {
     GreenContext::new([group]).expect("a green context")
 }
 
-fn launch(module: &Module, stream: cuda_safe::sys::CUstream) -> CUresult {
+fn launch(module: &Module, stream: CUstream) -> CUresult {
     let kernel = module.kernel("nothing").expect("found").as_raw();
     // SAFETY: the kernel has no parameters and does nothing.
     unsafe { cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut()) }
@@ -229,7 +217,7 @@ fn work_outlives_its_green_context_and_its_executable_graph() {
             Ok(())
         });
         let module = vector(context);
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |stream| {
+        let graph = stream.capture::<Error>(CaptureMode::default(), |stream| {
             succeeds(launch(&module, stream.as_raw()));
             Ok(())
         });

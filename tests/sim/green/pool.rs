@@ -1,18 +1,7 @@
 //! Cached partitionings, where only the software driver shows what happens.
 
-use crate::on;
-use cuda_safe::green::{
-    GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, PooledPartition, SmResource,
-    SplitByCount,
-};
-use cuda_safe::{
-    CUresult, Context, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer, Stream,
-};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use crate::prelude::*;
+use cuda_safe::green::PooledPartition;
 
 fn pool(context: &Context) -> GreenPool {
     GreenPool::new(&context.device(), GreenPoolOptions::default())

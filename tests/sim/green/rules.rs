@@ -4,10 +4,8 @@
 mod contexts;
 mod splits;
 
-use crate::{common, context, start};
-use cuda_safe::green::{ExactSplit, GreenContext, GroupRequest, SmResource, Split, SplitByCount};
-use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, CudaVersion, Error};
+use crate::prelude::*;
+use cuda_safe::green::{ExactSplit, Split};
 
 const PROFILE: &str = "GREEN_RULES_PROFILE";
 
@@ -54,7 +52,7 @@ fn exact(groups: &[GroupRequest]) -> ExactSplit {
 }
 
 #[track_caller]
-fn code<T: std::fmt::Debug>(result: Result<T, impl Into<Error>>) -> CUresult {
+fn code<T: Debug>(result: Result<T, impl Into<Error>>) -> CUresult {
     let error = result.expect_err("refused").into();
     error.code().unwrap_or_else(|| panic!("{error}"))
 }

@@ -1,10 +1,7 @@
 //! Kernels of the software driver, which can do what any host function can but no GPU kernel does.
 
-use crate::{common, context, on, start};
-use cuda_safe::sys::{CUresult, cuCtxGetDevice, cuStreamDestroy_v2};
-use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Stream};
-use cuda_sim::{Alive, Profile, kernel::register};
-use std::sync::mpsc;
+use crate::prelude::*;
+use cuda_sim::kernel::register;
 
 /// PTX with a kernel that the tests do not register.
 const OTHER: &str =
@@ -108,9 +105,9 @@ fn a_replaced_kernel_is_dropped_after_its_last_launch() {
         stream.synchronize().expect("a wait");
         assert_eq!(dropped.try_recv(), Ok(CUresult::CUDA_SUCCESS));
         drop((module, stream));
-        let device = cuda_safe::Device::get(0).expect("a device");
+        let device = Device::get(0).expect("a device");
         // SAFETY: this releases the retain that the leaked stream holds.
-        let code = unsafe { cuda_safe::sys::cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
+        let code = unsafe { cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
         assert!(code.is_success());
     });
 }
@@ -127,9 +124,9 @@ fn a_kernel_without_launches_is_dropped_when_it_is_replaced() {
         });
         register("unused", |_| Ok(()));
         assert_eq!(dropped.try_recv(), Ok(CUresult::CUDA_SUCCESS));
-        let device = cuda_safe::Device::get(0).expect("a device");
+        let device = Device::get(0).expect("a device");
         // SAFETY: this releases the retain that the leaked stream holds.
-        let code = unsafe { cuda_safe::sys::cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
+        let code = unsafe { cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
         assert!(code.is_success());
     });
 }

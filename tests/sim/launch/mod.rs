@@ -2,21 +2,10 @@
 
 pub(crate) mod kernels;
 
+use crate::prelude::*;
 use crate::stream::callbacks::with_misuse;
-use crate::{on, on_stream};
-use core::ffi::c_void;
-use cuda_safe::Module;
 use cuda_safe::error::LaunchLimit;
-use cuda_safe::launch::LaunchAttributes;
 use cuda_safe::module::attribute as kernel_attribute;
-use cuda_safe::sys::{
-    CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END,
-    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUresult,
-    cuLaunchKernel, cuLaunchKernelEx,
-};
-use cuda_safe::{Context, DeviceBuffer, Error, LaunchConfig};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 
@@ -133,7 +122,7 @@ fn a_kernel_that_reads_past_the_address_space_is_an_illegal_address() {
         let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
         let scale = module.kernel("scale").expect("found");
         let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
-        let mut x = cuda_safe::DeviceBuffer::<i32>::zeroed(stream, 1).expect("memory");
+        let mut x = DeviceBuffer::<i32>::zeroed(stream, 1).expect("memory");
         let (scale, config) = (scale.expect("its parameters"), LaunchConfig::linear(1, 1));
         // SAFETY: the contract is violated on purpose: the buffer has only one element.
         unsafe { scale.launch(stream, config, (&mut x, 1, 1, 1)) }.expect("enqueued");
@@ -309,7 +298,7 @@ fn a_cooperative_launch_in_a_green_context_uses_only_its_sms() {
 
 #[test]
 fn a_launch_may_allow_larger_clusters_by_an_attribute() {
-    use cuda_safe::sys::CUlaunchAttributePortableClusterMode as Mode;
+    use CUlaunchAttributePortableClusterMode as Mode;
     on("h200@13.5".parse().expect("a profile"), |context| {
         let stream = context.stream().expect("a stream");
         let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");

@@ -1,14 +1,8 @@
 //! The decisions of a caching pool, observed through its interface.
 
-use crate::on;
-use crate::release::fail;
-use crate::software::call_log::{count, persistent, transient};
-use cuda_memory::{CacheStats, CachingManager, CachingOptions, OrderedManager};
-use cuda_safe::manager::{Block, MemoryManager, Order, StreamEnd};
-use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
-use cuda_safe::{CUresult, Context, DeviceBuffer, Stream};
-use cuda_sim::{Profile, alive};
-use std::sync::mpsc::channel;
+use crate::prelude::*;
+use crate::software::call_log::transient;
+use cuda_memory::CacheStats;
 
 const SLAB: usize = 4 << 20;
 
@@ -380,7 +374,7 @@ fn with_two_streams(
         let work = {
             let buffers =
                 [&one, &two].map(|its| DeviceBuffer::<u8>::zeroed(its, 64).expect("memory"));
-            let buffers = buffers.map(std::cell::RefCell::new);
+            let buffers = buffers.map(RefCell::new);
             let (first, second) = (one.clone(), two.clone());
             move |stream: &Stream| {
                 let place = usize::from(*stream == second);

@@ -1,18 +1,10 @@
 //! Expandable pools: the memory that they map, unmap and reserve.
 #![cfg(target_os = "linux")]
 
-use crate::common;
-use crate::release::fail;
-use crate::software::call_log::{count, persistent};
-use crate::{on, start};
+use crate::prelude::*;
 use cuda_memory::trace::Trace;
-use cuda_memory::{CachingManager, CachingOptions, LoggingManager};
-use cuda_safe::manager::{Block, MemoryManager, Order, clear_memory_manager, set_memory_manager};
-use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, Error, Invalid, Result, Stream};
-use cuda_sim::fault::limit_memory;
-use cuda_sim::{Profile, alive};
+use cuda_safe::manager::clear_memory_manager;
 use std::io::Write;
-use std::sync::{Arc, Mutex};
 
 const PAGE: usize = 2 << 20;
 

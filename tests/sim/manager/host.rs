@@ -1,18 +1,7 @@
 //! Pinned memory whose unregistration a manager defers, with injected failures and counted calls.
 
-use crate::common::child;
-use crate::{check, context, start};
-use cuda_safe::manager::{
-    DriverManager, MappedMemory, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
-};
-use cuda_safe::memory::{MappedBuffer, PinnedFlags};
-use cuda_safe::sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
-use cuda_safe::{CUresult, Context, PinnedBuffer};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope, limit_memory};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
-use std::sync::Arc;
+use crate::prelude::*;
+use cuda_safe::manager::PinnedMemory;
 
 /// Like [`on`](crate::on), with the driver manager.
 fn managed(body: impl FnOnce(Context)) {

@@ -4,26 +4,10 @@
 
 mod logs;
 
-use crate::common::{self, child};
-use crate::{check, context, start};
-use core::ffi::c_void;
-use cuda_memory::{
-    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
-    LoggingManager, OrderedManager, StatisticsManager,
-};
-use cuda_safe::manager::{
-    Block, DriverManager, DriverMemory, INTERFACE_VERSION, IpcHandle, MemoryManager, MemoryPointer,
-    Order, set_memory_manager,
-};
-use cuda_safe::sys::cuLaunchHostFunc;
-use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Invalid, Result, Stream};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope, limit_memory};
+use crate::prelude::*;
+use cuda_safe::manager::INTERFACE_VERSION;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::OnceLock;
 
 unsafe extern "C" {
     // A POSIX function that ends the process after some seconds, so that a hanging test is
@@ -221,7 +205,7 @@ fn a_stream_in_the_release_queue_ends_in_the_next_allocation() {
 #[test]
 fn a_host_function_does_not_wait_for_a_thread_that_waits_for_it() {
     let make = |context: &Context| {
-        let options = cuda_safe::manager::DeferOptions { count: 0, ..Default::default() };
+        let options = DeferOptions { count: 0, ..Default::default() };
         DriverManager::with(context, options)
     };
     with(make, |context| {
@@ -301,7 +285,7 @@ fn an_allocation_waits_for_the_clean_up_of_another_thread() {
                 // Until the other thread has found no memory, or for a while.
                 for _ in 0..200 {
                     std::thread::sleep(Duration::from_millis(1));
-                    let is_one = |call: &cuda_sim::Call| {
+                    let is_one = |call: &Call| {
                         call.function == "cuMemAlloc_v2"
                             && call.result == CUresult::CUDA_ERROR_OUT_OF_MEMORY
                     };
@@ -380,8 +364,8 @@ fn frees_that_the_driver_refuses_temporarily_are_retried() {
         free();
         drop(context);
         let without = Context::primary(&stream.context().device()).expect("the same context");
-        let helper = cuda_safe::Device::get(0)
-            .and_then(|device| Context::new(&device, cuda_safe::ContextFlags::empty())?.stream());
+        let helper = Device::get(0)
+            .and_then(|device| Context::new(&device, ContextFlags::empty())?.stream());
         let helper = helper.expect("a stream of another context");
         drop(without);
         helper.launch_host_function(move || drop(stream)).expect("enqueued");
@@ -526,7 +510,7 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
 fn memory_of_another_process_is_opened_again_after_it_is_closed() {
     with(small, |context| {
         let own = MemoryPointer::allocate(&context, 100).expect("memory");
-        let own = cuda_safe::manager::AutoFreePointer::from(own);
+        let own = AutoFreePointer::from(own);
         let mut bytes = own.export().expect("plain").handle().to_bytes();
         bytes[..64].copy_from_slice(&cuda_sim::shared_by_another(8192));
         let handle = IpcHandle::from_bytes(&bytes);

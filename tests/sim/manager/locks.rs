@@ -7,18 +7,8 @@ mod sizes;
 mod streams;
 
 use crate::manager::inside::{SMALL, bytes, small, with};
-use cuda_memory::{
-    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
-    LoggingManager, OrderedManager, StatisticsManager,
-};
-use cuda_safe::manager::{DeferOptions, DriverManager, MemoryPointer, Order, set_memory_manager};
-use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
-use cuda_sim::fault::limit_memory;
-use cuda_sim::set_call_hook;
+use crate::prelude::*;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
 
 /// Runs `scenario` on this thread. During each of its driver calls, which blocks meanwhile, another
 /// thread runs `other`. Returns the calls during which the other thread was stuck.
@@ -59,12 +49,12 @@ fn interrupted(scenario: impl FnOnce(), other: impl Fn() + Send) -> Vec<&'static
 }
 
 /// A manager that frees at once.
-fn immediate(context: &Context) -> cuda_safe::Result<DriverManager> {
+fn immediate(context: &Context) -> Result<DriverManager> {
     DriverManager::with(context, DeferOptions { count: 0, ..Default::default() })
 }
 
 /// A pool that frees its slabs at once.
-fn small_over_immediate(context: &Context) -> cuda_safe::Result<CachingManager> {
+fn small_over_immediate(context: &Context) -> Result<CachingManager> {
     let options = CachingOptions { slab_bytes: SMALL, ..Default::default() };
     CachingManager::with_upstream(context, immediate(context)?, options)
 }
@@ -108,9 +98,7 @@ fn use_meanwhile(context: &Context, stream: &Stream, trims: bool) {
 }
 
 #[track_caller]
-fn is_never_stuck<M: cuda_safe::manager::MemoryManager>(
-    make: impl Fn(&Context) -> cuda_safe::Result<M> + Send + Sync + 'static,
-) {
+fn is_never_stuck<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static) {
     with(make, |context| {
         let stream = context.stream().expect("a stream");
         // Creates the objects of the first use.
@@ -239,7 +227,7 @@ fn an_allocation_gets_the_memory_that_another_thread_releases() {
         let manager = context.memory_manager().expect("made").expect("chosen");
         let (tell, told) = mpsc::channel();
         let is_first = AtomicBool::new(true);
-        let fails = |call: &cuda_sim::Call| {
+        let fails = |call: &Call| {
             call.function == "cuMemAlloc_v2" && call.result == CUresult::CUDA_ERROR_OUT_OF_MEMORY
         };
         set_call_hook(move |function| {

@@ -13,17 +13,8 @@ pub(crate) mod reset;
 pub(crate) mod shared;
 pub(crate) mod wrappers;
 
-use crate::common::child;
-use crate::software::call_log::calls;
-use crate::{check, context, start};
-use cuda_memory::{CacheStats, CachingManager, CachingOptions, OrderedManager};
-use cuda_safe::manager::{
-    AutoFreePointer, DriverManager, IpcHandle, MemoryPointer, Order, set_memory_manager,
-};
-use cuda_safe::memory::MappedBuffer;
-use cuda_safe::{CUresult, Context, DeviceBuffer, PinnedBuffer, Stream};
-use cuda_sim::Profile;
-use cuda_sim::fault::limit_memory;
+use crate::prelude::*;
+use cuda_memory::CacheStats;
 
 /// Like [`on`](crate::on), with the driver manager.
 fn managed(body: impl FnOnce(Context)) {
@@ -300,7 +291,7 @@ fn only_the_manager_allocates() {
                 drop(DeviceBuffer::<u8>::zeroed_sync(&stream, len).expect("memory"));
                 drop(DeviceBuffer::from_slice(&stream, &vec![1u8; len]).expect("memory"));
             }
-            drop(cuda_safe::memory::PitchedBuffer::<f32>::zeroed(&stream, 10, 10).expect("memory"));
+            drop(PitchedBuffer::<f32>::zeroed(&stream, 10, 10).expect("memory"));
             drop(bytes(&stream, 10).share().expect("shared"));
         });
         let allocates = |name: &&str| {

@@ -1,12 +1,7 @@
 //! Stream-ordered frees of memory managers that the driver refuses temporarily.
 
-use crate::release::{fail, leaking};
-use cuda_memory::OrderedManager;
-use cuda_safe::manager::{DriverManager, HostBlock, MemoryManager, Order};
-use cuda_safe::memory::PinnedFlags;
-use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult, CUstream};
-use cuda_safe::{Context, ContextFlags, Stream};
-use cuda_sim::alive;
+use crate::prelude::*;
+use cuda_safe::manager::HostBlock;
 
 /// Frees memory of `manager` in an order while the driver permits no free. Returns how many
 /// releases were deferred and how many leaked.
@@ -75,7 +70,7 @@ fn memory_is_not_freed_into_a_graph_of_other_code() {
             cuda_sim::clear_calls();
             // SAFETY: the block belongs to the manager, and nothing uses it.
             unsafe { manager.free(block, order) };
-            let is_free = |call: &cuda_sim::Call| call.function == "cuMemFreeAsync";
+            let is_free = |call: &Call| call.function == "cuMemFreeAsync";
             assert!(!cuda_sim::calls().iter().any(is_free));
             assert_eq!(cuda_safe::leaked() - leaked, 1);
             let mut graph = std::ptr::null_mut();
@@ -145,7 +140,7 @@ fn the_drop_of_a_reader_uses_the_context_of_its_stream_if_it_needs_one() {
     leaking(|context| {
         let (home, stream) = (context.stream(), context.stream());
         let (home, stream) = (home.expect("a stream"), stream.expect("a stream"));
-        let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
+        let buffer = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
         let shared = buffer.share().expect("an event");
         let reader = shared.on(&stream).expect("a reader");
         drop(shared);

@@ -1,23 +1,12 @@
 //! The items of `cuda_safe::manager` that memory managers of other crates are made of.
 
-use crate::common::invalid;
-use crate::software::call_log::{calls, persistent, transient};
-use crate::{check, common, context, on, on_stream, start};
-use cuda_memory::{CachingManager, LimitManager, OrderedManager, StatisticsManager};
-use cuda_safe::capture::CaptureMode;
+use crate::prelude::*;
+use crate::software::call_log::transient;
 use cuda_safe::error::DriverError;
 use cuda_safe::manager::{
-    Block, DeferOptions, DriverManager, DriverMemory, MemoryManager, Order, OrderEvent, StreamEnd,
-    in_forked_child, in_host_function, in_report_hook, may_block, report_leak, set_memory_manager,
+    OrderEvent, in_forked_child, in_host_function, in_report_hook, may_block, report_leak,
     with_current_context, without_invalidating_captures,
 };
-use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUresult};
-use cuda_safe::{
-    Context, ContextFlags, DeviceBuffer, Error, Invalid, Result, Stream, set_report_hook,
-};
-use cuda_sim::{Profile, alive};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, mpsc};
 
 const EXCHANGE: &str = "cuThreadExchangeStreamCaptureMode";
 

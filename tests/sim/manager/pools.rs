@@ -1,16 +1,6 @@
 //! Memory of the driver's memory pools, allocated and freed through the base of a manager.
 
-use crate::common::invalid;
-use crate::release::{fail, leaking};
-use crate::software::call_log::{calls, persistent};
-use crate::{on, on_stream};
-use cuda_safe::manager::{Block, DeferOptions, DriverMemory, IpcHandle, Order};
-use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
-use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult};
-use cuda_safe::{Context, ContextFlags, Error, Invalid};
-use cuda_sim::{Profile, alive};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::prelude::*;
 
 const EXCHANGE: &str = "cuThreadExchangeStreamCaptureMode";
 const DESTROY: &str = "cuMemPoolDestroy";

@@ -2,21 +2,9 @@
 #![cfg(unix)]
 
 use crate::manager::inside::{SMALL, bytes, small, with};
-use crate::on;
-use crate::release::fail;
-use crate::software::call_log::{called, count, persistent};
-use cuda_memory::{CachingManager, CachingOptions};
-use cuda_safe::manager::{
-    Block, DeferOptions, DriverManager, DriverMemory, MemoryManager, Order, StreamEnd,
-};
-use cuda_safe::stream::{MemoryOperation, WaitCondition};
-use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Result};
-use cuda_sim::fault::limit_memory;
-use cuda_sim::{Profile, alive, set_call_hook};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::prelude::*;
+use crate::software::call_log::called;
+use cuda_safe::stream::WaitCondition;
 
 const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
 const RECORD: &str = "cuEventRecord";

@@ -1,10 +1,6 @@
 //! The reset of a primary context and of its manager: the driver calls and their order.
 
-use crate::common::{self, child};
-use crate::{context, start};
-use cuda_safe::manager::{DriverManager, MemoryPointer, set_memory_manager};
-use cuda_safe::{Device, DeviceBuffer, Error, deferred_releases};
-use cuda_sim::{Alive, Profile};
+use crate::prelude::*;
 
 fn reset(device: &Device) -> Vec<&'static str> {
     cuda_sim::clear_calls();
@@ -50,7 +46,7 @@ fn a_reset_without_a_manager_is_one_call() {
 fn a_context_after_a_reset_has_a_new_manager_even_on_an_old_driver() {
     child::in_child(&[], || {
         set_memory_manager(DriverManager::new).expect("a matching version");
-        let old = Profile::h200().with_driver(cuda_safe::CudaVersion::new(11, 8));
+        let old = Profile::h200().with_driver(CudaVersion::new(11, 8));
         start(old.expect("a known profile"));
         let before = context();
         assert_eq!(before.id(), None);

@@ -1,20 +1,14 @@
 //! Pool memory shared between processes, with the software driver in the role of the other process.
 #![cfg(unix)]
 
-use crate::common::child;
-use crate::software::call_log::count;
-use crate::{check, context, on, on_stream, start};
-use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
-use cuda_safe::manager::{
-    AutoFreePointer, IpcHandle, IpcKind, MemoryManager, MemoryPointer, Order, set_memory_manager,
-};
+use crate::prelude::*;
+use cuda_safe::manager::IpcKind;
+use cuda_safe::memory::ImportedPool;
 use cuda_safe::memory::IpcMemory;
 use cuda_safe::memory::pool::attribute::USED_CURRENT;
-use cuda_safe::memory::{ImportedPool, MemoryPool, MemoryPoolOptions};
-use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid};
 use cuda_sim::{
-    Profile, pool_memory_shared_by_another, pool_of_device_shared_by_another,
-    pool_shared_by_another, shared_by_another,
+    pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
+    shared_by_another,
 };
 use std::os::fd::OwnedFd;
 
@@ -154,7 +148,7 @@ fn only_shareable_pools_are_shared() {
 
 /// Runs a process with a manager whose pool is shareable.
 fn managed<M: MemoryManager>(
-    make: impl Fn(&Context) -> cuda_safe::Result<M> + Send + Sync + 'static,
+    make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
     body: impl FnOnce(Context),
 ) {
     child::in_child(&[], || {
@@ -322,7 +316,7 @@ fn the_pool_of_a_manager_dropped_in_a_host_function_is_destroyed_later() {
         let device = context.device();
         let stream = context.stream().expect("a stream");
         drop(DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory"));
-        let other = Context::new(&device, cuda_safe::ContextFlags::empty());
+        let other = Context::new(&device, ContextFlags::empty());
         let helper = other.and_then(|other| other.stream()).expect("a stream");
         drop(context);
         helper.launch_host_function(move || drop(stream)).expect("enqueued");

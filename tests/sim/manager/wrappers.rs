@@ -1,16 +1,9 @@
 //! Wrapper managers and buffers of managers: the calls that they pass on, and those that they refuse.
 
-use crate::common;
 use crate::manager::inside::with;
-use crate::release::fail;
-use cuda_memory::{Fallback, FallbackManager, LimitManager, LoggingManager, OrderedManager};
-use cuda_safe::manager::{AutoFreePointer, DriverManager, IpcKind, MemoryPointer};
-use cuda_safe::memory::MemoryPoolOptions;
-use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Result};
+use crate::prelude::*;
+use cuda_safe::manager::IpcKind;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// A writer whose text is complete only after a flush.
 struct Buffered {
@@ -115,7 +108,7 @@ fn a_trimmed_ordered_manager_returns_the_memory_of_its_pool() {
         let reserved =
             || pool.attribute(cuda_safe::memory::pool::attribute::RESERVED_CURRENT).expect("known");
         assert_ne!(reserved(), 0, "the pool keeps freed memory");
-        cuda_safe::manager::MemoryManager::trim(manager, 0).expect("a trim");
+        MemoryManager::trim(manager, 0).expect("a trim");
         assert_eq!(reserved(), 0);
     });
 }

@@ -1,11 +1,6 @@
 //! Batches of copies of the safe layer.
 
-use crate::{common, context, on, start};
-use cuda_safe::memory::CopyBatch;
-use cuda_safe::sys::CUresult;
-use cuda_safe::{DeviceBuffer, PinnedBuffer};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
+use crate::prelude::*;
 
 #[test]
 fn pinned_memory_is_stranded_if_the_end_of_a_batch_is_unknown() {

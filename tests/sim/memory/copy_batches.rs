@@ -1,21 +1,7 @@
 //! Batches of copies and copies with attributes on the software driver, through the raw calls. The codes,
 //! and the times at which memory is accessed, are those of an H200 with driver 580.
 
-use crate::graph::calls::{
-    Bench, INVALID, code, memory, misused, out, read, refused, succeeds, without_misuse,
-    without_misuse_on,
-};
-use core::ffi::c_void;
-use core::ptr::{null_mut, without_provenance_mut};
-use cuda_safe::sys::{
-    CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUmemcpy3DOperand, CUmemcpy3DOperandType,
-    CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUmemorytype, CUresult, CUstream,
-    CUstreamCaptureMode, Zeroable, abi, cuCtxSetCurrent, cuGraphDestroy, cuGraphGetNodes,
-    cuMemFree_v2, cuMemFreeHost, cuMemHostAlloc, cuMemcpy3DBatchAsync_v2, cuMemcpy3DPeer,
-    cuMemcpy3DPeerAsync, cuMemcpy3DWithAttributesAsync, cuMemcpyBatchAsync_v2,
-    cuMemcpyWithAttributesAsync, cuMemsetD32Async, cuStreamBeginCapture_v2, cuStreamEndCapture,
-    cuStreamSynchronize,
-};
+use crate::prelude::*;
 
 const STREAM: u32 = 1;
 const DURING_CALL: u32 = 2;

@@ -1,11 +1,8 @@
 //! Batches of decompressions. No real driver that was tested has an engine.
 
-use crate::common::invalid;
-use crate::{on, start};
+use crate::prelude::*;
 use cuda_safe::device::attribute;
-use cuda_safe::memory::{CompressionFormat, DecompressBatch, MemoryPool, MemoryPoolOptions};
-use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, DeviceBuffer, Invalid, Result, Stream};
+use cuda_safe::memory::{CompressionFormat, DecompressBatch};
 
 /// A profile with an engine.
 const WITH_ENGINE: &str = "b200@12.9";

@@ -1,21 +1,11 @@
 //! Host memory whose device address differs from its host address: every device operation must use
 //! the device address.
 
-use crate::software::misuses::found;
-use crate::{common, on, start};
+use crate::prelude::*;
+use cuda_safe::DeviceSliceMut;
 use cuda_safe::device::attribute;
 use cuda_safe::interop::dlpack::{DataType, Export, ManagedTensor, MemoryKind};
-use cuda_safe::interop::{
-    ArrayInterface, ArrayView, ImportedArray, Kind, Layout, StreamSync, TypeString,
-};
-use cuda_safe::manager::{DriverManager, MappedMemory, set_memory_manager};
-use cuda_safe::memory::{MappedBuffer, PinnedFlags, PinnedOptions, RegisterOptions};
-use cuda_safe::{
-    CUresult, Context, DeviceBuffer, DeviceSliceMut, Error, LaunchConfig, Module, PinnedBuffer,
-    Stream,
-};
-use cuda_sim::Profile;
-use std::ptr::NonNull;
+use cuda_safe::interop::{ArrayInterface, ArrayView, ImportedArray, Kind, Layout, TypeString};
 
 const LEN: usize = 1000;
 

@@ -1,19 +1,9 @@
 //! Managed, mapped, registered and pool memory, where only the software driver can show what
 //! happens.
 
-use crate::common::child;
+use crate::prelude::*;
 use crate::software::call_log::called;
-use crate::{context, on, on_stream, start};
-use cuda_safe::memory::{
-    Advice, ManagedBuffer, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
-    MemoryPoolOptions,
-};
-use cuda_safe::sys::{CUresult, cuLaunchKernel, cuMemAllocManaged, cuMemFree_v2};
-use cuda_safe::{
-    Context, Device, DeviceBuffer, Invalid, LaunchConfig, Module, PinnedBuffer, TypedKernel,
-};
-use cuda_sim::fault::{Fault, Scope};
-use cuda_sim::{Profile, alive};
+use cuda_safe::memory::Advice;
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 
@@ -164,7 +154,7 @@ fn a_pool_of_another_device_needs_access() {
         let pool = MemoryPool::new(&first, MemoryPoolOptions::default()).expect("a pool");
         let refused = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8);
         match refused.expect_err("no access") {
-            cuda_safe::Error::Invalid(invalid) => {
+            Error::Invalid(invalid) => {
                 let pool = "device 0".to_owned();
                 assert_eq!(*invalid, Invalid::NoAccessToPool { pool, device: 1 });
             }
@@ -338,17 +328,17 @@ fn memory_dropped_in_a_capture_or_a_callback_is_released_after_it() {
 
         let things = all();
         stream.synchronize().expect("a wait");
-        let mode = cuda_safe::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
         // SAFETY: the stream is alive.
-        let code = unsafe { cuda_safe::sys::cuStreamBeginCapture_v2(stream.as_raw(), mode) };
+        let code = unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) };
         assert!(code.is_success());
         drop(things);
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream is alive, and the pointer refers to a local variable.
-        let code = unsafe { cuda_safe::sys::cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
+        let code = unsafe { cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
         assert!(code.is_success(), "the drops invalidated nothing");
         // SAFETY: the graph was just created.
-        assert!(unsafe { cuda_safe::sys::cuGraphDestroy(graph) }.is_success());
+        assert!(unsafe { cuGraphDestroy(graph) }.is_success());
         // The pool was not bound to the stream, so it does not wait.
         assert_eq!(counts(), (1, 1, 0));
         drop(context.event().expect("a call that releases"));

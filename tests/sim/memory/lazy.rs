@@ -1,18 +1,7 @@
 //! Memory that is larger than the memory of the host: pages that were not written take none.
 
-use crate::on;
+use crate::prelude::*;
 use crate::software::misuses::succeeds;
-use cuda_safe::sys::{
-    CUDA_ARRAY3D_DESCRIPTOR, CUarray_format, CUmem_advise, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationProp, CUmemAllocationType, CUmemAttach_flags, CUmemLocation, CUmemLocationType,
-    CUstream, Zeroable, cuArray3DCreate_v2, cuArrayDestroy, cuMemAddressFree, cuMemAddressReserve,
-    cuMemAdvise_v2, cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocManaged, cuMemCreate, cuMemFree_v2,
-    cuMemFreeAsync, cuMemFreeHost, cuMemHostAlloc, cuMemMap, cuMemRelease, cuMemSetAccess,
-    cuMemUnmap, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemsetD8Async,
-};
-use cuda_safe::{Context, Stream};
-use cuda_sim::Profile;
-use std::ptr::null_mut;
 
 const ALL: usize = 64 << 30;
 const GIB: usize = 1 << 30;
@@ -59,7 +48,7 @@ fn use_ends(start: u64, size: usize, unwritten: u8, stream: CUstream) {
         [(start, 7), (end - 1, 7), (place(1), unwritten), (place(2) + 5, unwritten)]
     {
         // SAFETY: the stream is alive.
-        succeeds(unsafe { cuda_safe::sys::cuStreamSynchronize(stream) });
+        succeeds(unsafe { cuStreamSynchronize(stream) });
         let mut byte = 0_u8;
         // SAFETY: the memory is alive, and the target has one byte.
         succeeds(unsafe { cuMemcpyDtoH_v2((&raw mut byte).cast(), address, 1) });

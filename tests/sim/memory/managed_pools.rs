@@ -1,28 +1,6 @@
 //! Managed pools on the software driver. The codes and values are those of an H200 with driver 580.
 
-use crate::graph::calls::{
-    INVALID, UNSUPPORTED, code, destroy, graph, instantiate, misused, out, refused, succeeds,
-    without_misuse, without_misuse_on,
-};
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::{
-    CU_DEVICE_CPU, CU_DEVICE_INVALID, CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUgraph,
-    CUgraphNode, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,
-    CUmemPoolProps, CUmemoryPool, CUpointer_attribute, CUresult, CUstream, CUstreamCaptureMode,
-    CUstreamCaptureStatus, Zeroable, cuCtxSetCurrent, cuDeviceGetDefaultMemPool,
-    cuDeviceGetMemPool, cuDeviceSetMemPool, cuGraphAddMemAllocNode, cuGraphExecDestroy,
-    cuGraphGetNodes, cuGraphMemAllocNodeGetParams, cuMemAdvise_v2, cuMemAllocFromPoolAsync,
-    cuMemAllocManaged, cuMemDiscardAndPrefetchBatchAsync, cuMemDiscardBatchAsync, cuMemFree_v2,
-    cuMemFreeAsync, cuMemGetAddressRange_v2, cuMemGetDefaultMemPool, cuMemGetInfo_v2,
-    cuMemGetMemPool, cuMemHostGetDevicePointer_v2, cuMemHostRegister_v2, cuMemPoolCreate,
-    cuMemPoolDestroy, cuMemPoolSetAccess, cuMemPrefetchAsync_v2, cuMemPrefetchBatchAsync,
-    cuMemRangeGetAttribute, cuMemSetMemPool, cuMemcpyDtoH_v2, cuMemcpyHtoDAsync_v2,
-    cuMemsetD8Async, cuMemsetD32_v2, cuPointerGetAttribute, cuStreamAttachMemAsync,
-    cuStreamBeginCapture_v2, cuStreamCreate, cuStreamEndCapture, cuStreamIsCapturing,
-    cuStreamSynchronize, cuStreamWaitValue32_v2,
-};
-use cuda_sim::Profile;
+use crate::prelude::*;
 
 const BYTES: usize = 4096;
 const MANAGED: CUmemAllocationType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;

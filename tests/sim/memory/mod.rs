@@ -15,18 +15,10 @@ pub(crate) mod pool_frees;
 pub(crate) mod regressions;
 pub(crate) mod residency;
 
-use crate::release::fail;
-use crate::software::misuses::{allocate, expecting_misuse, found, succeeds};
-use crate::{context, on, on_stream, start};
-use cuda_safe::array::{Array, ArrayShape, MipmappedArray};
-use cuda_safe::sys::{
-    CU_MEMHOSTALLOC_PORTABLE, CUresult, CUstreamCaptureMode as Mode, cuCtxDestroy_v2,
-    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuMemAlloc_v2, cuMemAllocAsync, cuMemFree_v2,
-    cuMemFreeAsync, cuMemFreeHost, cuMemGetInfo_v2, cuMemHostAlloc, cuMemcpyHtoD_v2,
-    cuMemsetD8Async, cuMemsetD32Async, cuStreamBeginCapture_v2, cuThreadExchangeStreamCaptureMode,
-};
-use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Error};
-use cuda_sim::Profile;
+use crate::prelude::*;
+use crate::software::misuses::{allocate, succeeds};
+use CUstreamCaptureMode as Mode;
+use cuda_safe::array::MipmappedArray;
 
 #[test]
 fn a_second_free_is_reported_before_the_first_has_run() {

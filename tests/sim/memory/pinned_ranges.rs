@@ -1,16 +1,9 @@
 //! Ranges of pinned memory: which calls their copies make, when the memory is freed, and what happens
 //! if calls fail.
 
-use crate::release::fail;
-use crate::software::call_log::calls;
-use crate::{check, common, context, on, on_stream, start};
-use cuda_memory::CachingManager;
-use cuda_safe::manager::{clear_memory_manager, set_memory_manager};
-use cuda_safe::memory::{MemoryPool, PinnedRange};
-use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
+use crate::prelude::*;
+use cuda_safe::manager::clear_memory_manager;
+use cuda_safe::memory::PinnedRange;
 
 /// The calls of a copy of a range that has an event.
 const COPY: [&str; 2] = ["cuMemcpyDtoHAsync_v2", "cuEventRecord"];

@@ -1,9 +1,7 @@
 //! Attributes of addresses that no real driver has confirmed.
 
-use crate::on;
-use cuda_safe::Context;
-use cuda_safe::memory::{MemoryLocation, PointerInfo};
-use cuda_safe::virtual_memory::{Mapping, PhysicalMemory, PhysicalOptions, Reservation};
+use crate::prelude::*;
+use cuda_safe::memory::PointerInfo;
 
 /// The location type of a part of a device, and its second part of the first device.
 const SECOND_DOMAIN: MemoryLocation = MemoryLocation::Other { kind: 6, id: 1 << 8 };

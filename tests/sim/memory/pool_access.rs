@@ -2,26 +2,8 @@
 //! copies and fills on a stream are refused otherwise is from a test of NVIDIA's cuda.core. The other calls
 //! are unverified.
 
-use crate::graph::calls::{
-    Bench, INVALID, Side, code, copy, fill, graph, kernel_node, memory, out, refused, succeeds,
-    without_misuse_on,
-};
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::{
-    CUDA_MEMCPY2D, CUgraph, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUmemPoolProps, CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUmemoryPool,
-    CUmemorytype, CUresult, CUstream, CUstreamCaptureMode, Zeroable, cuCtxSetCurrent,
-    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain, cuGraphAddMemcpyNode,
-    cuGraphAddMemsetNode, cuGraphDestroy, cuGraphExecDestroy, cuGraphLaunch, cuMemAllocAsync,
-    cuMemAllocFromPoolAsync, cuMemFree_v2, cuMemFreeAsync, cuMemPoolCreate, cuMemPoolDestroy,
-    cuMemPoolSetAccess, cuMemcpy, cuMemcpy2D_v2, cuMemcpy2DAsync_v2, cuMemcpy3D_v2,
-    cuMemcpy3DAsync_v2, cuMemcpyAsync, cuMemcpyBatchAsync_v2, cuMemcpyDtoD_v2,
-    cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
-    cuMemcpyHtoDAsync_v2, cuMemcpyPeer, cuMemsetD2D8_v2, cuMemsetD8_v2, cuMemsetD8Async,
-    cuMemsetD32_v2, cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2,
-    cuStreamEndCapture, cuStreamSynchronize,
-};
-use cuda_sim::Profile;
+use crate::graph::calls::kernel_node;
+use crate::prelude::*;
 
 const BYTES: usize = 256;
 
@@ -243,6 +225,6 @@ fn an_allocation_of_no_bytes_from_a_pool_succeeds_and_is_freed() {
         succeeds!(cuMemPoolDestroy(pool));
         // Synchronous memory has at least one byte (documented).
         let mut none = 0;
-        refused!(INVALID, cuda_safe::sys::cuMemAlloc_v2(&raw mut none, 0));
+        refused!(INVALID, cuMemAlloc_v2(&raw mut none, 0));
     });
 }

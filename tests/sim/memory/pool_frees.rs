@@ -1,9 +1,6 @@
 //! The events that a memory pool keeps for the frees of its memory.
 
-use crate::on_stream;
-use cuda_safe::DeviceBuffer;
-use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
-use cuda_sim::alive;
+use crate::prelude::*;
 
 /// The pool is destroyed after its events. Those that are complete are removed when there are 64.
 #[test]

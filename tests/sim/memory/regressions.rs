@@ -1,21 +1,9 @@
 //! Bugs that reviews found in memory objects, each with the scenario that triggered it.
 #![cfg(target_os = "linux")]
 
-use crate::release::{fail_from, leaking};
-use crate::{common, on, on_stream, start};
-use cuda_memory::{CachingManager, CachingOptions};
-use cuda_safe::manager::set_memory_manager;
-use cuda_safe::memory::CopyBatch;
-use cuda_safe::virtual_memory::{
-    GrowableBuffer, MulticastOptions, MulticastTeam, PhysicalMemory, PhysicalOptions, Reservation,
-    Shareable,
-};
-use cuda_safe::{
-    CUresult, Context, ContextFlags, Device, DeviceBuffer, attempt_deferred_releases,
-    deferred_releases,
-};
-use cuda_sim::fault::limit_memory;
-use cuda_sim::{Profile, alive};
+use crate::prelude::*;
+use cuda_safe::attempt_deferred_releases;
+use cuda_safe::virtual_memory::GrowableBuffer;
 
 const PAGE: usize = 2 << 20;
 

@@ -1,7 +1,6 @@
 //! The locations of managed memory. No real driver that was tested has the call.
 
-use crate::on;
-use cuda_safe::memory::{ManagedBuffer, MemoryLocation};
+use crate::prelude::*;
 
 #[test]
 fn the_locations_of_managed_memory_are_sampled() {

@@ -1,14 +1,8 @@
 //! Compressed fat binaries on the software driver: their decompression, and the errors of damaged ones.
 
-use crate::graph::calls::code;
-use crate::{common, on};
+use crate::prelude::*;
 use cuda_safe::module::attribute as kernel_attribute;
 use cuda_safe::sys::image::codes;
-use cuda_safe::sys::{CUresult, cuModuleLoad, cuModuleLoadData, cuModuleUnload};
-use cuda_safe::{Context, Module};
-use cuda_sim::Profile;
-use std::ffi::CString;
-use std::ptr::null_mut;
 
 /// Two cubins and a text, without compression and in two formats. See images.rs.
 const STORED: &[u8] = include_bytes!("../../../cuda-sys/src/image/vector.fatbin");

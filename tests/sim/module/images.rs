@@ -4,18 +4,9 @@
 //! written by `fatbinary` of CUDA 13.0. So were `compressed.fatbin`, with `--compress-all` (zstd), and `lz4.fatbin`, with
 //! `--compress-all --compress-mode=speed`.
 
-use crate::graph::calls::code;
-use crate::{common, on};
+use crate::prelude::*;
 use cuda_safe::module::attribute as kernel_attribute;
 use cuda_safe::sys::image::codes;
-use cuda_safe::sys::{
-    cuLibraryGetKernel, cuLibraryLoadFromFile, cuLibraryUnload, cuModuleLoad, cuModuleLoadData,
-    cuModuleLoadDataEx, cuModuleLoadFatBinary,
-};
-use cuda_safe::{CUresult, Context, CudaVersion, Error, Module};
-use cuda_sim::Profile;
-use std::ffi::CString;
-use std::ptr::null_mut;
 
 const STORED: &[u8] = include_bytes!("../../../cuda-sys/src/image/vector.fatbin");
 const ZSTD: &[u8] = include_bytes!("../../../cuda-sys/src/image/compressed.fatbin");

@@ -3,11 +3,8 @@
 pub(crate) mod compressed_images;
 pub(crate) mod images;
 
-use crate::{common, context, on, start};
-use cuda_safe::module::{LinkInput, Linker};
-use cuda_safe::sys::{CUresult, cuCtxDestroy_v2, cuFuncGetName, cuLinkDestroy, cuMemFree_v2};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Module};
-use cuda_sim::Profile;
+use crate::prelude::*;
+use cuda_safe::module::LinkInput;
 
 fn text(version: &str, params: &str, body: &str) -> String {
     format!(

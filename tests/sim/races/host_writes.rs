@@ -1,20 +1,12 @@
 //! Writes of the program to the pinned source of a copy that has not run.
 
-use super::{Bench, SIZE, detecting};
-use crate::graph::calls::{instantiate, out, succeeds};
+use super::Bench;
+use super::{SIZE, detecting};
+use crate::prelude::*;
 use crate::stream::callbacks::one_misuse;
-use core::ffi::c_void;
-use core::ptr::null_mut;
-use cuda_safe::sys::{
-    CU_MEMHOSTALLOC_DEVICEMAP, CUDA_MEMCPY2D, CUmemorytype, CUstreamCaptureMode, cuGraphLaunch,
-    cuLaunchHostFunc, cuMemHostAlloc, cuMemHostGetDevicePointer_v2, cuMemcpy2DAsync_v2,
-    cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuStreamBeginCapture_v2, cuStreamEndCapture,
-    cuStreamQuery, cuStreamWaitEvent, cuStreamWaitValue32_v2,
-};
 use cuda_sim::races;
-use cuda_sim::races::{Access, Place};
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use cuda_sim::races::Access;
+use std::sync::mpsc::Receiver;
 
 /// Mapped pinned memory, which both the program and the device access.
 #[derive(Clone, Copy)]
@@ -141,12 +133,12 @@ fn writes_of_earlier_work_are_no_races() {
         // On the same stream, by a copy to the host and by a fill through the device address.
         bench.write(bench.a);
         succeeds!(cuMemcpyDtoHAsync_v2(host.0.cast(), bench.memory, 32, bench.a));
-        succeeds!(cuda_safe::sys::cuMemsetD8Async(host.device() + 64, 3, 32, bench.a));
+        succeeds!(cuMemsetD8Async(host.device() + 64, 3, 32, bench.a));
         host.copy(bench);
         bench.synchronize();
         // On another stream, before an event.
-        succeeds!(cuda_safe::sys::cuMemsetD8Async(host.device(), 5, SIZE, bench.b));
-        succeeds!(cuda_safe::sys::cuEventRecord(bench.event, bench.b));
+        succeeds!(cuMemsetD8Async(host.device(), 5, SIZE, bench.b));
+        succeeds!(cuEventRecord(bench.event, bench.b));
         succeeds!(cuStreamWaitEvent(bench.a, bench.event, 0));
         host.copy(bench);
         bench.synchronize();
@@ -157,7 +149,7 @@ fn writes_of_earlier_work_are_no_races() {
 fn a_write_to_bytes_that_earlier_work_does_not_write_is_a_race() {
     detecting(1, |bench| {
         let host = Host::new();
-        succeeds!(cuda_safe::sys::cuMemsetD8Async(host.device(), 3, 32, bench.a));
+        succeeds!(cuMemsetD8Async(host.device(), 3, 32, bench.a));
         host.copy(bench);
         host.set(8, 9);
         host.set(32, 9);

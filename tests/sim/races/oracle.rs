@@ -1,17 +1,10 @@
 //! Random programs of raw calls, whose races are compared with those that a search of all pairs finds.
 
-use super::{Bench, NON_BLOCKING};
-use crate::common;
+use super::Bench;
+use super::NON_BLOCKING;
 use crate::common::random::Random;
-use crate::graph::calls::{code, memory, out, succeeds};
-use core::ptr::null_mut;
-use cuda_safe::sys::{
-    CUdeviceptr, CUevent, CUstream, cuCtxSynchronize, cuEventCreate, cuEventQuery, cuEventRecord,
-    cuEventSynchronize, cuMemcpyDtoDAsync_v2, cuMemsetD8Async, cuStreamCreate, cuStreamGetId,
-    cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
-};
-use cuda_sim::races::Place;
-use cuda_sim::{Profile, races};
+use crate::prelude::*;
+use cuda_sim::races;
 use std::ops::Range;
 
 /// An access of an operation to one of the allocations.

@@ -1,9 +1,7 @@
 //! Random programs of safe code (`tests/programs`), which have no races.
 
-use crate::common;
+use crate::prelude::*;
 use crate::programs::Program;
-use crate::start;
-use cuda_sim::Profile;
 
 /// The number of programs, unless this variable sets it, and the seed of the first one.
 const PROGRAMS: &str = "CUDA_TESTS_PROGRAMS";

@@ -1,14 +1,7 @@
 //! Releases that the driver refuses permanently, for each object and error code.
 
 use crate::capture::errors::reports;
-use crate::release::{fail, fail_from, leaking};
-use cuda_memory::OrderedManager;
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
-use cuda_safe::module::{Library, Linker};
-use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Module, PinnedBuffer};
+use crate::prelude::*;
 use std::any::Any;
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
@@ -91,12 +84,12 @@ const CASES: &[Case] = &[
     }),
     case("a graph", "cuGraphDestroy", false, |context| {
         let stream = context.stream().expect("a stream");
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::ThreadLocal, |_| Ok(()));
         Box::new(graph.expect("a graph"))
     }),
     case("an executable graph", "cuGraphExecDestroy", false, |context| {
         let stream = context.stream().expect("a stream");
-        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::ThreadLocal, |_| Ok(()));
         Box::new(graph.expect("a graph").instantiate().expect("executable"))
     }),
     case("shared memory that a reader may still use", "cuStreamWaitEvent", true, |context| {

@@ -2,18 +2,10 @@
 //! whether that work is complete.
 
 use crate::common::child::in_child;
-use crate::release::{fail, fail_from, leaking};
-use crate::{on, on_stream, start};
-use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
-use cuda_safe::memory::Extent;
-use cuda_safe::process::logs::LogCallback;
-use cuda_safe::virtual_memory::{GrowableBuffer, PhysicalMemory, Reservation};
-use cuda_safe::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, Stream, attempt_deferred_releases,
-};
-use cuda_sim::{Profile, alive};
-use cuda_sys::CUresult;
-use std::sync::{Arc, Mutex};
+use crate::prelude::*;
+use cuda_safe::array::{ArrayOptions, Sampler, SparseArray, Surface, Texture};
+use cuda_safe::attempt_deferred_releases;
+use cuda_safe::virtual_memory::GrowableBuffer;
 
 const PAGE: usize = 2 << 20;
 const PLANE: ArrayShape = ArrayShape::TwoD { width: 4, height: 4 };
@@ -269,7 +261,7 @@ fn tiles_whose_mapping_failed_are_not_used() {
             array.map([0; 3], dot).expect_err("a failure")
         };
         let error = failed("cuMemCreate", &mut array);
-        assert!(matches!(error, cuda_safe::Error::OutOfMemory(_)), "{error}");
+        assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
         assert_eq!((array.memory_bytes(), array.mapped_tiles()), (0, 0));
         failed("cuMemMapArrayAsync", &mut array);
         assert_eq!((array.memory_bytes(), array.mapped_tiles()), (PAGE, 0));

@@ -4,17 +4,9 @@ pub(crate) mod errors;
 pub(crate) mod last_use;
 pub(crate) mod orders;
 
-use crate::common;
-use crate::{context, on, on_stream, start};
-use cuda_memory::OrderedManager;
+use crate::prelude::*;
+use cuda_safe::interop::ExportedStream;
 use cuda_safe::interop::dlpack::ConsumerStream;
-use cuda_safe::interop::{ExportedStream, StreamSync};
-use cuda_safe::manager::{DriverManager, MemoryManager, Order};
-use cuda_safe::module::Library;
-use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, PinnedBuffer, Stream};
-use cuda_sim::fault::{Fault, Injected, Scope};
-use cuda_sim::{Profile, alive};
 
 const EXCHANGE: &str = "cuThreadExchangeStreamCaptureMode";
 
@@ -62,7 +54,7 @@ fn a_panicking_owner_leaves_the_rest_of_the_queue_unchanged() {
             let _callback = fail_from("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
             drop(others);
         }
-        let call = std::panic::AssertUnwindSafe(|| context.event().map(drop));
+        let call = AssertUnwindSafe(|| context.event().map(drop));
         std::panic::catch_unwind(call).expect_err("the owner's panic");
         assert_eq!(alive().pinned_allocations, 3);
         context.event().map(drop).expect("an event");
@@ -167,7 +159,7 @@ fn an_event_is_destroyed_once_with_the_last_of_its_clones() {
     on(Profile::h200(), |context| {
         let destroyed = || {
             let calls = cuda_sim::calls();
-            let its = |call: &&cuda_sim::Call| call.function == "cuEventDestroy_v2";
+            let its = |call: &&Call| call.function == "cuEventDestroy_v2";
             calls.iter().filter(its).count()
         };
         for rounds in 1..100 {
@@ -212,7 +204,7 @@ fn a_release_that_is_never_possible_is_reported_after_the_last_retry() {
 fn a_capture_mode_that_cannot_be_restored_is_reported() {
     leaking(|context| {
         let (sender, heard) = std::sync::mpsc::channel();
-        let sender = std::sync::Mutex::new(sender);
+        let sender = Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
             let sender = sender.lock().expect("no panic while it was locked");
             sender.send(report.to_string()).expect("the test receives it");
@@ -341,7 +333,7 @@ fn pinned_memory_in_a_callback_is_deferred_without_a_call_that_waits() {
         cuda_sim::clear_calls();
         crate::stream::callbacks::launch(&stream, move || drop(pinned));
         stream.synchronize().expect("a wait");
-        let freed = |call: &cuda_sim::Call| call.function == "cuMemFreeHost";
+        let freed = |call: &Call| call.function == "cuMemFreeHost";
         assert!(!cuda_sim::calls().iter().any(freed), "no attempt");
         assert_eq!((alive().pinned_allocations, cuda_safe::deferred_releases()), (1, 1));
         context.synchronize().expect("a wait");
@@ -478,7 +470,7 @@ fn a_forked_child_destroys_nothing_and_does_not_process_the_queue() {
             cuda_sim::clear_calls();
             drop(objects.take());
             let refused = matches!(context.event(), Err(Error::Forked));
-            let is_release = |call: &cuda_sim::Call| {
+            let is_release = |call: &Call| {
                 let names = ["cuEventDestroy_v2", "cuStreamDestroy_v2", "cuMemFreeHost"];
                 names.contains(&call.function)
             };

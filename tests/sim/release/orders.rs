@@ -1,21 +1,8 @@
 //! The driver calls that release an object: capture queries, waits, and the context in which they run.
 
-use crate::release::{fail, fail_from, leaking};
-use crate::software::call_log::persistent;
+use crate::prelude::*;
 use crate::stream::callbacks::launch;
-use crate::{on, on_stream};
-use cuda_memory::OrderedManager;
-use cuda_safe::manager::{DriverManager, MemoryManager, Order};
-use cuda_safe::memory::{MemoryPoolOptions, PinnedFlags};
-use cuda_safe::sys::{
-    CU_STREAM_LEGACY, CUresult, CUstream, CUstreamCaptureMode, cuStreamBeginCapture_v2,
-    cuStreamEndCapture, cuStreamSynchronize,
-};
-use cuda_safe::{DeviceBuffer, EventOptions, PinnedBuffer};
 use cuda_sim::fault::strict_contexts;
-use cuda_sim::{Profile, alive};
-use std::sync::mpsc::channel;
-use std::time::Duration;
 
 /// Returns the driver functions that `f` calls, in order, and whether each call succeeded.
 fn calls(f: impl FnOnce()) -> Vec<(&'static str, bool)> {

@@ -1,7 +1,6 @@
 //! The driver calls that the software driver has recorded, and orders of raw streams.
 
-use cuda_safe::manager::Order;
-use cuda_safe::sys::CUstream;
+use crate::prelude::*;
 
 /// Returns the driver functions that `body` calls.
 pub(crate) fn calls(body: impl FnOnce()) -> Vec<&'static str> {
@@ -19,7 +18,7 @@ pub(crate) fn count(function: &str, body: impl FnOnce()) -> usize {
 
 /// Returns how often a driver function was called since the record was cleared.
 pub(crate) fn called(function: &str) -> usize {
-    let its = |call: &&cuda_sim::Call| call.function == function;
+    let its = |call: &&Call| call.function == function;
     cuda_sim::calls().iter().filter(its).count()
 }
 

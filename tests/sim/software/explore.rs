@@ -1,14 +1,10 @@
 //! The explorer of thread schedules: the violations that it finds, and that a seed reproduces them.
 
-use crate::{common, start};
-use cuda_safe::{Context, DeviceBuffer, Module};
-use cuda_sim::Profile;
+use crate::prelude::*;
 use cuda_sim::explore::{self, Explorer, Report, Violation};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 fn context() -> Context {
-    let device = cuda_safe::Device::get(0).expect("a device");
+    let device = Device::get(0).expect("a device");
     Context::primary(&device).expect("a primary context")
 }
 

@@ -1,11 +1,7 @@
 //! Fault injection: which calls fail, and on which threads.
 
-use crate::{common, context, on, on_stream, start};
-use cuda_safe::sys::CUresult;
-use cuda_safe::{DeviceBuffer, Error};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope, limit_memory, unfired};
-use std::panic::catch_unwind;
+use crate::prelude::*;
+use cuda_sim::fault::unfired;
 
 #[test]
 fn the_nth_call_of_a_function_fails_once() {
@@ -95,7 +91,7 @@ fn an_inner_limit_can_end_before_the_outer_one() {
         let strict = cuda_sim::fault::strict_contexts();
         drop(cuda_sim::fault::strict_contexts());
         // SAFETY: the stream is alive, and no context is current.
-        let code = unsafe { cuda_safe::sys::cuStreamQuery(stream.as_raw()) };
+        let code = unsafe { cuStreamQuery(stream.as_raw()) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_CONTEXT);
         drop(strict);
     });

@@ -1,16 +1,8 @@
 //! Data of host functions and user objects that is freed too early: `cuda_sim::data_freed`.
 
-use crate::common;
-use crate::graph::calls::{Bench, destroy, graph, instantiate, out, succeeds};
+use crate::prelude::*;
 use crate::stream::callbacks::one_misuse;
-use core::ffi::c_void;
-use core::ptr::null;
-use cuda_safe::sys::{
-    CUDA_HOST_NODE_PARAMS, CUgraph, CUgraphNode, cuGraphAddHostNode, cuGraphHostNodeSetParams,
-    cuGraphLaunch, cuLaunchHostFunc, cuStreamSynchronize, cuUserObjectCreate, cuUserObjectRelease,
-};
-use cuda_sim::{Profile, data_freed, misuses};
-use std::sync::atomic::{AtomicU32, Ordering};
+use cuda_sim::{data_freed, misuses};
 
 /// The data of the callbacks, which is alive all the time, so that a run is no access to freed memory.
 static RUNS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];

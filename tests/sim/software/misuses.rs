@@ -1,12 +1,6 @@
 //! Bugs planted with raw calls, each kind of which the software driver finds.
 
-use crate::{common, start};
-use cuda_safe::sys::{
-    CUresult, cuCtxPushCurrent_v2, cuCtxSetCurrent, cuEventDestroy_v2, cuMemAllocAsync,
-    cuMemFreeAsync, cuMemHostAlloc, cuMemcpyDtoHAsync_v2, cuMemsetD8Async, cuStreamDestroy_v2,
-};
-use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Stream};
-use cuda_sim::{Alive, Profile};
+use crate::prelude::*;
 
 /// Runs `body` in a child process with the software driver, in which a misuse is expected.
 #[track_caller]
@@ -134,11 +128,11 @@ fn a_leak_is_counted() {
 #[test]
 fn a_wrong_context_is_refused() {
     expecting_misuse(|context, stream| {
-        let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
+        let own = Context::new(&context.device(), ContextFlags::empty());
         let own = own.expect("a context");
         let event = own.event().expect("an event");
         // SAFETY: both objects are alive; their contexts differ, which is the planted bug.
-        let code = unsafe { cuda_safe::sys::cuEventRecord(event.as_raw(), stream.as_raw()) };
+        let code = unsafe { cuEventRecord(event.as_raw(), stream.as_raw()) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
     });
 }
@@ -186,7 +180,7 @@ fn a_changed_context_stack_is_detected() {
 #[test]
 fn a_kernel_past_the_end_of_its_buffer_is_fatal() {
     expecting_misuse(|context, stream| {
-        let module = cuda_safe::Module::from_ptx(context, include_str!("../../kernels/vector.ptx"));
+        let module = Module::from_ptx(context, include_str!("../../kernels/vector.ptx"));
         let scale = module.expect("the test kernels").kernel("scale");
         let scale = scale.expect("found").typed::<(&mut [i32], i32, i32, u32)>();
         let mut x = DeviceBuffer::<i32>::zeroed(stream, 10).expect("memory");

@@ -1,28 +1,8 @@
 //! Functions that programs in other languages call, and `cuda-safe` does not.
 
+use crate::prelude::*;
 use crate::software::misuses::succeeds;
-use crate::{common, on, start};
-use core::ffi::c_void;
-use cuda_safe::sys::{
-    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUdevice_attribute as Attribute,
-    CUfunction_attribute as FunctionAttribute, CUmem_range_attribute, CUmemAllocationHandleType,
-    CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUresult,
-    cuCtxGetCurrent, cuCtxSetCurrent, cuDeviceComputeCapability, cuDeviceGetAttribute,
-    cuDeviceGetByPCIBusId, cuDeviceGetPCIBusId, cuEventElapsedTime_v2, cuFuncGetModule,
-    cuFuncGetName, cuGraphicsUnregisterResource, cuKernelGetAttribute, cuKernelGetLibrary,
-    cuKernelGetName, cuLibraryGetKernel, cuLibraryLoadFromFile, cuLibraryUnload, cuMemAlloc_v2,
-    cuMemAllocFromPoolAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFree_v2, cuMemFreeAsync,
-    cuMemFreeHost, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolImportFromShareableHandle,
-    cuMemPoolSetAccess, cuMemRangeGetAttribute, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoD_v2,
-    cuMemcpyDtoH_v2, cuMemcpyHtoD_v2, cuMemsetD2D16_v2, cuMemsetD8_v2, cuMemsetD8Async,
-    cuMemsetD16_v2, cuMemsetD32_v2, cuModuleLoad, cuModuleUnload,
-    cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxPotentialBlockSize,
-    cuStreamGetDevice, cuStreamQuery, cuStreamSynchronize, ptds,
-};
-use cuda_safe::{Context, ContextFlags, Device, EventOptions};
-use cuda_sim::Profile;
-use std::ffi::CString;
-use std::ptr::{null, null_mut};
+use cuda_safe::sys::{CUdevice_attribute as Attribute, CUfunction_attribute as FunctionAttribute};
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -109,7 +89,7 @@ fn old_queries_of_devices_and_code_answer_what_the_new_ones_do() {
         succeeds(unsafe { cuStreamGetDevice(stream.as_raw(), &raw mut again) });
         assert_eq!(again, raw);
 
-        let module = cuda_safe::Module::from_ptx(context, VECTOR).expect("the test kernels");
+        let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
         let kernel = module.kernel("add").expect("found").as_raw();
         let mut found = null_mut();
         // SAFETY: the function is alive.
@@ -441,10 +421,7 @@ fn a_stream_uses_the_pool_memory_of_another_device_only_with_access() {
         // SAFETY: the memory has 64 bytes.
         let fill = |stream| unsafe { cuMemsetD8Async(there, 1, 64, stream) };
         let set = |flags| {
-            let access = cuda_safe::sys::CUmemAccessDesc {
-                location: location(0),
-                flags: cuda_safe::sys::CUmemAccess_flags(flags),
-            };
+            let access = CUmemAccessDesc { location: location(0), flags: CUmemAccess_flags(flags) };
             // SAFETY: the pointer refers to one description.
             succeeds(unsafe { cuMemPoolSetAccess(pool, &raw const access, 1) });
         };

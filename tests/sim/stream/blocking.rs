@@ -1,26 +1,11 @@
 //! Which calls block while another thread is inside a waiting call, as measured on an H200. No test
 //! measures time: a host function runs until the test lets it return.
 
+use crate::prelude::*;
 use crate::software::misuses::succeeds;
 use crate::stream::callbacks::{launch, with_misuse};
-use crate::{common, context, start};
-use core::ffi::c_void;
-use core::ptr::{null_mut, with_exposed_provenance_mut};
-use cuda_safe::sys::{
-    CUcontext, CUevent, CUfunction, CUgraphExec, CUhostFn, CUmodule, CUpointer_attribute, CUresult,
-    CUstream, CUstreamCaptureMode as Mode, CUstreamCaptureStatus, cuCtxGetCurrent, cuCtxSetCurrent,
-    cuCtxSynchronize, cuDevicePrimaryCtxRetain, cuEventCreate, cuEventDestroy_v2, cuEventQuery,
-    cuEventRecord, cuEventSynchronize, cuGraphInstantiateWithFlags, cuGraphLaunch,
-    cuLaunchHostFunc, cuLaunchKernel, cuMemAlloc_v2, cuMemAllocAsync, cuMemFree_v2, cuMemFreeAsync,
-    cuMemFreeHost, cuMemGetInfo_v2, cuMemHostAlloc, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2,
-    cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2, cuMemsetD8Async, cuModuleGetFunction, cuModuleLoadData,
-    cuModuleUnload, cuPointerGetAttribute, cuStreamBeginCapture_v2, cuStreamCreate,
-    cuStreamDestroy_v2, cuStreamEndCapture, cuStreamIsCapturing, cuStreamQuery,
-    cuStreamSynchronize, cuStreamWaitEvent, cuThreadExchangeStreamCaptureMode,
-};
-use cuda_safe::{Context, Stream};
-use cuda_sim::{Profile, blocked};
-use std::sync::mpsc;
+use CUstreamCaptureMode as Mode;
+use cuda_sim::blocked;
 
 const VECTOR: &str = concat!(include_str!("../../kernels/vector.ptx"), "\0");
 const SUCCESS: CUresult = CUresult::CUDA_SUCCESS;

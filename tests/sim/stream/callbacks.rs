@@ -1,15 +1,7 @@
 //! Host functions that run while other threads, or the host functions themselves, call the driver.
 
-use crate::{on, on_stream};
-use core::ffi::c_void;
-use cuda_safe::Stream;
-use cuda_safe::sys::{
-    CUresult, CUstreamCaptureMode as Mode, cuCtxPopCurrent_v2, cuCtxSetCurrent, cuEventRecord,
-    cuGreenCtxDestroy, cuLaunchHostFunc, cuMemAlloc_v2, cuMemcpyHtoD_v2, cuStreamQuery,
-    cuStreamSynchronize, cuThreadExchangeStreamCaptureMode,
-};
-use cuda_sim::Profile;
-use std::sync::mpsc;
+use crate::prelude::*;
+use CUstreamCaptureMode as Mode;
 
 const NOT_PERMITTED: CUresult = CUresult::CUDA_ERROR_NOT_PERMITTED;
 
@@ -58,7 +50,7 @@ pub(crate) fn one_misuse(words: &str) {
 }
 
 #[track_caller]
-pub(crate) fn with_misuse(words: &str, body: impl FnOnce(cuda_safe::Context)) {
+pub(crate) fn with_misuse(words: &str, body: impl FnOnce(Context)) {
     crate::common::child::in_child(&[], || {
         crate::start(Profile::h200());
         body(crate::context());
@@ -125,7 +117,7 @@ fn a_host_function_that_waits_for_its_own_stream_is_refused() {
 fn host_functions_of_two_threads_that_wait_for_each_other_are_refused() {
     with_misuse("waits for work that comes after it", |context| {
         let streams = [(); 2].map(|()| context.stream().expect("a stream"));
-        let barrier = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let barrier = Arc::new(std::sync::Barrier::new(2));
         let (sender, answers) = mpsc::channel();
         for (own, other) in [(0, 1), (1, 0)] {
             let (raw, sender) = (Raw::of(&streams[other]), sender.clone());
@@ -229,9 +221,9 @@ fn a_host_function_does_not_change_the_waiting_threads_stack_and_mode() {
 #[test]
 fn a_call_that_waits_enqueues_its_work_once() {
     on(Profile::h200(), |context| {
-        let blocking = cuda_safe::StreamOptions { blocking: true, ..Default::default() };
+        let blocking = StreamOptions { blocking: true, ..Default::default() };
         let stream = context.stream_with(blocking).expect("a stream");
-        let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
         let _current = context.make_current().expect("current");
         // The source is read when the call is made, and not later.
         let mut source = Box::new([1u8; 8]);
@@ -308,12 +300,11 @@ fn a_green_context_destroyed_before_its_streams_is_one_misuse() {
 #[test]
 fn pinned_memory_may_change_while_a_copy_reads_it() {
     on_stream(|context, stream| {
-        let mut pinned = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 4096).expect("memory");
-        let mut buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
+        let mut pinned = PinnedBuffer::<u8>::zeroed(&context, 4096).expect("memory");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
         stream.synchronize().expect("a wait");
         {
-            let _fails = cuda_sim::fault::Fault::of_function("cuStreamSynchronize")
-                .inject(cuda_sim::fault::Scope::Thread);
+            let _fails = Fault::of_function("cuStreamSynchronize").inject(Scope::Thread);
             buffer.copy_from_slice(&pinned).expect_err("the fault");
         }
         // The copy is still pending. The change is not an error, and the copied byte may have

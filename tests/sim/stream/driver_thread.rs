@@ -1,18 +1,7 @@
 //! The thread of the driver, which runs work that no call runs.
 
-use crate::graph::calls::{out, succeeds};
-use crate::on;
+use crate::prelude::*;
 use crate::stream::callbacks::launch;
-use core::ffi::c_void;
-use cuda_safe::sys::{
-    CUgraph, CUresult, CUstream, CUstreamCaptureMode, cuEventQuery, cuGraphDestroy,
-    cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuStreamAddCallback,
-    cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamQuery,
-};
-use cuda_safe::{Event, Stream};
-use cuda_sim::Profile;
-use std::sync::mpsc;
-use std::time::Duration;
 
 /// Longer than any machine takes.
 const LIMIT: Duration = Duration::from_secs(60);

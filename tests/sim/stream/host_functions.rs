@@ -1,13 +1,6 @@
 //! Host functions: their ownership after an error, and the calls inside of them.
 
-use crate::{common, context, on_stream, start};
-use cuda_safe::memory::{Extent, Region};
-use cuda_safe::sys::CUresult;
-use cuda_safe::{DeviceBuffer, Error, Module, PinnedBuffer};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::sync::Arc;
-use std::sync::mpsc;
+use crate::prelude::*;
 
 /// With a code of earlier work, or an unknown one, the driver may still run the function.
 #[test]
@@ -88,7 +81,7 @@ fn copies_in_a_host_function_are_refused_without_a_driver_call() {
         }
         assert!(matches!(of_pinned.error, Error::InHostFunction), "{of_pinned}");
         assert_eq!(of_pinned.value.len(), 64, "returned");
-        let copies = |it: &&cuda_sim::Call| it.function.starts_with("cuMemcpy");
+        let copies = |it: &&Call| it.function.starts_with("cuMemcpy");
         assert_eq!(calls.iter().filter(copies).count(), 0);
         // The buffer was dropped in the host function, and its release is deferred.
         drop(context.event().expect("an event"));

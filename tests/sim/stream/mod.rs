@@ -5,17 +5,8 @@ pub(crate) mod callbacks;
 pub(crate) mod driver_thread;
 pub(crate) mod host_functions;
 
-use crate::{on, on_stream};
-use core::ffi::c_void;
-use cuda_safe::sys::{
-    CU_STREAM_LEGACY, CUgraph, CUresult, CUstreamCaptureMode as Mode,
-    CUstreamCaptureStatus as Status, cuGraphDestroy, cuLaunchHostFunc, cuMemAlloc_v2, cuMemFree_v2,
-    cuMemcpyDtoHAsync_v2, cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamEndCapture,
-    cuStreamIsCapturing, cuStreamQuery, cuStreamSynchronize, cuThreadExchangeStreamCaptureMode,
-};
-use cuda_safe::{Context, DeviceBuffer, Stream, StreamOptions};
-use cuda_sim::Profile;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::prelude::*;
+use cuda_safe::sys::{CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 
 #[track_caller]
 fn succeeds(result: CUresult) {
@@ -199,8 +190,8 @@ fn a_wait_for_the_context_invalidates_the_captures_of_all_threads() {
     });
 }
 
-fn timed(context: &Context) -> cuda_safe::Event {
-    let options = cuda_safe::EventOptions { timing: true, ..Default::default() };
+fn timed(context: &Context) -> Event {
+    let options = EventOptions { timing: true, ..Default::default() };
     context.event_with(options).expect("an event")
 }
 
@@ -252,7 +243,7 @@ fn drops_do_not_affect_captures_and_buffers_of_a_captured_stream_are_deferred() 
         let plain = DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory");
         let ordered = DeviceBuffer::<u8>::zeroed(&other, 64).expect("memory");
         let mut its = DeviceBuffer::<u8>::zeroed(&captured, 64).expect("memory");
-        let pinned = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
         let event = context.event().expect("an event");
         context.synchronize().expect("a wait");
         begin(&captured, Mode::CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -291,12 +282,12 @@ fn a_captured_stream_refuses_host_functions() {
 #[test]
 fn a_host_function_that_the_driver_refuses_is_dropped() {
     on_stream(|_, stream| {
-        let owned = std::sync::Arc::new(());
-        let kept = std::sync::Arc::clone(&owned);
-        let _fails = cuda_sim::fault::Fault::of_function("cuLaunchHostFunc")
+        let owned = Arc::new(());
+        let kept = Arc::clone(&owned);
+        let _fails = Fault::of_function("cuLaunchHostFunc")
             .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
-            .inject(cuda_sim::fault::Scope::Thread);
+            .inject(Scope::Thread);
         stream.launch_host_function(move || drop(kept)).expect_err("the fault");
-        assert_eq!(std::sync::Arc::strong_count(&owned), 1);
+        assert_eq!(Arc::strong_count(&owned), 1);
     });
 }

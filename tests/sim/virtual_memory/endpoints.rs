@@ -1,16 +1,11 @@
 //! Logical endpoints of the safe layer. Unverified (from documentation), since CUDA 13.3.
 #![cfg(target_os = "linux")]
 
-use crate::common::invalid;
-use crate::on;
-use crate::software::call_log::calls;
-use cuda_safe::capture::CaptureMode;
+use crate::prelude::*;
 use cuda_safe::virtual_memory::{
     EndpointDevices, EndpointHandle, EndpointIds, EndpointOptions, FabricCopyBatch,
-    LogicalEndpoint, PendingEndpoint, PhysicalMemory, Reservation,
+    LogicalEndpoint, PendingEndpoint,
 };
-use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid, Stream};
-use cuda_sim::{Profile, alive};
 
 const PAGE: usize = 2 << 20;
 
@@ -191,9 +186,7 @@ fn a_copy_to_an_endpoint_of_several_devices_writes_the_memory_of_all() {
             let start = std::ptr::with_exposed_provenance_mut(address as usize);
             let raw = devices[index].as_raw();
             // SAFETY: the endpoint exists, and the mapping has this size.
-            let code = unsafe {
-                cuda_safe::sys::cuLogicalEndpointBindAddr(id, raw, 0, start, PAGE as u64, 0)
-            };
+            let code = unsafe { cuLogicalEndpointBindAddr(id, raw, 0, start, PAGE as u64, 0) };
             assert!(code.is_success(), "{code:?}");
             by_address
         });

@@ -2,12 +2,8 @@
 //! 13.4.
 #![cfg(target_os = "linux")]
 
-use crate::on;
+use crate::prelude::*;
 use cuda_safe::device::FabricCliqueKind;
-use cuda_safe::memory::MemoryLocation;
-use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
-use cuda_safe::{CUresult, Device, Error};
-use cuda_sim::Profile;
 
 fn profile(text: &str) -> Profile {
     text.parse().expect("a profile")

@@ -1,10 +1,8 @@
 //! Mappings of virtual memory that the driver does not unmap.
 
 use crate::capture::errors::reports;
-use crate::release::{fail, leaking};
-use crate::software::call_log::calls;
-use cuda_safe::virtual_memory::{PhysicalMemory, Reservation};
-use cuda_safe::{CUresult, leaked};
+use crate::prelude::*;
+use cuda_safe::leaked;
 
 const PAGE: usize = 2 << 20;
 const REFUSED: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;

@@ -1,18 +1,8 @@
 //! Logical endpoints on the software driver, with two devices. Unverified (from documentation).
 #![cfg(target_os = "linux")]
 
-use crate::graph::calls::{INVALID, UNSUPPORTED, out, refused, succeeds, without_misuse_on};
-use crate::virtual_memory::{PAGE, create_on, map_new, reserve};
-use core::ffi::c_int;
-use core::ptr::with_exposed_provenance_mut;
-use cuda_safe::sys::{
-    CUlogicalEndpointId, CUlogicalEndpointProp, CUlogicalEndpointType, Zeroable,
-    cuLogicalEndpointAddDevice, cuLogicalEndpointBindAddr, cuLogicalEndpointBindMem,
-    cuLogicalEndpointCreate, cuLogicalEndpointDestroy, cuLogicalEndpointGetLimits,
-    cuLogicalEndpointIdRelease, cuLogicalEndpointIdReserve, cuLogicalEndpointQuery,
-    cuLogicalEndpointUnbind, cuMemAddressFree, cuMemRelease, cuMemUnmap,
-};
-use cuda_sim::Profile;
+use crate::prelude::*;
+use crate::virtual_memory::{create_on, map_new};
 
 const SIZE: u64 = PAGE as u64;
 

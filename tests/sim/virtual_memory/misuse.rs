@@ -1,13 +1,8 @@
 //! Misuses of virtual memory that kill the context on a real driver, crash it, or pass unnoticed.
 #![cfg(target_os = "linux")]
 
-use crate::graph::calls::{INVALID, misused, read, refused, succeeds};
-use crate::virtual_memory::{PAGE, READ, READ_WRITE, append, create, map_new, reserve, set_access};
-use core::ptr::null_mut;
-use cuda_safe::sys::{
-    CUmemAllocationProp, CUresult, Zeroable, cuMemGetAllocationPropertiesFromHandle, cuMemMap,
-    cuMemRelease, cuMemUnmap, cuMemsetD32Async, cuStreamSynchronize,
-};
+use crate::prelude::*;
+use crate::virtual_memory::{READ, append, create, map_new, set_access};
 
 const ILLEGAL: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
 
@@ -73,7 +68,7 @@ fn work_may_be_queued_before_its_memory_is_mapped() {
         succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<2>(start), [1, 8]);
         succeeds!(cuMemUnmap(start, PAGE));
-        succeeds!(cuda_safe::sys::cuMemAddressFree(start, PAGE));
+        succeeds!(cuMemAddressFree(start, PAGE));
     });
 }
 

@@ -11,24 +11,7 @@ pub(crate) mod multicast;
 pub(crate) mod multicast_objects;
 pub(crate) mod shared;
 
-use crate::graph::calls::{
-    Bench, INVALID, UNSUPPORTED, fill, fill_node, graph, instantiate, out, read, refused, succeeds,
-    without_misuse, without_misuse_on,
-};
-use core::ffi::{c_int, c_void};
-use core::ptr::{null, null_mut};
-use cuda_safe::sys::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUresult, CUstream, Zeroable, cuCtxSetCurrent, cuGraphDestroy,
-    cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuLaunchHostFunc,
-    cuLaunchKernel, cuMemAddressFree, cuMemAddressReserve, cuMemAlloc_v2, cuMemCreate,
-    cuMemFree_v2, cuMemFreeAsync, cuMemGetAccess, cuMemGetAddressRange_v2,
-    cuMemGetAllocationGranularity, cuMemGetAllocationPropertiesFromHandle, cuMemGetInfo_v2,
-    cuMemMap, cuMemRelease, cuMemRetainAllocationHandle, cuMemSetAccess, cuMemUnmap,
-    cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyHtoD_v2, cuMemsetD8_v2, cuMemsetD32Async,
-    cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamSynchronize,
-};
+use crate::prelude::*;
 
 const MIB: usize = 1 << 20;
 pub(crate) const PAGE: usize = 2 * MIB;
@@ -463,7 +446,7 @@ fn other_functions_refuse_mapped_memory() {
 #[test]
 fn calls_need_no_context_and_keep_captures() {
     without_misuse(|bench| {
-        let mode = cuda_safe::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
         succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
         succeeds!(cuCtxSetCurrent(null_mut()));
         let start = reserve(PAGE);

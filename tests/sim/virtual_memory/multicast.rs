@@ -2,20 +2,8 @@
 //! machine with several linked devices was measured.
 #![cfg(target_os = "linux")]
 
-use crate::graph::calls::{
-    INVALID, UNSUPPORTED, code, out, read, refused, succeeds, without_misuse, without_misuse_on,
-};
-use crate::virtual_memory::{PAGE, READ_WRITE, create_on, reserve, set_access};
-use core::ffi::c_void;
-use core::ptr::null_mut;
-use cuda_safe::sys::{
-    CUfunction, CUmodule, CUmulticastGranularity_flags, CUmulticastObjectProp, cuLaunchKernel,
-    cuMemAddressFree, cuMemMap, cuMemRelease, cuMemUnmap, cuMemsetD32Async, cuModuleGetFunction,
-    cuModuleLoadData, cuModuleUnload, cuMulticastAddDevice, cuMulticastBindAddr,
-    cuMulticastBindMem, cuMulticastCreate, cuMulticastGetGranularity, cuMulticastUnbind,
-    cuStreamSynchronize,
-};
-use cuda_sim::{Profile, kernel};
+use crate::prelude::*;
+use crate::virtual_memory::{create_on, set_access};
 
 fn team_of_two() -> CUmulticastObjectProp {
     CUmulticastObjectProp { numDevices: 2, size: 2 * PAGE, handleTypes: 0, flags: 0 }

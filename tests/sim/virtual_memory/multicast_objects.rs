@@ -2,16 +2,8 @@
 //! with several linked devices was measured. They are never created on a real driver.
 #![cfg(target_os = "linux")]
 
-use crate::common::invalid;
-use crate::on;
-use crate::release::fail;
-use crate::software::call_log::calls;
-use cuda_safe::memory::MemoryAccess;
-use cuda_safe::virtual_memory::{
-    Mapping, MulticastObject, MulticastOptions, MulticastTeam, PhysicalMemory, Reservation,
-};
-use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
-use cuda_sim::{Profile, alive, kernel};
+use crate::prelude::*;
+use cuda_safe::virtual_memory::MulticastObject;
 
 const PAGE: usize = 2 << 20;
 /// The header of a fatbin without images.

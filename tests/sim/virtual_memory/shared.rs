@@ -2,19 +2,8 @@
 //! those of an H200 with driver 580.
 #![cfg(target_os = "linux")]
 
-use crate::common;
-use crate::graph::calls::{INVALID, UNSUPPORTED, out, read, refused, succeeds, without_misuse};
-use crate::virtual_memory::{
-    PAGE, READ, READ_WRITE, create, map_new, reserve, set_access, shareable,
-};
-use core::ffi::{c_int, c_void};
-use cuda_safe::sys::{
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemRangeHandleType, CUresult,
-    cuMemAddressFree, cuMemCreate, cuMemExportToShareableHandle,
-    cuMemGetAllocationPropertiesFromHandle, cuMemGetHandleForAddressRange,
-    cuMemImportFromShareableHandle, cuMemMap, cuMemRelease, cuMemUnmap, cuMemcpyHtoD_v2,
-    cuMemsetD8_v2,
-};
+use crate::prelude::*;
+use crate::virtual_memory::{READ, create, map_new, set_access, shareable};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 #[test]

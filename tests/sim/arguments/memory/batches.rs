@@ -1,13 +1,8 @@
 //! Batches of copies with host memory, attributes and regions, and copies of regions between contexts.
 
 use crate::arguments::{On, Row, Stage, array, field, value};
-use cuda_safe::array::{Array, ArrayShape};
-use cuda_safe::memory::{CopyAttributes, CopyBatch, Extent, MemoryLocation, Region, SourceOrder};
-use cuda_safe::sys::{
-    CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUmemcpy3DOperand, CUmemcpy3DOperandType,
-    CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder, CUmemorytype,
-};
-use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
+use crate::prelude::*;
+use cuda_safe::memory::{CopyAttributes, SourceOrder};
 
 /// A part of a volume, in which every number is different.
 const PLACE: Region = Region { offset: 3, pitch: 11, rows: 7 };
@@ -64,7 +59,7 @@ fn order_row(name: &str) -> Row {
 }
 
 /// The row of a field of the last set of attributes.
-fn hint<T: PartialEq + std::fmt::Debug + 'static>(
+fn hint<T: PartialEq + Debug + 'static>(
     name: &str,
     find: impl Fn(&CUmemcpyAttributes) -> T + 'static,
     expected: T,
@@ -115,7 +110,7 @@ fn place(operand: &CUmemcpy3DOperand) -> (u64, usize, usize) {
     (its.ptr, its.rowLength, its.layerHeight)
 }
 
-fn volume<T: PartialEq + std::fmt::Debug + 'static>(
+fn volume<T: PartialEq + Debug + 'static>(
     name: &str,
     find: impl Fn(&CUDA_MEMCPY3D_BATCH_OP) -> T + 'static,
     expected: T,
@@ -232,7 +227,7 @@ fn peer(s: &Stage) -> Result<(Peers, Peers, [usize; 3])> {
 }
 
 pub(in crate::arguments) fn rows() -> Vec<Row> {
-    let numa = |location: &cuda_safe::sys::CUmemLocation| {
+    let numa = |location: &CUmemLocation| {
         // SAFETY: every bit pattern is a number.
         (location.type_.0, unsafe { location.__bindgen_anon_1.id })
     };

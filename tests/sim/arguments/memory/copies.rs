@@ -1,12 +1,7 @@
 //! Copies and fills of lines, planes and volumes.
 
 use crate::arguments::{On, Row, Stage, array, field, value};
-use cuda_safe::memory::{CopyBatch, Extent, Region};
-use cuda_safe::sys::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder,
-    CUmemorytype,
-};
-use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
+use crate::prelude::*;
 
 const ROOM: usize = 512;
 

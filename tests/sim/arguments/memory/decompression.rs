@@ -1,9 +1,8 @@
 //! Batches of decompressions. The device has no engine, so that it refuses them.
 
 use crate::arguments::{Row, Stage, array, value};
+use crate::prelude::*;
 use cuda_safe::memory::{CompressionFormat, DecompressBatch};
-use cuda_safe::sys::{CUmemDecompressAlgorithm, CUmemDecompressParams};
-use cuda_safe::{DeviceBuffer, Result};
 
 const BATCH: &str = "cuMemBatchDecompressAsync";
 
@@ -17,12 +16,12 @@ fn decompress(s: &Stage, format: CompressionFormat) -> Result<()> {
     unsafe { batch.enqueue() }
 }
 
-fn first<T>(find: impl Fn(&CUmemDecompressParams) -> T) -> impl Fn(&cuda_sim::Call) -> Option<T> {
+fn first<T>(find: impl Fn(&CUmemDecompressParams) -> T) -> impl Fn(&Call) -> Option<T> {
     move |call| array::<CUmemDecompressParams>("operations")(call)?.first().map(&find)
 }
 
 /// The row of a field of the operation.
-fn field<T: PartialEq + std::fmt::Debug + 'static>(
+fn field<T: PartialEq + Debug + 'static>(
     name: &str,
     find: impl Fn(&CUmemDecompressParams) -> T + 'static,
     expected: T,

@@ -1,9 +1,8 @@
 //! Managed memory: attachment, advice, prefetches and locations.
 
 use crate::arguments::{On, Row, Stage, array, value};
-use cuda_safe::Result;
-use cuda_safe::memory::{Advice, ManagedBuffer, ManagedRange, MemoryLocation};
-use cuda_safe::sys::{CUmem_advise, CUmem_range_attribute, CUmemLocation, CUmemLocationType};
+use crate::prelude::*;
+use cuda_safe::memory::{Advice, ManagedRange};
 
 fn buffer(s: &Stage) -> Result<ManagedBuffer<u32>> {
     ManagedBuffer::zeroed(&s.stream, 32)

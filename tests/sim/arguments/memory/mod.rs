@@ -7,10 +7,7 @@ pub(super) mod managed;
 pub(super) mod pool;
 
 use super::{Row, Stage, array, value};
-use cuda_safe::manager::{Block, IpcHandle};
-use cuda_safe::memory::{MappedBuffer, PinnedOptions, PitchedBuffer, RegisterOptions};
-use cuda_safe::sys::CUpointer_attribute;
-use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
+use crate::prelude::*;
 
 /// Options that correspond to none of the flags.
 fn pinned_without_flags() -> PinnedOptions {

@@ -1,14 +1,8 @@
 //! Memory pools: creation, attributes, access and sharing.
 
 use crate::arguments::{Act, Row, Stage, array, field, value};
+use crate::prelude::*;
 use cuda_safe::memory::pool::attribute::{self, PoolAttribute, PoolValue};
-use cuda_safe::memory::{MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions};
-use cuda_safe::sys::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
-    CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
-};
-use cuda_safe::{DeviceBuffer, Result};
-use std::fmt::Debug;
 
 const DEVICE: CUmemLocationType = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
 const NUMA: CUmemLocationType = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA;

@@ -1,24 +1,10 @@
 //! Green contexts and their streams: which context memory and events belong to, and which objects
 //! outlive others.
 
-use super::{PROFILE, code, driver, green, offers, on_each, resource, smallest};
-use crate::common::invalid;
+use super::code;
+use super::{PROFILE, driver, green, offers, on_each, resource, smallest};
+use crate::prelude::*;
 use crate::software::misuses::succeeds;
-use crate::{common, context, start};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount, SplitFlags};
-use cuda_safe::sys::{
-    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUevent_flags, CUgreenCtx, CUpointer_attribute,
-    CUresult, CUstream, cuEventCreate, cuEventDestroy_v2, cuGreenCtxDestroy, cuGreenCtxRecordEvent,
-    cuGreenCtxWaitEvent, cuMemAlloc_v2, cuMemFree_v2, cuPointerGetAttribute, cuStreamDestroy_v2,
-    cuStreamGetCtx, cuStreamGetGreenCtx, cuStreamQuery, cuStreamSynchronize,
-};
-use cuda_safe::{
-    Context, ContextFlags, Device, Invalid, LaunchConfig, Module, Stream, StreamOptions,
-};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
-use std::ptr::null_mut;
 
 #[test]
 fn the_sms_of_a_stream_are_reported_since_13_1() {
@@ -124,7 +110,7 @@ fn a_wait_for_a_captured_event_invalidates_the_capture() {
         let green = green(&context);
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
-        let captured = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |stream| {
+        let captured = stream.capture::<Error>(CaptureMode::ThreadLocal, |stream| {
             event.record(stream)?;
             assert_eq!(invalid(green.wait_event(&event)), Invalid::GreenContextIsCaptured);
             Ok(())
@@ -132,7 +118,7 @@ fn a_wait_for_a_captured_event_invalidates_the_capture() {
         let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         assert_eq!(captured.map(drop).expect_err("broken").code(), Some(broken));
         // The driver's own answer to the same wait.
-        let again = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |stream| {
+        let again = stream.capture::<Error>(CaptureMode::ThreadLocal, |stream| {
             event.record(stream)?;
             let (raw, theirs) = (green.as_raw(), event.as_raw());
             // SAFETY: both objects are alive.
@@ -159,7 +145,7 @@ fn memory_and_events_created_under_a_green_context_belong_to_the_primary_context
             succeeds(unsafe { cuEventCreate(&raw mut event, flags) });
         });
         made.expect("current");
-        let mut owner: cuda_safe::sys::CUcontext = null_mut();
+        let mut owner: CUcontext = null_mut();
         let (place, attribute) =
             ((&raw mut owner).cast(), CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT);
         // SAFETY: the attribute is a context, and the pointer refers to a variable for one.

@@ -1,17 +1,12 @@
 //! Resources and their splits: what each version supports, and which combinations are allowed.
 
-use super::{calls, code, driver, exact, offers, on_each, resource, smallest};
-use crate::common::invalid;
-use crate::{common, context, start};
+use super::code;
+use super::{calls, driver, exact, offers, on_each, resource, smallest};
+use crate::prelude::*;
 use cuda_safe::green::{
-    Descriptor, Granularity, GreenContext, GroupFlags, GroupRequest, Method, Part,
-    PartitionRequest, PartitionSize, SmGroup, SmProperties, Split, SplitByCount, SplitFlags,
+    Descriptor, Granularity, GroupFlags, Method, Part, SmGroup, SmProperties, Split,
     WorkqueueScope, Workqueues,
 };
-use cuda_safe::sys::CUresult;
-use cuda_safe::{CudaVersion, Device, Invalid};
-use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
 
 #[test]
 fn split_flags_and_several_groups_need_12_5() {

@@ -1,13 +1,8 @@
 //! Logs of managers, whose writers are user code.
 
 use super::with;
-use cuda_memory::{CachingManager, LeakManager, LoggingManager};
-use cuda_safe::Context;
-use cuda_safe::manager::{DriverManager, MemoryManager, MemoryPointer, Order};
+use crate::prelude::*;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// A writer that allocates with the manager whose log it writes, optionally panics, and records its
 /// lines.

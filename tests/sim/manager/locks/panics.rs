@@ -1,17 +1,7 @@
 //! User code that panics inside of a pool: the pool stays consistent.
 
-use crate::common::child;
 use crate::manager::inside::{SMALL, bytes, small, with};
-use cuda_memory::{CachingManager, CachingOptions, LimitManager};
-use cuda_safe::manager::{
-    Block, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order, set_memory_manager,
-};
-use cuda_safe::{CUresult, Context, DeviceBuffer, Result, Stream, set_report_hook};
-use cuda_sim::fault::{Fault, Scope};
-use cuda_sim::{Profile, set_call_hook};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::prelude::*;
 
 static ALLOCATION_PANICS: AtomicBool = AtomicBool::new(false);
 static FREE_PANICS: AtomicBool = AtomicBool::new(false);

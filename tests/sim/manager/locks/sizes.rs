@@ -1,11 +1,8 @@
 //! The largest and smallest sizes, in options and in requests.
 
 use crate::manager::inside::with;
-use cuda_memory::{CachingManager, CachingOptions, LimitManager, StatisticsManager};
-use cuda_safe::manager::{
-    DeferOptions, DriverManager, MemoryManager, MemoryPointer, is_out_of_memory,
-};
-use cuda_safe::{Context, DeviceBuffer, Result};
+use crate::prelude::*;
+use cuda_safe::manager::is_out_of_memory;
 
 const SIZES: [usize; 13] = [
     0,
@@ -52,7 +49,7 @@ fn request_all<M: MemoryManager>(
 fn with_options(change: impl Fn(&mut CachingOptions, usize) + Copy + Send + Sync + 'static) {
     // All in one process: each primary context is a new one, with the manager chosen before.
     crate::common::child::in_child(&[], || {
-        crate::start(cuda_sim::Profile::h200());
+        crate::start(Profile::h200());
         for value in SIZES {
             let mut options = CachingOptions::default();
             change(&mut options, value);

@@ -1,12 +1,7 @@
 //! The streams that a pool uses on its own, and until when.
 
 use crate::manager::inside::{SMALL, bytes, small, with};
-use cuda_memory::CachingManager;
-use cuda_safe::manager::{MemoryManager, MemoryPointer, Order, StreamEnd};
-use cuda_safe::{Context, ContextFlags, Stream};
-use cuda_sim::set_call_hook;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::prelude::*;
 
 fn pool(context: &Context) -> &CachingManager {
     let pool = context.memory_manager_as::<CachingManager>();
