@@ -13,13 +13,22 @@ const VARIABLE: &str = "CUDA_TESTS_CHILD";
 /// `environment` is set for the child.
 #[track_caller]
 pub(crate) fn in_child(environment: &[(&str, &str)], body: impl FnOnce()) {
+    if entered(environment) {
+        body();
+    }
+}
+
+/// In the child process that [`in_child`] describes, returns true. In the parent, starts the child,
+/// checks that it succeeded, and returns false.
+#[track_caller]
+pub(crate) fn entered(environment: &[(&str, &str)]) -> bool {
     let thread = std::thread::current();
     let test = thread.name().expect("the thread of a test has the name of the test");
-    if std::env::var(VARIABLE).is_ok_and(|name| name == test) {
-        body();
-        return;
+    let is_child = std::env::var(VARIABLE).is_ok_and(|name| name == test);
+    if !is_child {
+        run(test, environment);
     }
-    run(test, environment);
+    is_child
 }
 
 /// Runs `body` in a child process, as [`in_child`] does, with the first device. The child reports a

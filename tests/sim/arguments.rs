@@ -280,24 +280,23 @@ fn rows() -> Vec<Row> {
 /// Runs the rows of one kind of process.
 #[track_caller]
 fn run(on: On) {
-    common::child::in_child(&[], || {
-        crate::start(on.profile());
-        if on == On::Manager {
-            let make = DriverManager::new;
-            cuda_safe::manager::set_memory_manager(make).expect("a matching version");
-        }
-        {
-            cuda_sim::record_arguments(true);
-            let stage = Stage::new();
-            let failed: Vec<String> = rows()
-                .iter()
-                .filter(|row| row.on == on)
-                .filter_map(|row| row.run(&stage).err())
-                .collect();
-            assert!(failed.is_empty(), "{}", failed.join("\n"));
-        }
-        crate::check();
-    });
+    in_child!();
+    crate::start(on.profile());
+    if on == On::Manager {
+        let make = DriverManager::new;
+        cuda_safe::manager::set_memory_manager(make).expect("a matching version");
+    }
+    {
+        cuda_sim::record_arguments(true);
+        let stage = Stage::new();
+        let failed: Vec<String> = rows()
+            .iter()
+            .filter(|row| row.on == on)
+            .filter_map(|row| row.run(&stage).err())
+            .collect();
+        assert!(failed.is_empty(), "{}", failed.join("\n"));
+    }
+    crate::check();
 }
 
 #[test]

@@ -6,6 +6,17 @@ mod common;
 #[path = "../programs/mod.rs"]
 mod programs;
 
+/// In the parent process, runs the rest of the function in a child process, checks that it succeeded,
+/// and returns from the function. In the child, evaluates the set-up of the test.
+macro_rules! in_child {
+    ($($setup:expr)?) => {{
+        if !crate::common::child::entered(&[]) {
+            return;
+        }
+        $($setup)?
+    }};
+}
+
 mod arguments;
 mod array;
 mod call;
@@ -27,28 +38,54 @@ mod software;
 mod stream;
 mod virtual_memory;
 
-use cuda_safe::{Context, Stream};
-use cuda_sim::Profile;
+use prelude::*;
 
-/// Runs `body` in a child process with the software driver, on the primary context of its first
-/// device. At the end nothing may be alive, there must be no misuse, and the stack of the thread
-/// must be empty.
-#[track_caller]
-fn on(profile: Profile, body: impl FnOnce(Context)) {
-    common::child::in_child(&[], || {
-        start(profile);
-        body(context());
-        check();
-    });
+/// A check at the end of a test, which the drop of this value runs unless the test panics. The first
+/// variable of a test is dropped after all others.
+struct AtEnd(Option<Box<dyn FnOnce()>>);
+
+impl AtEnd {
+    fn new(check: impl FnOnce() + 'static) -> Self {
+        Self(Some(Box::new(check)))
+    }
+
+    /// Runs another check before this one.
+    fn after(self, check: impl FnOnce() + 'static) -> Self {
+        Self::new(move || {
+            check();
+            drop(self);
+        })
+    }
 }
 
-/// Runs `body` like [`on`] on an H200, with a new stream.
-#[track_caller]
-fn on_stream(body: impl FnOnce(Context, Stream)) {
-    on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream");
-        body(context, stream);
-    });
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        if let (Some(check), false) = (self.0.take(), std::thread::panicking()) {
+            check();
+        }
+    }
+}
+
+/// Starts the software driver, and returns the primary context of its first device. At the end
+/// nothing may be alive, there must be no misuse, and the stack of the thread must be empty.
+fn on(profile: Profile) -> (AtEnd, Context) {
+    start(profile);
+    (AtEnd::new(check), context())
+}
+
+/// Starts the software driver like [`on`] as an H200, and creates a stream.
+fn on_stream() -> (AtEnd, Context, Stream) {
+    let (end, context) = on(Profile::h200());
+    let stream = context.stream().expect("a stream");
+    (end, context, stream)
+}
+
+/// Starts the software driver like [`on`] as an H200, with a manager in each context.
+fn with<M: MemoryManager>(
+    make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
+) -> (AtEnd, Context) {
+    set_memory_manager(make).expect("a matching version");
+    on(Profile::h200())
 }
 
 fn start(profile: Profile) {
@@ -76,8 +113,8 @@ fn check() {
 /// The names that most tests use.
 mod prelude {
     pub(crate) use crate::{
-        check,
-        common::{self, child, invalid},
+        AtEnd, check,
+        common::{self, invalid},
         context,
         graph::{
             calls::{
@@ -95,6 +132,7 @@ mod prelude {
         },
         start,
         virtual_memory::{PAGE, READ_WRITE, reserve},
+        with,
     };
     pub(crate) use core::{
         ffi::{c_int, c_void},

@@ -1,6 +1,5 @@
 //! Checkpoints of other processes, core dumps and profiler ranges on the software driver.
 
-use crate::common::child::in_child;
 use crate::prelude::*;
 use cuda_safe::process::checkpoint::{CheckpointedProcess, GpuPair, ProcessState, RunningProcess};
 use cuda_safe::process::coredump::{CoredumpSettings, DumpFlags};
@@ -20,116 +19,108 @@ fn other(properties: CudaProcess) -> RunningProcess {
 
 #[test]
 fn a_process_is_checkpointed_and_restored() {
-    on(Profile::h200(), |_| {
-        let locked = other(CudaProcess::default()).lock(None).expect("idle");
-        assert_eq!(state(), ProcessState::Locked);
-        let checkpointed = locked.checkpoint().expect("locked");
-        assert_eq!(state(), ProcessState::Checkpointed);
-        drop(checkpointed);
-        let checkpointed = CheckpointedProcess::of(OTHER).expect("it stays so");
-        let locked = checkpointed.restore().expect("checkpointed");
-        assert_eq!(state(), ProcessState::Locked);
-        let running = locked.unlock().expect("locked");
-        assert_eq!((running.pid(), state()), (OTHER, ProcessState::Running));
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let locked = other(CudaProcess::default()).lock(None).expect("idle");
+    assert_eq!(state(), ProcessState::Locked);
+    let checkpointed = locked.checkpoint().expect("locked");
+    assert_eq!(state(), ProcessState::Checkpointed);
+    drop(checkpointed);
+    let checkpointed = CheckpointedProcess::of(OTHER).expect("it stays so");
+    let locked = checkpointed.restore().expect("checkpointed");
+    assert_eq!(state(), ProcessState::Locked);
+    let running = locked.unlock().expect("locked");
+    assert_eq!((running.pid(), state()), (OTHER, ProcessState::Running));
 }
 
 #[test]
 fn a_driver_before_13_0_does_not_restore_on_other_gpus() {
-    on("h200@12.9".parse().expect("a profile"), |context| {
-        let own = context.device().uuid().expect("a UUID");
-        let pair = GpuPair { old: own, new: own };
-        let locked = other(CudaProcess::default()).lock(None).expect("idle");
-        let rejected = locked
-            .checkpoint()
-            .expect("locked")
-            .try_restore_on(&[pair])
-            .expect_err("it would use the same GPU");
-        let text = rejected.error.to_string();
-        assert!(text.contains("other GPUs") && text.contains("13.0"), "{text}");
-        assert_eq!(state(), ProcessState::Checkpointed);
-        drop(rejected.value.restore().expect("on the same GPU"));
-        assert_eq!(state(), ProcessState::Running);
-    });
+    let (_end, context) = in_child!(on("h200@12.9".parse().expect("a profile")));
+    let own = context.device().uuid().expect("a UUID");
+    let pair = GpuPair { old: own, new: own };
+    let locked = other(CudaProcess::default()).lock(None).expect("idle");
+    let rejected = locked
+        .checkpoint()
+        .expect("locked")
+        .try_restore_on(&[pair])
+        .expect_err("it would use the same GPU");
+    let text = rejected.error.to_string();
+    assert!(text.contains("other GPUs") && text.contains("13.0"), "{text}");
+    assert_eq!(state(), ProcessState::Checkpointed);
+    drop(rejected.value.restore().expect("on the same GPU"));
+    assert_eq!(state(), ProcessState::Running);
 }
 
 #[test]
 fn a_failed_lock_returns_the_process() {
-    on(Profile::h200(), |_| {
-        let busy = other(CudaProcess { is_busy: true, ..Default::default() });
-        let rejected = busy.try_lock(Some(Duration::from_millis(5)));
-        let rejected = rejected.expect_err("busy");
-        let code = CUresult::CUDA_ERROR_NOT_READY;
-        assert_eq!(rejected.error.code(), Some(code));
-        assert_eq!(state(), ProcessState::Running);
-        drop(rejected.value.lock(None).expect("without a time limit"));
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let busy = other(CudaProcess { is_busy: true, ..Default::default() });
+    let rejected = busy.try_lock(Some(Duration::from_millis(5)));
+    let rejected = rejected.expect_err("busy");
+    let code = CUresult::CUDA_ERROR_NOT_READY;
+    assert_eq!(rejected.error.code(), Some(code));
+    assert_eq!(state(), ProcessState::Running);
+    drop(rejected.value.lock(None).expect("without a time limit"));
 }
 
 #[test]
 fn a_failed_checkpoint_returns_the_lock() {
-    on(Profile::h200(), |_| {
-        let managed = || other(CudaProcess { has_managed_memory: true, ..Default::default() });
-        let locked = managed().lock(None).expect("idle");
-        let rejected = locked.try_checkpoint().expect_err("managed memory");
-        assert_eq!(state(), ProcessState::Locked);
-        rejected.value.unlock().expect("locked");
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let managed = || other(CudaProcess { has_managed_memory: true, ..Default::default() });
+    let locked = managed().lock(None).expect("idle");
+    let rejected = locked.try_checkpoint().expect_err("managed memory");
+    assert_eq!(state(), ProcessState::Locked);
+    rejected.value.unlock().expect("locked");
 
-        let locked = managed().lock(None).expect("idle");
-        let error = locked.checkpoint().expect_err("managed memory");
-        let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
-        assert_eq!(error.code(), Some(code));
-        assert_eq!(state(), ProcessState::Running, "the lock was dropped");
-    });
+    let locked = managed().lock(None).expect("idle");
+    let error = locked.checkpoint().expect_err("managed memory");
+    let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+    assert_eq!(error.code(), Some(code));
+    assert_eq!(state(), ProcessState::Running, "the lock was dropped");
 }
 
 #[test]
 fn a_process_with_imports_is_never_restored() {
-    on(Profile::h200(), |_| {
-        let importer = other(CudaProcess { has_imports: true, ..Default::default() });
-        let checkpointed = importer.lock(None).expect("idle").checkpoint();
-        let checkpointed = checkpointed.expect("locked");
-        for _ in 0..2 {
-            let rejected = CheckpointedProcess::of(OTHER).expect("checkpointed");
-            let rejected = rejected.try_restore_on(&[]).expect_err("imports");
-            assert_eq!(rejected.value.pid(), checkpointed.pid());
-            assert_eq!(state(), ProcessState::Checkpointed);
-        }
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let importer = other(CudaProcess { has_imports: true, ..Default::default() });
+    let checkpointed = importer.lock(None).expect("idle").checkpoint();
+    let checkpointed = checkpointed.expect("locked");
+    for _ in 0..2 {
+        let rejected = CheckpointedProcess::of(OTHER).expect("checkpointed");
+        let rejected = rejected.try_restore_on(&[]).expect_err("imports");
+        assert_eq!(rejected.value.pid(), checkpointed.pid());
+        assert_eq!(state(), ProcessState::Checkpointed);
+    }
 }
 
 #[test]
 fn a_lock_that_cannot_be_dropped_is_reported() {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    on(Profile::h200(), |_| {
-        set_report_hook(|report| SEEN.lock().expect("no panic").push(report.to_string()));
-        let locked = other(CudaProcess::default()).lock(None).expect("idle");
-        let fault = Fault::of_function("cuCheckpointProcessUnlock")
-            .with(CUresult::CUDA_ERROR_INVALID_VALUE)
-            .inject(Scope::Thread);
-        drop(locked);
-        drop(fault);
-        let seen = SEEN.lock().expect("no panic").clone();
-        assert_eq!(seen.len(), 1, "{seen:?}");
-        assert!(seen[0].contains("the lock of a process"), "{seen:?}");
-        assert_eq!(state(), ProcessState::Locked);
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    set_report_hook(|report| SEEN.lock().expect("no panic").push(report.to_string()));
+    let locked = other(CudaProcess::default()).lock(None).expect("idle");
+    let fault = Fault::of_function("cuCheckpointProcessUnlock")
+        .with(CUresult::CUDA_ERROR_INVALID_VALUE)
+        .inject(Scope::Thread);
+    drop(locked);
+    drop(fault);
+    let seen = SEEN.lock().expect("no panic").clone();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(seen[0].contains("the lock of a process"), "{seen:?}");
+    assert_eq!(state(), ProcessState::Locked);
 }
 
 #[test]
 fn dumps_that_are_enabled_before_the_initialization_are_a_misuse() {
-    in_child(&[], || {
-        start(Profile::h200());
-        let (mut value, mut size) = (1_u8, 1);
-        let attribute = CUcoredumpSettings::CU_COREDUMP_ENABLE_ON_EXCEPTION;
-        // SAFETY: the pointers refer to local variables.
-        let code = unsafe {
-            cuCoredumpSetAttributeGlobal(attribute, (&raw mut value).cast(), &raw mut size)
-        };
-        assert_eq!(code, CUresult::CUDA_ERROR_NOT_INITIALIZED);
-        let misuses = cuda_sim::misuses();
-        assert!(misuses[0].contains("before cuInit"), "{misuses:?}");
-    });
+    in_child!();
+    start(Profile::h200());
+    let (mut value, mut size) = (1_u8, 1);
+    let attribute = CUcoredumpSettings::CU_COREDUMP_ENABLE_ON_EXCEPTION;
+    // SAFETY: the pointers refer to local variables.
+    let code =
+        unsafe { cuCoredumpSetAttributeGlobal(attribute, (&raw mut value).cast(), &raw mut size) };
+    assert_eq!(code, CUresult::CUDA_ERROR_NOT_INITIALIZED);
+    let misuses = cuda_sim::misuses();
+    assert!(misuses[0].contains("before cuInit"), "{misuses:?}");
 }
 
 fn dump_settings(name: &str) -> CoredumpSettings {
@@ -144,36 +135,35 @@ fn dump_settings(name: &str) -> CoredumpSettings {
 
 #[test]
 fn dump_callbacks_run_before_and_after_the_file_is_written() {
-    in_child(&[], || {
-        start("h200@13.5".parse().expect("a profile"));
-        let settings = dump_settings("callbacks");
-        let path = settings.file.clone().expect("set above");
-        settings.apply().expect("set").keep();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let note = |name: &'static str| {
-            let (seen, path) = (Arc::clone(&seen), path.clone());
-            move |event: cuda_safe::process::coredump::DumpEvent| {
-                assert_eq!((event.pid, event.device), (std::process::id(), 0));
-                DumpCallback::on_start(|_| {}).expect_err("not permitted in a callback");
-                seen.lock().expect("no panic").push((name, path.exists()));
-            }
-        };
-        let kept = DumpCallback::on_start(note("start")).expect("registered");
-        let dropped = DumpCallback::on_start(note("dropped")).expect("registered");
-        let complete = DumpCallback::on_complete(note("complete")).expect("registered");
-        let panics = DumpCallback::on_complete(|_| panic!("ignored")).expect("registered");
-        drop(dropped);
-        let context = context();
-        poison();
-        context.synchronize().expect("the first wait succeeds");
-        let error = context.synchronize().expect_err("the fault");
-        assert!(error.is_fatal(), "{error}");
-        let _ = std::fs::remove_file(path);
-        let seen = seen.lock().expect("no panic").clone();
-        assert_eq!(seen, [("start", false), ("complete", true)]);
-        drop((kept, complete, panics));
-        assert_eq!(cuda_sim::misuses(), Vec::<String>::new());
-    });
+    in_child!();
+    start("h200@13.5".parse().expect("a profile"));
+    let settings = dump_settings("callbacks");
+    let path = settings.file.clone().expect("set above");
+    settings.apply().expect("set").keep();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = |name: &'static str| {
+        let (seen, path) = (Arc::clone(&seen), path.clone());
+        move |event: cuda_safe::process::coredump::DumpEvent| {
+            assert_eq!((event.pid, event.device), (std::process::id(), 0));
+            DumpCallback::on_start(|_| {}).expect_err("not permitted in a callback");
+            seen.lock().expect("no panic").push((name, path.exists()));
+        }
+    };
+    let kept = DumpCallback::on_start(note("start")).expect("registered");
+    let dropped = DumpCallback::on_start(note("dropped")).expect("registered");
+    let complete = DumpCallback::on_complete(note("complete")).expect("registered");
+    let panics = DumpCallback::on_complete(|_| panic!("ignored")).expect("registered");
+    drop(dropped);
+    let context = context();
+    poison();
+    context.synchronize().expect("the first wait succeeds");
+    let error = context.synchronize().expect_err("the fault");
+    assert!(error.is_fatal(), "{error}");
+    let _ = std::fs::remove_file(path);
+    let seen = seen.lock().expect("no panic").clone();
+    assert_eq!(seen, [("start", false), ("complete", true)]);
+    drop((kept, complete, panics));
+    assert_eq!(cuda_sim::misuses(), Vec::<String>::new());
 }
 
 #[cfg(unix)]
@@ -202,73 +192,67 @@ fn the_process_aborts_after_a_dump_without_the_flag() {
 
 #[test]
 fn a_dump_callback_that_is_deregistered_twice_is_a_misuse() {
-    in_child(&[], || {
-        start("h200@13.5".parse().expect("a profile"));
-        // SAFETY: the software driver detects the misuse.
-        let code =
-            unsafe { cuCoredumpDeregisterStartCallback(std::ptr::without_provenance_mut(64)) };
-        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
-        assert_eq!(cuda_sim::misuses().len(), 1);
-    });
+    in_child!();
+    start("h200@13.5".parse().expect("a profile"));
+    // SAFETY: the software driver detects the misuse.
+    let code = unsafe { cuCoredumpDeregisterStartCallback(std::ptr::without_provenance_mut(64)) };
+    assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cuda_sim::misuses().len(), 1);
 }
 
 #[test]
 fn settings_that_cannot_be_restored_are_reported() {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    on(Profile::h200(), |_| {
-        set_report_hook(|report| SEEN.lock().expect("no panic").push(report.to_string()));
-        let guard = dump_settings("reported").apply().expect("set");
-        let fault = Fault::of_function("cuCoredumpSetAttributeGlobal")
-            .with(CUresult::CUDA_ERROR_UNKNOWN)
-            .inject(Scope::Thread);
-        drop(guard);
-        drop(fault);
-        let seen = SEEN.lock().expect("no panic").clone();
-        assert_eq!(seen.len(), 1, "{seen:?}");
-        assert!(seen[0].starts_with("settings of core dumps"), "{seen:?}");
-        // The other settings were restored.
-        assert_eq!(CoredumpSettings::of_process().expect("known").flags, Some(DumpFlags::empty()));
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    set_report_hook(|report| SEEN.lock().expect("no panic").push(report.to_string()));
+    let guard = dump_settings("reported").apply().expect("set");
+    let fault = Fault::of_function("cuCoredumpSetAttributeGlobal")
+        .with(CUresult::CUDA_ERROR_UNKNOWN)
+        .inject(Scope::Thread);
+    drop(guard);
+    drop(fault);
+    let seen = SEEN.lock().expect("no panic").clone();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(seen[0].starts_with("settings of core dumps"), "{seen:?}");
+    // The other settings were restored.
+    assert_eq!(CoredumpSettings::of_process().expect("known").flags, Some(DumpFlags::empty()));
 }
 
 #[test]
 fn a_failed_change_restores_the_settings_before_it() {
-    on(Profile::h200(), |_| {
-        let before = CoredumpSettings::of_process().expect("known");
-        for nth in 1..=3 {
-            let fault = Fault::of_function("cuCoredumpSetAttributeGlobal")
-                .nth(nth)
-                .with(CUresult::CUDA_ERROR_NOT_PERMITTED)
-                .inject(Scope::Thread);
-            dump_settings("failed").apply().expect_err("the fault");
-            drop(fault);
-            assert_eq!(CoredumpSettings::of_process().expect("known"), before);
-        }
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let before = CoredumpSettings::of_process().expect("known");
+    for nth in 1..=3 {
+        let fault = Fault::of_function("cuCoredumpSetAttributeGlobal")
+            .nth(nth)
+            .with(CUresult::CUDA_ERROR_NOT_PERMITTED)
+            .inject(Scope::Thread);
+        dump_settings("failed").apply().expect_err("the fault");
+        drop(fault);
+        assert_eq!(CoredumpSettings::of_process().expect("known"), before);
+    }
 }
 
 #[test]
 fn a_profiler_range_ends_in_its_context() {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    on(Profile::h200(), |context: Context| {
-        set_report_hook(|report| SEEN.lock().expect("no panic").push(report.to_string()));
-        let calls =
-            |name: &str| cuda_sim::calls().iter().filter(|its| its.function == name).count();
-        context.profiler_range().expect("started").end().expect("stopped");
-        assert_eq!((calls("cuProfilerStart"), calls("cuProfilerStop")), (1, 1));
-        let range = context.profiler_range().expect("started");
-        let other = std::thread::spawn(move || drop(range));
-        other.join().expect("no panic");
-        assert_eq!(calls("cuProfilerStop"), 2);
+    let (_end, context) = in_child!(on(Profile::h200()));
+    set_report_hook(|report| SEEN.lock().expect("no panic").push(report.to_string()));
+    let calls = |name: &str| cuda_sim::calls().iter().filter(|its| its.function == name).count();
+    context.profiler_range().expect("started").end().expect("stopped");
+    assert_eq!((calls("cuProfilerStart"), calls("cuProfilerStop")), (1, 1));
+    let range = context.profiler_range().expect("started");
+    let other = std::thread::spawn(move || drop(range));
+    other.join().expect("no panic");
+    assert_eq!(calls("cuProfilerStop"), 2);
 
-        let range = context.profiler_range().expect("started");
-        let fault = Fault::of_function("cuProfilerStop")
-            .with(CUresult::CUDA_ERROR_UNKNOWN)
-            .inject(Scope::Thread);
-        drop(range);
-        drop(fault);
-        let seen = SEEN.lock().expect("no panic").clone();
-        assert_eq!(seen.len(), 1, "{seen:?}");
-        assert!(seen[0].starts_with("profiling could not be ended"), "{seen:?}");
-    });
+    let range = context.profiler_range().expect("started");
+    let fault = Fault::of_function("cuProfilerStop")
+        .with(CUresult::CUDA_ERROR_UNKNOWN)
+        .inject(Scope::Thread);
+    drop(range);
+    drop(fault);
+    let seen = SEEN.lock().expect("no panic").clone();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(seen[0].starts_with("profiling could not be ended"), "{seen:?}");
 }

@@ -123,178 +123,171 @@ fn texture_code(resource: &CUDA_RESOURCE_DESC, sampler: &CUDA_TEXTURE_DESC) -> C
 
 #[test]
 fn kernels_sample_arrays_with_filters_and_address_modes() {
-    without_misuse(|bench| {
-        let module = kernels();
-        let plane = array(FLOAT, 1, [2, 2, 0], 0);
-        let values = [0f32, 1.0, 2.0, 3.0];
-        write_plane(plane, 8, 2, values.as_ptr().cast());
-        let read = |sampler: &CUDA_TEXTURE_DESC, x: f32, y: f32| {
-            let object = texture(&of_array(plane), sampler);
-            let [first, ..] = sample(bench, module, object, x, y);
-            succeeds!(cuTexObjectDestroy(object));
-            first
-        };
-        let clamp = point(1);
-        assert_eq!(read(&clamp, 1.5, 0.5), 1.0);
-        assert_eq!(read(&clamp, -3.0, 9.0), 2.0);
-        assert_eq!(read(&point(3), -3.0, 0.5), 8.0);
-        let linear = sampler(1, LINEAR, 0);
-        assert_eq!(read(&linear, 1.0, 1.0), 1.5);
-        assert_eq!(read(&linear, 0.75, 0.5), 0.25);
-        let wrap = sampler(0, CUfilter_mode::CU_TR_FILTER_MODE_POINT, NORMALIZED);
-        assert_eq!(read(&wrap, 1.75, 0.25), 1.0);
-        let mirror = sampler(2, CUfilter_mode::CU_TR_FILTER_MODE_POINT, NORMALIZED);
-        assert_eq!(read(&mirror, 1.25, 0.25), 1.0);
-        succeeds!(cuArrayDestroy(plane));
+    let bench = &in_child!(without_misuse());
+    let module = kernels();
+    let plane = array(FLOAT, 1, [2, 2, 0], 0);
+    let values = [0f32, 1.0, 2.0, 3.0];
+    write_plane(plane, 8, 2, values.as_ptr().cast());
+    let read = |sampler: &CUDA_TEXTURE_DESC, x: f32, y: f32| {
+        let object = texture(&of_array(plane), sampler);
+        let [first, ..] = sample(bench, module, object, x, y);
+        succeeds!(cuTexObjectDestroy(object));
+        first
+    };
+    let clamp = point(1);
+    assert_eq!(read(&clamp, 1.5, 0.5), 1.0);
+    assert_eq!(read(&clamp, -3.0, 9.0), 2.0);
+    assert_eq!(read(&point(3), -3.0, 0.5), 8.0);
+    let linear = sampler(1, LINEAR, 0);
+    assert_eq!(read(&linear, 1.0, 1.0), 1.5);
+    assert_eq!(read(&linear, 0.75, 0.5), 0.25);
+    let wrap = sampler(0, CUfilter_mode::CU_TR_FILTER_MODE_POINT, NORMALIZED);
+    assert_eq!(read(&wrap, 1.75, 0.25), 1.0);
+    let mirror = sampler(2, CUfilter_mode::CU_TR_FILTER_MODE_POINT, NORMALIZED);
+    assert_eq!(read(&mirror, 1.25, 0.25), 1.0);
+    succeeds!(cuArrayDestroy(plane));
 
-        let bytes = array(1, 4, [1, 1, 0], 0);
-        write_plane(bytes, 4, 1, [0u8, 51, 102, 255].as_ptr().cast());
-        let fractions = texture(&of_array(bytes), &point(1));
-        assert_eq!(sample(bench, module, fractions, 0.0, 0.0), [0.0, 0.2, 0.4, 1.0]);
-        let mode = sampler(1, CUfilter_mode::CU_TR_FILTER_MODE_POINT, READ_AS_INTEGER);
-        let integers = texture(&of_array(bytes), &mode);
-        assert_eq!(sample(bench, module, integers, 0.0, 0.0), [0.0, 51.0, 102.0, 255.0]);
-        succeeds!(cuTexObjectDestroy(fractions));
-        succeeds!(cuTexObjectDestroy(integers));
-        succeeds!(cuArrayDestroy(bytes));
-        succeeds!(cuModuleUnload(module));
-    });
+    let bytes = array(1, 4, [1, 1, 0], 0);
+    write_plane(bytes, 4, 1, [0u8, 51, 102, 255].as_ptr().cast());
+    let fractions = texture(&of_array(bytes), &point(1));
+    assert_eq!(sample(bench, module, fractions, 0.0, 0.0), [0.0, 0.2, 0.4, 1.0]);
+    let mode = sampler(1, CUfilter_mode::CU_TR_FILTER_MODE_POINT, READ_AS_INTEGER);
+    let integers = texture(&of_array(bytes), &mode);
+    assert_eq!(sample(bench, module, integers, 0.0, 0.0), [0.0, 51.0, 102.0, 255.0]);
+    succeeds!(cuTexObjectDestroy(fractions));
+    succeeds!(cuTexObjectDestroy(integers));
+    succeeds!(cuArrayDestroy(bytes));
+    succeeds!(cuModuleUnload(module));
 }
 
 #[test]
 fn a_fetch_beyond_linear_memory_is_zero() {
-    without_misuse(|bench| {
-        let module = kernels();
-        let (device, result) = (memory(1024), memory(16));
-        succeeds!(cuMemsetD32Async(device, 1.5f32.to_bits(), 4, bench.stream));
-        let object = texture(&of_memory(device, FLOAT, 1, 16), &point(1));
-        let fetched = [0, 3, 4, -1].map(|index: i32| {
-            let arguments = [argument(&object), argument(&index), argument(&result)];
-            launch(bench, module, c"fetch", &arguments);
-            succeeds!(cuStreamSynchronize(bench.stream));
-            f32::from_bits(read::<1>(result)[0])
-        });
-        assert_eq!(fetched, [1.5, 1.5, 0.0, 0.0]);
-        succeeds!(cuTexObjectDestroy(object));
-        succeeds!(cuMemFree_v2(device));
-        succeeds!(cuMemFree_v2(result));
-        succeeds!(cuModuleUnload(module));
+    let bench = &in_child!(without_misuse());
+    let module = kernels();
+    let (device, result) = (memory(1024), memory(16));
+    succeeds!(cuMemsetD32Async(device, 1.5f32.to_bits(), 4, bench.stream));
+    let object = texture(&of_memory(device, FLOAT, 1, 16), &point(1));
+    let fetched = [0, 3, 4, -1].map(|index: i32| {
+        let arguments = [argument(&object), argument(&index), argument(&result)];
+        launch(bench, module, c"fetch", &arguments);
+        succeeds!(cuStreamSynchronize(bench.stream));
+        f32::from_bits(read::<1>(result)[0])
     });
+    assert_eq!(fetched, [1.5, 1.5, 0.0, 0.0]);
+    succeeds!(cuTexObjectDestroy(object));
+    succeeds!(cuMemFree_v2(device));
+    succeeds!(cuMemFree_v2(result));
+    succeeds!(cuModuleUnload(module));
 }
 
 #[test]
 fn kernels_read_and_write_surfaces() {
-    without_misuse(|bench| {
-        let module = kernels();
-        let plane = array(3, 1, [2, 2, 0], SURFACE);
-        write_plane(plane, 8, 2, [1u32, 2, 3, 4].as_ptr().cast());
-        let resource = of_array(plane);
-        let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
-        let (x, y) = (4u32, 1u32);
-        launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
-        succeeds!(cuStreamSynchronize(bench.stream));
-        let shown: CUDA_RESOURCE_DESC = out!(cuSurfObjectGetResourceDesc(object));
-        // SAFETY: the resource is an array.
-        assert_eq!(unsafe { shown.res.array.hArray }, plane);
-        let texels = texture(&resource, &point(1));
-        assert_eq!(sample(bench, module, texels, 1.0, 1.0)[0], 5.0);
-        succeeds!(cuTexObjectDestroy(texels));
-        succeeds!(cuSurfObjectDestroy(object));
-        succeeds!(cuArrayDestroy(plane));
-        succeeds!(cuModuleUnload(module));
-    });
+    let bench = &in_child!(without_misuse());
+    let module = kernels();
+    let plane = array(3, 1, [2, 2, 0], SURFACE);
+    write_plane(plane, 8, 2, [1u32, 2, 3, 4].as_ptr().cast());
+    let resource = of_array(plane);
+    let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
+    let (x, y) = (4u32, 1u32);
+    launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
+    succeeds!(cuStreamSynchronize(bench.stream));
+    let shown: CUDA_RESOURCE_DESC = out!(cuSurfObjectGetResourceDesc(object));
+    // SAFETY: the resource is an array.
+    assert_eq!(unsafe { shown.res.array.hArray }, plane);
+    let texels = texture(&resource, &point(1));
+    assert_eq!(sample(bench, module, texels, 1.0, 1.0)[0], 5.0);
+    succeeds!(cuTexObjectDestroy(texels));
+    succeeds!(cuSurfObjectDestroy(object));
+    succeeds!(cuArrayDestroy(plane));
+    succeeds!(cuModuleUnload(module));
 }
 
 #[test]
 fn objects_check_alignment_formats_and_modes() {
-    without_misuse(|_| {
-        let device = memory(1 << 16);
-        let good = CUresult::CUDA_SUCCESS;
-        let clamp = point(1);
-        for (resource, expected) in [
-            (of_memory(device, FLOAT, 1, 64), good),
-            (of_memory(device + 256, FLOAT, 1, 64), INVALID),
-            (of_memory(0, FLOAT, 1, 64), INVALID),
-            (of_memory(device, FLOAT, 3, 64), INVALID),
-            (of_memory(device, 194, 4, 64), INVALID),
-            (of_memory(device, FLOAT, 1, 1 << 40), INVALID),
-            (of_plane(device, [8, 8], 32), good),
-            (of_plane(device, [8, 8], 48), INVALID),
-            (of_plane(device, [131_073, 1], 1 << 20), INVALID),
-            (of_plane(device, [8, 65_001], 32), INVALID),
-        ] {
-            assert_eq!(texture_code(&resource, &clamp), expected);
-        }
-        let resource = of_memory(device, FLOAT, 1, 64);
-        let refuse = |change: fn(&mut CUDA_TEXTURE_DESC)| {
-            let mut sampler = point(1);
-            change(&mut sampler);
-            assert_eq!(texture_code(&resource, &sampler), INVALID);
-        };
-        refuse(|its| its.addressMode[1] = CUaddress_mode(4));
-        refuse(|its| its.filterMode = CUfilter_mode(2));
-        refuse(|its| its.flags = 0x8);
-        refuse(|its| its.reserved[0] = 1);
-        let mut object = 0;
-        refused!(INVALID, cuSurfObjectCreate(&raw mut object, &raw const resource));
-        refused!(INVALID, cuTexObjectCreate(&raw mut object, null(), &raw const clamp, null()));
-        succeeds!(cuMemFree_v2(device));
-    });
+    let _bench = in_child!(without_misuse());
+    let device = memory(1 << 16);
+    let good = CUresult::CUDA_SUCCESS;
+    let clamp = point(1);
+    for (resource, expected) in [
+        (of_memory(device, FLOAT, 1, 64), good),
+        (of_memory(device + 256, FLOAT, 1, 64), INVALID),
+        (of_memory(0, FLOAT, 1, 64), INVALID),
+        (of_memory(device, FLOAT, 3, 64), INVALID),
+        (of_memory(device, 194, 4, 64), INVALID),
+        (of_memory(device, FLOAT, 1, 1 << 40), INVALID),
+        (of_plane(device, [8, 8], 32), good),
+        (of_plane(device, [8, 8], 48), INVALID),
+        (of_plane(device, [131_073, 1], 1 << 20), INVALID),
+        (of_plane(device, [8, 65_001], 32), INVALID),
+    ] {
+        assert_eq!(texture_code(&resource, &clamp), expected);
+    }
+    let resource = of_memory(device, FLOAT, 1, 64);
+    let refuse = |change: fn(&mut CUDA_TEXTURE_DESC)| {
+        let mut sampler = point(1);
+        change(&mut sampler);
+        assert_eq!(texture_code(&resource, &sampler), INVALID);
+    };
+    refuse(|its| its.addressMode[1] = CUaddress_mode(4));
+    refuse(|its| its.filterMode = CUfilter_mode(2));
+    refuse(|its| its.flags = 0x8);
+    refuse(|its| its.reserved[0] = 1);
+    let mut object = 0;
+    refused!(INVALID, cuSurfObjectCreate(&raw mut object, &raw const resource));
+    refused!(INVALID, cuTexObjectCreate(&raw mut object, null(), &raw const clamp, null()));
+    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
 fn descriptions_are_returned_and_handles_count_from_one() {
-    without_misuse(|bench| {
-        let plane = array(FLOAT, 1, [2, 2, 0], SURFACE);
-        let resource = of_array(plane);
-        let first = texture(&resource, &sampler(3, LINEAR, NORMALIZED));
-        let second: u64 = out!(cuSurfObjectCreate(&raw const resource));
-        assert_eq!([first, second], [1, 2]);
-        let alive = cuda_sim::alive();
-        assert_eq!((alive.textures, alive.surfaces), (1, 1));
-        let shown: CUDA_TEXTURE_DESC = out!(cuTexObjectGetTextureDesc(first));
-        assert_eq!((shown.flags, shown.filterMode), (NORMALIZED, LINEAR));
-        let shown: CUDA_RESOURCE_DESC = out!(cuTexObjectGetResourceDesc(first));
-        assert_eq!(shown.resType, CUresourcetype::CU_RESOURCE_TYPE_ARRAY);
-        let mut view = Zeroable::zeroed();
-        refused!(INVALID, cuTexObjectGetResourceViewDesc(&raw mut view, first));
-        succeeds!(cuCtxSetCurrent(null_mut()));
-        refused!(CUresult::CUDA_ERROR_INVALID_CONTEXT, cuTexObjectDestroy(first));
-        succeeds!(cuCtxSetCurrent(bench.context));
-        succeeds!(cuTexObjectDestroy(first));
-        succeeds!(cuSurfObjectDestroy(second));
-        succeeds!(cuArrayDestroy(plane));
-        let descriptor = shape(FLOAT, 1, [8, 8, 0]);
-        let mipmapped: CUmipmappedArray = out!(cuMipmappedArrayCreate(&raw const descriptor, 2));
-        let mut resource = CUDA_RESOURCE_DESC::zeroed();
-        resource.resType = CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
-        resource.res.mipmap.hMipmappedArray = mipmapped;
-        assert!(texture_code(&resource, &point(1)).is_success());
-        succeeds!(cuMipmappedArrayDestroy(mipmapped));
-    });
+    let bench = &in_child!(without_misuse());
+    let plane = array(FLOAT, 1, [2, 2, 0], SURFACE);
+    let resource = of_array(plane);
+    let first = texture(&resource, &sampler(3, LINEAR, NORMALIZED));
+    let second: u64 = out!(cuSurfObjectCreate(&raw const resource));
+    assert_eq!([first, second], [1, 2]);
+    let alive = cuda_sim::alive();
+    assert_eq!((alive.textures, alive.surfaces), (1, 1));
+    let shown: CUDA_TEXTURE_DESC = out!(cuTexObjectGetTextureDesc(first));
+    assert_eq!((shown.flags, shown.filterMode), (NORMALIZED, LINEAR));
+    let shown: CUDA_RESOURCE_DESC = out!(cuTexObjectGetResourceDesc(first));
+    assert_eq!(shown.resType, CUresourcetype::CU_RESOURCE_TYPE_ARRAY);
+    let mut view = Zeroable::zeroed();
+    refused!(INVALID, cuTexObjectGetResourceViewDesc(&raw mut view, first));
+    succeeds!(cuCtxSetCurrent(null_mut()));
+    refused!(CUresult::CUDA_ERROR_INVALID_CONTEXT, cuTexObjectDestroy(first));
+    succeeds!(cuCtxSetCurrent(bench.context));
+    succeeds!(cuTexObjectDestroy(first));
+    succeeds!(cuSurfObjectDestroy(second));
+    succeeds!(cuArrayDestroy(plane));
+    let descriptor = shape(FLOAT, 1, [8, 8, 0]);
+    let mipmapped: CUmipmappedArray = out!(cuMipmappedArrayCreate(&raw const descriptor, 2));
+    let mut resource = CUDA_RESOURCE_DESC::zeroed();
+    resource.resType = CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
+    resource.res.mipmap.hMipmappedArray = mipmapped;
+    assert!(texture_code(&resource, &point(1)).is_success());
+    succeeds!(cuMipmappedArrayDestroy(mipmapped));
 }
 
 #[test]
 fn an_array_of_another_context_is_refused() {
-    without_misuse(|bench| {
-        let plane = array(FLOAT, 1, [2, 2, 0], 0);
-        let other = out!(cuCtxCreate_v4(null_mut(), 0, 0));
-        let refused = texture_code(&of_array(plane), &point(1));
-        assert_eq!(refused, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-        succeeds!(cuCtxDestroy_v2(other));
-        succeeds!(cuCtxSetCurrent(bench.context));
-        succeeds!(cuArrayDestroy(plane));
-    });
+    let bench = &in_child!(without_misuse());
+    let plane = array(FLOAT, 1, [2, 2, 0], 0);
+    let other = out!(cuCtxCreate_v4(null_mut(), 0, 0));
+    let refused = texture_code(&of_array(plane), &point(1));
+    assert_eq!(refused, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    succeeds!(cuCtxDestroy_v2(other));
+    succeeds!(cuCtxSetCurrent(bench.context));
+    succeeds!(cuArrayDestroy(plane));
 }
 
 /// Creates an object that a real driver accepts although it is wrong.
 #[track_caller]
-fn accepted(words: &str, resource: impl FnOnce(u64) -> CUDA_RESOURCE_DESC, flags: u32) {
-    misused(words, |_| {
-        let resource = resource(memory(1024));
-        let filter = if flags == READ_AS_INTEGER { LINEAR } else { CUfilter_mode(0) };
-        assert!(texture_code(&resource, &sampler(1, filter, flags)).is_success());
-    });
+fn accepted(words: &'static str, resource: impl FnOnce(u64) -> CUDA_RESOURCE_DESC, flags: u32) {
+    let _bench = in_child!(misused(words));
+    let resource = resource(memory(1024));
+    let filter = if flags == READ_AS_INTEGER { LINEAR } else { CUfilter_mode(0) };
+    assert!(texture_code(&resource, &sampler(1, filter, flags)).is_success());
 }
 
 #[test]
@@ -328,58 +321,53 @@ fn a_linear_filter_of_integers_is_reported() {
 
 #[test]
 fn a_surface_of_an_array_that_is_not_made_for_it_is_reported() {
-    misused("without SURFACE_LDST", |_| {
-        let resource = of_array(array(FLOAT, 1, [2, 2, 0], 0));
-        let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
-        succeeds!(cuSurfObjectDestroy(object));
-    });
+    let _bench = in_child!(misused("without SURFACE_LDST"));
+    let resource = of_array(array(FLOAT, 1, [2, 2, 0], 0));
+    let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
+    succeeds!(cuSurfObjectDestroy(object));
 }
 
 #[test]
 fn destroying_an_object_twice_is_reported() {
-    misused("not a texture object", |_| {
-        let object = texture(&of_memory(memory(64), FLOAT, 1, 64), &point(1));
-        succeeds!(cuTexObjectDestroy(object));
-        succeeds!(cuTexObjectDestroy(object));
-    });
+    let _bench = in_child!(misused("not a texture object"));
+    let object = texture(&of_memory(memory(64), FLOAT, 1, 64), &point(1));
+    succeeds!(cuTexObjectDestroy(object));
+    succeeds!(cuTexObjectDestroy(object));
 }
 
 #[test]
 fn sampling_after_the_array_was_destroyed_is_fatal() {
-    misused("not allocated, or were freed", |bench| {
-        let module = kernels();
-        let plane = array(FLOAT, 1, [2, 2, 0], 0);
-        let object = texture(&of_array(plane), &point(1));
-        succeeds!(cuArrayDestroy(plane));
-        let (x, result) = (0f32, memory(16));
-        let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
-        launch(bench, module, c"sample", &arguments);
-        refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
-    });
+    let bench = &in_child!(misused("not allocated, or were freed"));
+    let module = kernels();
+    let plane = array(FLOAT, 1, [2, 2, 0], 0);
+    let object = texture(&of_array(plane), &point(1));
+    succeeds!(cuArrayDestroy(plane));
+    let (x, result) = (0f32, memory(16));
+    let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
+    launch(bench, module, c"sample", &arguments);
+    refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
 }
 
 #[test]
 fn sampling_a_destroyed_object_is_reported() {
-    misused("is not a texture object of the kernel's context", |bench| {
-        let module = kernels();
-        let result = memory(1024);
-        let object = texture(&of_memory(result, FLOAT, 1, 64), &point(1));
-        succeeds!(cuTexObjectDestroy(object));
-        let x = 0f32;
-        let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
-        launch(bench, module, c"sample", &arguments);
-        assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
-    });
+    let bench = &in_child!(misused("is not a texture object of the kernel's context"));
+    let module = kernels();
+    let result = memory(1024);
+    let object = texture(&of_memory(result, FLOAT, 1, 64), &point(1));
+    succeeds!(cuTexObjectDestroy(object));
+    let x = 0f32;
+    let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
+    launch(bench, module, c"sample", &arguments);
+    assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
 }
 
 #[test]
 fn a_surface_access_outside_is_fatal() {
-    misused("outside of a surface", |bench| {
-        let module = kernels();
-        let resource = of_array(array(3, 1, [2, 2, 0], SURFACE));
-        let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
-        let (x, y) = (8u32, 0u32);
-        launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
-        assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
-    });
+    let bench = &in_child!(misused("outside of a surface"));
+    let module = kernels();
+    let resource = of_array(array(3, 1, [2, 2, 0], SURFACE));
+    let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
+    let (x, y) = (8u32, 0u32);
+    launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
+    assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
 }

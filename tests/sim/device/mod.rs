@@ -28,44 +28,40 @@ fn profiles_have_names_and_describe_their_sources() {
 
 #[test]
 fn a_driver_without_a_device_reports_no_device() {
-    common::child::in_child(&[], || {
-        start(Profile::h200().with_devices(0));
-        assert!(matches!(Device::count(), Err(Error::NoDevice)));
-    });
+    in_child!();
+    start(Profile::h200().with_devices(0));
+    assert!(matches!(Device::count(), Err(Error::NoDevice)));
 }
 
 #[test]
 fn the_error_for_a_driver_older_than_green_contexts_names_both_versions() {
-    common::child::in_child(&[], || {
-        start("h200@12.2".parse().expect("a profile"));
-        let device = Device::get(0).expect("a device");
-        let text = SmResource::of_device(&device).expect_err("12.2").to_string();
-        assert_eq!(text, "cuDeviceGetDevResource needs CUDA 12.4; this driver offers 12.2");
-    });
+    in_child!();
+    start("h200@12.2".parse().expect("a profile"));
+    let device = Device::get(0).expect("a device");
+    let text = SmResource::of_device(&device).expect_err("12.2").to_string();
+    assert_eq!(text, "cuDeviceGetDevResource needs CUDA 12.4; this driver offers 12.2");
 }
 
 #[test]
 fn objects_of_two_devices_combine_as_documented() {
-    on(Profile::h200().with_devices(2), |first| {
-        assert_eq!(Device::count().expect("two"), 2);
-        let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        two_devices::table(&first, &second);
-    });
+    let (_end, first) = in_child!(on(Profile::h200().with_devices(2)));
+    assert_eq!(Device::count().expect("two"), 2);
+    let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
+    two_devices::table(&first, &second);
 }
 
 #[test]
 fn a_green_context_has_only_sms_of_its_device() {
-    common::child::in_child(&[], || {
-        start(Profile::h200().with_devices(2));
-        let device = |ordinal| Device::get(ordinal).expect("there are two");
-        two_devices::green(&device(0), &device(1));
-        let found = [
-            "a descriptor of resources of different devices",
-            "a green context is created from a descriptor of another device",
-        ];
-        assert_eq!(cuda_sim::misuses(), found);
-        assert_eq!(cuda_sim::alive(), Alive::default());
-    });
+    in_child!();
+    start(Profile::h200().with_devices(2));
+    let device = |ordinal| Device::get(ordinal).expect("there are two");
+    two_devices::green(&device(0), &device(1));
+    let found = [
+        "a descriptor of resources of different devices",
+        "a green context is created from a descriptor of another device",
+    ];
+    assert_eq!(cuda_sim::misuses(), found);
+    assert_eq!(cuda_sim::alive(), Alive::default());
 }
 
 /// Checks the table in the documentation of `Stream`.
@@ -76,57 +72,56 @@ fn streams_and_events_of_two_devices_combine_as_documented() {
         let invalid = common::invalid(result);
         assert!(matches!(invalid, Invalid::OtherContext { .. }), "{invalid}");
     }
-    on(Profile::h200().with_devices(2), |first| {
-        let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        let (here, there) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
-        let (ours, theirs) = (first.event().expect("an event"), second.event().expect("an event"));
-        let mut a = DeviceBuffer::<u8>::zeroed(&here, 4).expect("memory");
-        let mut b = DeviceBuffer::<u8>::zeroed(&there, 4).expect("memory");
-        here.synchronize().expect("a wait");
+    let (_end, first) = in_child!(on(Profile::h200().with_devices(2)));
+    let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
+    let (here, there) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
+    let (ours, theirs) = (first.event().expect("an event"), second.event().expect("an event"));
+    let mut a = DeviceBuffer::<u8>::zeroed(&here, 4).expect("memory");
+    let mut b = DeviceBuffer::<u8>::zeroed(&there, 4).expect("memory");
+    here.synchronize().expect("a wait");
+    there.synchronize().expect("a wait");
+    for context in [None, Some(&first), Some(&second)] {
+        let guard = context.map(|context| context.make_current().expect("current"));
+        a.fill(1).expect("a fill");
+        ours.record(&here).expect("its own");
+        there.wait_event(&ours).expect("an event of another device");
+        b.fill(2).expect("a fill");
+        theirs.record(&there).expect("its own");
+        here.wait_event(&theirs).expect("an event of another device");
         there.synchronize().expect("a wait");
-        for context in [None, Some(&first), Some(&second)] {
-            let guard = context.map(|context| context.make_current().expect("current"));
-            a.fill(1).expect("a fill");
-            ours.record(&here).expect("its own");
-            there.wait_event(&ours).expect("an event of another device");
-            b.fill(2).expect("a fill");
-            theirs.record(&there).expect("its own");
-            here.wait_event(&theirs).expect("an event of another device");
-            there.synchronize().expect("a wait");
-            assert!(ours.is_complete().expect("a query"), "the order spans both devices");
-            here.synchronize().expect("a wait");
-            refused(ours.record(&there));
-            refused(theirs.record_external(&here));
-            refused(here.copy_attributes_from(&there));
-            refused(here.set_access_window(&b, AccessWindow::default()));
-            if let Some(guard) = &guard {
-                let legacy = guard.legacy_stream();
-                legacy.wait_event(&ours).expect("any event");
-                legacy.wait_event(&theirs).expect("any event");
-                let foreign = if guard.context() == &first { &theirs } else { &ours };
-                refused(legacy.record_event(foreign));
-            }
-            drop(guard);
-        }
-        // The stream of the other device joins the capture, and its work runs there.
-        let graph = here.capture(CaptureMode::default(), |here| {
-            ours.record(here)?;
-            there.wait_event(&ours)?;
-            assert_eq!(there.capture_id()?, here.capture_id()?);
-            a.fill(3)?;
-            b.fill(4)?;
-            theirs.record(&there)?;
-            here.wait_event(&theirs)
-        });
-        let graph = graph.expect("joined").instantiate().expect("an executable graph");
-        // SAFETY: the call is refused and accesses nothing.
-        refused(unsafe { graph.launch_unchecked(&there) });
-        // SAFETY: the buffers are alive and idle.
-        unsafe { graph.launch_unchecked(&here) }.expect("a launch");
+        assert!(ours.is_complete().expect("a query"), "the order spans both devices");
         here.synchronize().expect("a wait");
-        assert_eq!(a.to_vec().expect("a copy"), [3; 4]);
-        assert_eq!(b.to_vec().expect("a copy"), [4; 4]);
+        refused(ours.record(&there));
+        refused(theirs.record_external(&here));
+        refused(here.copy_attributes_from(&there));
+        refused(here.set_access_window(&b, AccessWindow::default()));
+        if let Some(guard) = &guard {
+            let legacy = guard.legacy_stream();
+            legacy.wait_event(&ours).expect("any event");
+            legacy.wait_event(&theirs).expect("any event");
+            let foreign = if guard.context() == &first { &theirs } else { &ours };
+            refused(legacy.record_event(foreign));
+        }
+        drop(guard);
+    }
+    // The stream of the other device joins the capture, and its work runs there.
+    let graph = here.capture(CaptureMode::default(), |here| {
+        ours.record(here)?;
+        there.wait_event(&ours)?;
+        assert_eq!(there.capture_id()?, here.capture_id()?);
+        a.fill(3)?;
+        b.fill(4)?;
+        theirs.record(&there)?;
+        here.wait_event(&theirs)
     });
+    let graph = graph.expect("joined").instantiate().expect("an executable graph");
+    // SAFETY: the call is refused and accesses nothing.
+    refused(unsafe { graph.launch_unchecked(&there) });
+    // SAFETY: the buffers are alive and idle.
+    unsafe { graph.launch_unchecked(&here) }.expect("a launch");
+    here.synchronize().expect("a wait");
+    assert_eq!(a.to_vec().expect("a copy"), [3; 4]);
+    assert_eq!(b.to_vec().expect("a copy"), [4; 4]);
 }
 
 /// Returns how often an export calls each of these functions.
@@ -141,65 +136,61 @@ const QUERY_AND_GRANT: [&str; 2] = ["cuPointerGetAttributes", "cuMemPoolSetAcces
 
 #[test]
 fn an_export_grants_access_to_each_peer_once() {
-    on(Profile::h200().with_devices(3), |context| {
-        let stream = context.stream().expect("a stream");
-        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
-        assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [1, 2]);
-        assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [1, 0]);
-        // Memory that does not belong to a pool.
-        let sync = DeviceBuffer::<u8>::zeroed_sync(&stream, 4).expect("memory");
-        assert_eq!(calls_of_an_export(&sync, QUERY_AND_GRANT), [1, 0]);
-    });
+    let (_end, context) = in_child!(on(Profile::h200().with_devices(3)));
+    let stream = context.stream().expect("a stream");
+    let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+    assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [1, 2]);
+    assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [1, 0]);
+    // Memory that does not belong to a pool.
+    let sync = DeviceBuffer::<u8>::zeroed_sync(&stream, 4).expect("memory");
+    assert_eq!(calls_of_an_export(&sync, QUERY_AND_GRANT), [1, 0]);
 }
 
 #[test]
 fn an_export_on_a_machine_with_one_device_queries_no_pool() {
-    on_stream(|_, stream| {
-        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
-        assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [0, 0]);
-    });
+    let (_end, _context, stream) = in_child!(on_stream());
+    let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+    assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [0, 0]);
 }
 
 #[test]
 fn an_array_is_exported_even_if_its_peers_cannot_be_granted_access() {
-    on(Profile::h200().with_devices(2), |context| {
-        let stream = context.stream().expect("a stream");
-        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
-        let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
-        let fault = Fault::of_function("cuMemPoolSetAccess").from_then_on().with(code);
-        let injected = fault.inject(Scope::Process);
-        assert_eq!(buffer.array_interface().expect("an array").address(), buffer.as_raw());
-        assert_eq!(injected.hits(), 1);
-        // SAFETY: the buffer is alive.
-        let answer = unsafe { grant_peer_access(&context, buffer.as_raw()) };
-        assert_eq!(answer.expect_err("the fault").code(), Some(code));
-    });
+    let (_end, context) = in_child!(on(Profile::h200().with_devices(2)));
+    let stream = context.stream().expect("a stream");
+    let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+    let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+    let fault = Fault::of_function("cuMemPoolSetAccess").from_then_on().with(code);
+    let injected = fault.inject(Scope::Process);
+    assert_eq!(buffer.array_interface().expect("an array").address(), buffer.as_raw());
+    assert_eq!(injected.hits(), 1);
+    // SAFETY: the buffer is alive.
+    let answer = unsafe { grant_peer_access(&context, buffer.as_raw()) };
+    assert_eq!(answer.expect_err("the fault").code(), Some(code));
 }
 
 #[test]
 fn a_kernel_that_uses_peer_memory_without_access_is_fatal() {
-    common::child::in_child(&[], || {
-        start(Profile::h200().with_devices(2));
-        common::register_kernels();
-        let first = crate::context();
-        let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        let (here, there) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
-        let plain = DeviceBuffer::<f32>::zeroed_sync(&there, 4).expect("memory");
-        let shared = plain.share().expect("an event");
-        let reader = shared.on_peer(&here).expect("a reader");
-        let add = two_devices::add(&first);
-        let mut sum = DeviceBuffer::<f32>::zeroed(&here, 4).expect("memory");
-        // SAFETY: the contract is violated on purpose: no access is enabled, which the driver must
-        // detect.
-        let source = unsafe { reader.as_slice() };
-        let config = LaunchConfig::linear(1, 4);
-        // SAFETY: the kernel adds 4 elements, and the buffers have 4; otherwise as above.
-        unsafe { add.launch(&here, config, (source, source, &mut sum, 4)) }.expect("a launch");
-        let error = here.synchronize().expect_err("no access");
-        assert!(error.is_fatal(), "{error}");
-        let misuses = cuda_sim::misuses();
-        assert!(misuses[0].contains("memory of device 1"), "{misuses:?}");
-    });
+    in_child!();
+    start(Profile::h200().with_devices(2));
+    common::register_kernels();
+    let first = crate::context();
+    let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
+    let (here, there) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
+    let plain = DeviceBuffer::<f32>::zeroed_sync(&there, 4).expect("memory");
+    let shared = plain.share().expect("an event");
+    let reader = shared.on_peer(&here).expect("a reader");
+    let add = two_devices::add(&first);
+    let mut sum = DeviceBuffer::<f32>::zeroed(&here, 4).expect("memory");
+    // SAFETY: the contract is violated on purpose: no access is enabled, which the driver must
+    // detect.
+    let source = unsafe { reader.as_slice() };
+    let config = LaunchConfig::linear(1, 4);
+    // SAFETY: the kernel adds 4 elements, and the buffers have 4; otherwise as above.
+    unsafe { add.launch(&here, config, (source, source, &mut sum, 4)) }.expect("a launch");
+    let error = here.synchronize().expect_err("no access");
+    assert!(error.is_fatal(), "{error}");
+    let misuses = cuda_sim::misuses();
+    assert!(misuses[0].contains("memory of device 1"), "{misuses:?}");
 }
 
 #[test]

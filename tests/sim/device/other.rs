@@ -28,15 +28,14 @@ impl Both {
 
 #[track_caller]
 fn on_both(body: impl FnOnce(&Both)) {
-    without_misuse_on(Profile::h200().with_devices(2), |bench| {
-        let both = Both::new(bench);
-        body(&both);
-        for (_, stream) in both.0 {
-            succeeds!(cuStreamDestroy_v2(stream));
-        }
-        both.enter(0);
-        succeeds!(cuDevicePrimaryCtxRelease_v2(1));
-    });
+    let bench = &in_child!(without_misuse_on(Profile::h200().with_devices(2)));
+    let both = Both::new(bench);
+    body(&both);
+    for (_, stream) in both.0 {
+        succeeds!(cuStreamDestroy_v2(stream));
+    }
+    both.enter(0);
+    succeeds!(cuDevicePrimaryCtxRelease_v2(1));
 }
 
 /// Maps memory of the first device, which some devices may access.

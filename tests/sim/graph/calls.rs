@@ -39,6 +39,7 @@ macro_rules! out {
 }
 
 use crate::prelude::*;
+use crate::stream::callbacks::one_misuse;
 pub(crate) use {code, out, refused, succeeds};
 
 pub(crate) const IMAGE: &[u8] = b"\x7fimage of the kernels of graph tests\0";
@@ -56,33 +57,28 @@ pub(crate) struct Bench {
     pub(crate) count_down: CUfunction,
     /// A log of 64 elements.
     pub(crate) log: u64,
+    _end: Option<AtEnd>,
 }
 
-/// Runs `body` in a child process with the software driver. At the end nothing may be alive, and there
-/// must be no misuse.
-#[track_caller]
-pub(crate) fn without_misuse(body: impl FnOnce(&Bench)) {
-    without_misuse_on(Profile::h200(), body);
+/// Starts the software driver as an H200. At the end nothing may be alive, and there must be no misuse.
+pub(crate) fn without_misuse() -> Bench {
+    without_misuse_on(Profile::h200())
 }
 
-#[track_caller]
-pub(crate) fn without_misuse_on(profile: Profile, body: impl FnOnce(&Bench)) {
-    common::child::in_child(&[], || {
-        let bench = Bench::new(profile);
-        body(&bench);
-        bench.end();
-    });
+pub(crate) fn without_misuse_on(profile: Profile) -> Bench {
+    Bench::new(profile).at_end(|stream, module, log| {
+        succeeds!(cuStreamSynchronize(stream));
+        succeeds!(cuStreamDestroy_v2(stream));
+        succeeds!(cuMemFree_v2(log));
+        succeeds!(cuModuleUnload(module));
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
+        assert_eq!(alive(), Alive { retains: 1, ..Default::default() });
+    })
 }
 
-/// Runs `body` in a child process with the software driver, in which a misuse is expected.
-#[track_caller]
-pub(crate) fn misused(words: &str, body: impl FnOnce(&Bench)) {
-    common::child::in_child(&[], || {
-        body(&Bench::new(Profile::h200()));
-        let misuses = cuda_sim::misuses();
-        assert_eq!(misuses.len(), 1, "{misuses:?}");
-        assert!(misuses[0].contains(words), "{misuses:?}");
-    });
+/// Starts the software driver as an H200. At the end there must be one misuse.
+pub(crate) fn misused(words: &'static str) -> Bench {
+    Bench::new(Profile::h200()).at_end(|_, _, _| one_misuse(words))
 }
 
 fn register() {
@@ -136,19 +132,15 @@ impl Bench {
             choose: out!(cuModuleGetFunction(module, c"choose".as_ptr())),
             count_down: out!(cuModuleGetFunction(module, c"count_down".as_ptr())),
             log: memory(256),
+            _end: None,
         };
         bench.clear();
         bench
     }
 
-    fn end(&self) {
-        succeeds!(cuStreamSynchronize(self.stream));
-        succeeds!(cuStreamDestroy_v2(self.stream));
-        succeeds!(cuMemFree_v2(self.log));
-        succeeds!(cuModuleUnload(self.module));
-        assert_eq!(cuda_sim::misuses(), [""; 0]);
-        let alive = Alive { retains: 1, ..Default::default() };
-        assert_eq!(cuda_sim::alive(), alive);
+    fn at_end(self, check: impl FnOnce(CUstream, CUmodule, u64) + 'static) -> Self {
+        let (stream, module, log) = (self.stream, self.module, self.log);
+        Self { _end: Some(AtEnd::new(move || check(stream, module, log))), ..self }
     }
 
     /// Empties the log.

@@ -22,21 +22,19 @@ struct Stage {
 }
 
 fn with_stage(body: impl FnOnce(&Context, &mut Stage)) {
-    on_stream(|context, stream| {
-        let mut graph = Graph::new(&context).expect("a graph");
-        let mut own = || {
-            let buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
-            graph.own(buffer).expect("the graph owns it")
-        };
-        let (mut data, mut other) = (own(), own());
-        let first = graph.add_fill(&[], &mut data, 1).expect("a node").id();
-        let second = graph.add_fill(&[first], &mut data, 2).expect("a node").id();
-        let last = graph.add_fill(&[], &mut other, 3).expect("a node");
-        let mut stage =
-            Stage { stream, graph, data, other, nodes: [first, second, last.id()], last };
-        assert!(stage.is_ordered());
-        body(&context, &mut stage);
-    });
+    let (_end, context, stream) = in_child!(on_stream());
+    let mut graph = Graph::new(&context).expect("a graph");
+    let mut own = || {
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
+        graph.own(buffer).expect("the graph owns it")
+    };
+    let (mut data, mut other) = (own(), own());
+    let first = graph.add_fill(&[], &mut data, 1).expect("a node").id();
+    let second = graph.add_fill(&[first], &mut data, 2).expect("a node").id();
+    let last = graph.add_fill(&[], &mut other, 3).expect("a node");
+    let mut stage = Stage { stream, graph, data, other, nodes: [first, second, last.id()], last };
+    assert!(stage.is_ordered());
+    body(&context, &mut stage);
 }
 
 impl Stage {
@@ -171,33 +169,32 @@ fn a_launch_comes_after_the_writes_of_memory_that_entered_the_graph_later() {
 
 #[test]
 fn an_object_that_a_change_brings_between_updates_is_released_after_a_later_update() {
-    on_stream(|context, stream| {
-        let kernel = nothing(&context);
-        let graph = || {
-            let mut graph = Graph::new(&context).expect("a graph");
-            // SAFETY: the kernel accesses nothing.
-            let node = unsafe { graph.add_kernel(&[], &context, &kernel, ONE, ()) };
-            (graph, node.expect("a node"))
-        };
-        let ((own, node), (one, _), (two, _)) = (graph(), graph(), graph());
-        let mut executable = own.instantiate().expect("an executable graph");
-        executable.launch(&stream).expect("a launch");
-        for graph in [&one, &two] {
-            executable.update(graph).expect("the same nodes");
-        }
-        let other = nothing(&context);
-        let mut nodes = executable.nodes(&own).expect("its graph");
+    let (_end, context, stream) = in_child!(on_stream());
+    let kernel = nothing(&context);
+    let graph = || {
+        let mut graph = Graph::new(&context).expect("a graph");
         // SAFETY: the kernel accesses nothing.
-        unsafe { nodes.set_kernel(node, &context, &other, ONE, ()) }.expect("a change");
-        drop(other);
-        executable.launch(&stream).expect("the module is loaded");
-        assert_eq!(cuda_sim::alive().modules, 2);
-        for graph in [&one, &two].repeat(4) {
-            executable.update(graph).expect("the same nodes");
-        }
-        stream.synchronize().expect("a wait");
-        // Retries deferred releases.
-        drop(context.event().expect("an event"));
-        assert_eq!(cuda_sim::alive().modules, 1);
-    });
+        let node = unsafe { graph.add_kernel(&[], &context, &kernel, ONE, ()) };
+        (graph, node.expect("a node"))
+    };
+    let ((own, node), (one, _), (two, _)) = (graph(), graph(), graph());
+    let mut executable = own.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    for graph in [&one, &two] {
+        executable.update(graph).expect("the same nodes");
+    }
+    let other = nothing(&context);
+    let mut nodes = executable.nodes(&own).expect("its graph");
+    // SAFETY: the kernel accesses nothing.
+    unsafe { nodes.set_kernel(node, &context, &other, ONE, ()) }.expect("a change");
+    drop(other);
+    executable.launch(&stream).expect("the module is loaded");
+    assert_eq!(cuda_sim::alive().modules, 2);
+    for graph in [&one, &two].repeat(4) {
+        executable.update(graph).expect("the same nodes");
+    }
+    stream.synchronize().expect("a wait");
+    // Retries deferred releases.
+    drop(context.event().expect("an event"));
+    assert_eq!(cuda_sim::alive().modules, 1);
 }

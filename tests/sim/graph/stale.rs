@@ -76,11 +76,10 @@ fn stale(
 /// [`planted`] with the context current.
 #[track_caller]
 fn current(body: impl FnOnce(&Context)) {
-    expecting_misuse(|context, _| {
-        // SAFETY: the context is alive.
-        succeeds(unsafe { cuCtxSetCurrent(context.as_raw()) });
-        body(context);
-    });
+    let (context, _stream) = &in_child!(expecting_misuse());
+    // SAFETY: the context is alive.
+    succeeds(unsafe { cuCtxSetCurrent(context.as_raw()) });
+    body(context);
 }
 
 fn event() -> CUevent {
@@ -261,28 +260,27 @@ fn a_graph_of_a_destroyed_context_is_refused_even_by_its_destruction() {
 
 #[test]
 fn a_graph_with_a_copy_needs_the_context_of_its_source() {
-    crate::common::child::in_child(&[], || {
-        crate::start(Profile::h200());
-        let own = crate::context();
-        // SAFETY: the context is alive.
-        succeeds(unsafe { cuCtxSetCurrent(own.as_raw()) });
-        let to = memory();
-        let other = created();
-        // SAFETY: the context is alive.
-        succeeds(unsafe { cuCtxSetCurrent(other) });
-        let from = memory();
-        // SAFETY: as above.
-        succeeds(unsafe { cuCtxSetCurrent(own.as_raw()) });
-        stale(
-            stream(),
-            // SAFETY: both sides have 64 bytes.
-            |stream| unsafe { cuMemcpyDtoDAsync_v2(to, from, 64, stream) },
-            // SAFETY: the contract is violated on purpose: the graph still uses the context, which
-            // is the misuse.
-            || unsafe { cuCtxDestroy_v2(other) },
-            (DESTROYED, "context of a node was destroyed"),
-        );
-    });
+    in_child!();
+    crate::start(Profile::h200());
+    let own = crate::context();
+    // SAFETY: the context is alive.
+    succeeds(unsafe { cuCtxSetCurrent(own.as_raw()) });
+    let to = memory();
+    let other = created();
+    // SAFETY: the context is alive.
+    succeeds(unsafe { cuCtxSetCurrent(other) });
+    let from = memory();
+    // SAFETY: as above.
+    succeeds(unsafe { cuCtxSetCurrent(own.as_raw()) });
+    stale(
+        stream(),
+        // SAFETY: both sides have 64 bytes.
+        |stream| unsafe { cuMemcpyDtoDAsync_v2(to, from, 64, stream) },
+        // SAFETY: the contract is violated on purpose: the graph still uses the context, which
+        // is the misuse.
+        || unsafe { cuCtxDestroy_v2(other) },
+        (DESTROYED, "context of a node was destroyed"),
+    );
 }
 
 #[test]

@@ -54,148 +54,140 @@ impl Ended {
 
 #[test]
 fn the_last_release_runs_the_destructor_inside_the_call() {
-    without_misuse(|_| {
-        let ended = Ended::default();
-        let object = ended.object();
-        succeeds!(cuUserObjectRetain(object, 2));
-        succeeds!(cuUserObjectRelease(object, 2));
-        assert_eq!(ended.count(), 0);
-        succeeds!(cuUserObjectRelease(object, 1));
-        assert_eq!(ended.count(), 1);
-        assert_eq!(ended.refused.load(Ordering::Relaxed), CUresult::CUDA_ERROR_NOT_PERMITTED.0);
-    });
+    let _bench = in_child!(without_misuse());
+    let ended = Ended::default();
+    let object = ended.object();
+    succeeds!(cuUserObjectRetain(object, 2));
+    succeeds!(cuUserObjectRelease(object, 2));
+    assert_eq!(ended.count(), 0);
+    succeeds!(cuUserObjectRelease(object, 1));
+    assert_eq!(ended.count(), 1);
+    assert_eq!(ended.refused.load(Ordering::Relaxed), CUresult::CUDA_ERROR_NOT_PERMITTED.0);
 }
 
 #[test]
 fn invalid_user_objects_are_refused() {
-    without_misuse(|_| {
-        let mut object = null_mut();
-        let place = &raw mut object;
-        refused!(INVALID, cuUserObjectCreate(place, null_mut(), Some(end), 1, 0));
-        refused!(INVALID, cuUserObjectCreate(place, null_mut(), Some(end), 0, 1));
-        refused!(INVALID, cuUserObjectCreate(place, null_mut(), None, 1, 1));
-    });
+    let _bench = in_child!(without_misuse());
+    let mut object = null_mut();
+    let place = &raw mut object;
+    refused!(INVALID, cuUserObjectCreate(place, null_mut(), Some(end), 1, 0));
+    refused!(INVALID, cuUserObjectCreate(place, null_mut(), Some(end), 0, 1));
+    refused!(INVALID, cuUserObjectCreate(place, null_mut(), None, 1, 1));
 }
 
 #[test]
 fn a_graph_releases_its_objects_when_it_is_destroyed() {
-    without_misuse(|bench| {
-        let ended = Ended::default();
-        let graph = ended.graph(bench);
-        let clone: CUgraph = out!(cuGraphClone(graph));
-        let parent = crate::graph::calls::graph();
-        let _: CUgraphNode = out!(cuGraphAddChildGraphNode(parent, null(), 0, graph));
-        let executable = instantiate(parent);
-        for graph in [graph, clone, parent] {
-            destroy(graph);
-            assert_eq!(ended.count(), 0);
-        }
-        // The executable graph was never launched, so the destructor runs in the call.
-        succeeds!(cuGraphExecDestroy(executable));
-        assert_eq!(ended.count(), 1);
-    });
+    let bench = &in_child!(without_misuse());
+    let ended = Ended::default();
+    let graph = ended.graph(bench);
+    let clone: CUgraph = out!(cuGraphClone(graph));
+    let parent = crate::graph::calls::graph();
+    let _: CUgraphNode = out!(cuGraphAddChildGraphNode(parent, null(), 0, graph));
+    let executable = instantiate(parent);
+    for graph in [graph, clone, parent] {
+        destroy(graph);
+        assert_eq!(ended.count(), 0);
+    }
+    // The executable graph was never launched, so the destructor runs in the call.
+    succeeds!(cuGraphExecDestroy(executable));
+    assert_eq!(ended.count(), 1);
 }
 
 #[test]
 fn an_executable_graph_has_the_objects_of_its_instantiation() {
-    without_misuse(|bench| {
-        let (ended, later) = (Ended::default(), Ended::default());
-        let (graph, object) = (graph(), ended.object());
-        bench.append(graph, &[], 1);
-        succeeds!(cuGraphRetainUserObject(graph, object, 1, MOVE));
-        let executable = instantiate(graph);
-        succeeds!(cuGraphRetainUserObject(graph, later.object(), 1, MOVE));
-        succeeds!(cuGraphReleaseUserObject(graph, object, 1));
-        destroy(graph);
-        assert_eq!((ended.count(), later.count()), (0, 1));
-        succeeds!(cuGraphExecDestroy(executable));
-        assert_eq!(ended.count(), 1);
-    });
+    let bench = &in_child!(without_misuse());
+    let (ended, later) = (Ended::default(), Ended::default());
+    let (graph, object) = (graph(), ended.object());
+    bench.append(graph, &[], 1);
+    succeeds!(cuGraphRetainUserObject(graph, object, 1, MOVE));
+    let executable = instantiate(graph);
+    succeeds!(cuGraphRetainUserObject(graph, later.object(), 1, MOVE));
+    succeeds!(cuGraphReleaseUserObject(graph, object, 1));
+    destroy(graph);
+    assert_eq!((ended.count(), later.count()), (0, 1));
+    succeeds!(cuGraphExecDestroy(executable));
+    assert_eq!(ended.count(), 1);
 }
 
 #[test]
 fn after_a_launch_the_destructor_runs_on_the_thread_of_the_driver() {
-    without_misuse(|bench| {
-        let ended = Ended::default();
+    let bench = &in_child!(without_misuse());
+    let ended = Ended::default();
+    let graph = ended.graph(bench);
+    let executable = instantiate(graph);
+    destroy(graph);
+    bench.launch(executable);
+    succeeds!(cuGraphExecDestroy(executable));
+    assert_eq!(ended.count(), 0, "the launch is running");
+    succeeds!(cuStreamSynchronize(bench.stream));
+    ended.wait(1);
+    assert_eq!(ended.refused.load(Ordering::Relaxed), CUresult::CUDA_ERROR_NOT_PERMITTED.0);
+}
+
+#[test]
+fn a_wait_for_the_context_does_not_wait_for_destructors() {
+    let bench = &in_child!(without_misuse());
+    let ended = Ended::default();
+    let mut late = 0;
+    for round in 1..=16 {
         let graph = ended.graph(bench);
         let executable = instantiate(graph);
         destroy(graph);
         bench.launch(executable);
         succeeds!(cuGraphExecDestroy(executable));
-        assert_eq!(ended.count(), 0, "the launch is running");
-        succeeds!(cuStreamSynchronize(bench.stream));
-        ended.wait(1);
-        assert_eq!(ended.refused.load(Ordering::Relaxed), CUresult::CUDA_ERROR_NOT_PERMITTED.0);
-    });
-}
-
-#[test]
-fn a_wait_for_the_context_does_not_wait_for_destructors() {
-    without_misuse(|bench| {
-        let ended = Ended::default();
-        let mut late = 0;
-        for round in 1..=16 {
-            let graph = ended.graph(bench);
-            let executable = instantiate(graph);
-            destroy(graph);
-            bench.launch(executable);
-            succeeds!(cuGraphExecDestroy(executable));
-            succeeds!(cuCtxSynchronize());
-            late += u32::from(ended.count() < round);
-            ended.wait(round);
-        }
-        assert!(late > 0, "each destructor ran before the wait returned");
-    });
+        succeeds!(cuCtxSynchronize());
+        late += u32::from(ended.count() < round);
+        ended.wait(round);
+    }
+    assert!(late > 0, "each destructor ran before the wait returned");
 }
 
 #[test]
 fn an_update_takes_the_objects_of_the_other_graph() {
-    without_misuse(|bench| {
-        let (ended, other_ended) = (Ended::default(), Ended::default());
-        let (graph, other) = (ended.graph(bench), other_ended.graph(bench));
-        let executable = instantiate(graph);
-        destroy(graph);
-        let failing = crate::graph::calls::graph();
-        assert!(!code!(cuGraphExecUpdate_v2(executable, failing, null_mut())).is_success());
-        assert_eq!(ended.count(), 0);
-        bench.launch(executable);
-        succeeds!(cuGraphExecUpdate_v2(executable, other, null_mut()));
-        assert_eq!(ended.count(), 0, "the launch is running");
-        destroy(other);
-        succeeds!(cuStreamSynchronize(bench.stream));
-        ended.wait(1);
-        assert_eq!(other_ended.count(), 0);
-        succeeds!(cuGraphExecDestroy(executable));
-        other_ended.wait(1);
-        destroy(failing);
-    });
+    let bench = &in_child!(without_misuse());
+    let (ended, other_ended) = (Ended::default(), Ended::default());
+    let (graph, other) = (ended.graph(bench), other_ended.graph(bench));
+    let executable = instantiate(graph);
+    destroy(graph);
+    let failing = crate::graph::calls::graph();
+    assert!(!code!(cuGraphExecUpdate_v2(executable, failing, null_mut())).is_success());
+    assert_eq!(ended.count(), 0);
+    bench.launch(executable);
+    succeeds!(cuGraphExecUpdate_v2(executable, other, null_mut()));
+    assert_eq!(ended.count(), 0, "the launch is running");
+    destroy(other);
+    succeeds!(cuStreamSynchronize(bench.stream));
+    ended.wait(1);
+    assert_eq!(other_ended.count(), 0);
+    succeeds!(cuGraphExecDestroy(executable));
+    other_ended.wait(1);
+    destroy(failing);
 }
 
 #[test]
 fn an_invalidated_capture_releases_its_objects() {
-    without_misuse(|bench| {
-        let ended = Ended::default();
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let (mut graph, none) = (null_mut(), null_mut());
-        succeeds!(cuStreamGetCaptureInfo_v3(
-            bench.stream,
-            &raw mut status,
-            none,
-            &raw mut graph,
-            null_mut(),
-            null_mut(),
-            null_mut()
-        ));
-        succeeds!(cuGraphRetainUserObject(graph, ended.object(), 1, MOVE));
-        assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
-        assert_eq!(ended.count(), 0);
-        let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
-        assert_eq!(ended.count(), 1);
-        succeeds!(cuStreamIsCapturing(bench.stream, &raw mut status));
-    });
+    let bench = &in_child!(without_misuse());
+    let ended = Ended::default();
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let (mut graph, none) = (null_mut(), null_mut());
+    succeeds!(cuStreamGetCaptureInfo_v3(
+        bench.stream,
+        &raw mut status,
+        none,
+        &raw mut graph,
+        null_mut(),
+        null_mut(),
+        null_mut()
+    ));
+    succeeds!(cuGraphRetainUserObject(graph, ended.object(), 1, MOVE));
+    assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
+    assert_eq!(ended.count(), 0);
+    let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
+    assert_eq!(ended.count(), 1);
+    succeeds!(cuStreamIsCapturing(bench.stream, &raw mut status));
 }
 
 /// A destructor that releases another object.
@@ -205,30 +197,26 @@ unsafe extern "C" fn release_other(data: *mut c_void) {
 
 #[test]
 fn a_destructor_may_release_another_object() {
-    without_misuse(|_| {
-        let ended = Ended::default();
-        let inner = ended.object();
-        let object: CUuserObject =
-            out!(cuUserObjectCreate(inner.cast(), Some(release_other), 1, 1));
-        succeeds!(cuUserObjectRelease(object, 1));
-        assert_eq!(ended.count(), 1);
-    });
+    let _bench = in_child!(without_misuse());
+    let ended = Ended::default();
+    let inner = ended.object();
+    let object: CUuserObject = out!(cuUserObjectCreate(inner.cast(), Some(release_other), 1, 1));
+    succeeds!(cuUserObjectRelease(object, 1));
+    assert_eq!(ended.count(), 1);
 }
 
 #[test]
 fn a_release_of_more_references_than_there_are_is_a_misuse() {
-    misused("released more often than it was retained", |_| {
-        let ended = Ended::default();
-        succeeds!(cuUserObjectRelease(ended.object(), 2));
-    });
+    let _bench = in_child!(misused("released more often than it was retained"));
+    let ended = Ended::default();
+    succeeds!(cuUserObjectRelease(ended.object(), 2));
 }
 
 #[test]
 fn a_dead_user_object_is_a_misuse() {
-    misused("used after its last reference was released", |_| {
-        let ended = Ended::default();
-        let object = ended.object();
-        succeeds!(cuUserObjectRelease(object, 1));
-        assert!(!code!(cuUserObjectRetain(object, 1)).is_success());
-    });
+    let _bench = in_child!(misused("used after its last reference was released"));
+    let ended = Ended::default();
+    let object = ended.object();
+    succeeds!(cuUserObjectRelease(object, 1));
+    assert!(!code!(cuUserObjectRetain(object, 1)).is_success());
 }

@@ -29,65 +29,62 @@ fn block(function: &'static str) -> (Receiver<()>, Sender<()>) {
 
 #[test]
 fn a_call_on_a_green_context_waits_for_the_call_of_another_thread() {
-    on(Profile::h200(), |context| {
-        let green = green(&context);
-        let (inside, finish) = block("cuGreenCtxStreamCreate");
-        std::thread::scope(|scope| {
-            scope.spawn(|| green.stream().expect("a stream"));
-            inside.recv().expect("the call is active");
-            let other = scope.spawn(|| green.id());
-            // Long enough for some attempts.
-            std::thread::sleep(Duration::from_millis(20));
-            assert!(!other.is_finished());
-            finish.send(()).expect("it waits");
-            other.join().expect("no panic").expect("a number");
-        });
-        set_call_hook(|_| {});
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let green = green(&context);
+    let (inside, finish) = block("cuGreenCtxStreamCreate");
+    std::thread::scope(|scope| {
+        scope.spawn(|| green.stream().expect("a stream"));
+        inside.recv().expect("the call is active");
+        let other = scope.spawn(|| green.id());
+        // Long enough for some attempts.
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!other.is_finished());
+        finish.send(()).expect("it waits");
+        other.join().expect("no panic").expect("a number");
     });
+    set_call_hook(|_| {});
 }
 
 /// The host function that blocks the other thread in the driver may wait for this thread.
 #[test]
 fn a_call_on_a_green_context_gives_up_after_10_seconds() {
-    on(Profile::h200(), |context| {
-        let green = green(&context);
-        let (inside, finish) = block("cuGreenCtxStreamCreate");
-        std::thread::scope(|scope| {
-            scope.spawn(|| green.stream().expect("a stream"));
-            inside.recv().expect("the call is active");
-            let refused = green.id().expect_err("the other call does not return");
-            let expected = |error: &Error| matches!(error, Error::Invalid(why) if **why == Invalid::GreenContextInUse);
-            assert!(expected(&refused), "{refused}");
-            finish.send(()).expect("it waits");
-        });
-        green.id().expect("nothing uses it");
-        set_call_hook(|_| {});
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let green = green(&context);
+    let (inside, finish) = block("cuGreenCtxStreamCreate");
+    std::thread::scope(|scope| {
+        scope.spawn(|| green.stream().expect("a stream"));
+        inside.recv().expect("the call is active");
+        let refused = green.id().expect_err("the other call does not return");
+        let expected = |error: &Error| matches!(error, Error::Invalid(why) if **why == Invalid::GreenContextInUse);
+        assert!(expected(&refused), "{refused}");
+        finish.send(()).expect("it waits");
     });
+    green.id().expect("nothing uses it");
+    set_call_hook(|_| {});
 }
 
 /// Otherwise the green context would always count as current on this thread.
 #[test]
 fn a_guard_ends_while_another_thread_is_inside_a_call_on_the_green_context() {
-    on(Profile::h200(), |context| {
-        let green = green(&context);
-        for is_finished in [true, false] {
-            let reports = reports();
-            let current = green.make_current().expect("it is current nowhere");
-            let (inside, finish) = block("cuGreenCtxStreamCreate");
-            std::thread::scope(|scope| {
-                scope.spawn(|| green.stream().expect("a stream"));
-                inside.recv().expect("the call is active");
-                match is_finished {
-                    true => current.end().expect("the context is popped"),
-                    false => drop(current),
-                }
-                finish.send(()).expect("it waits");
-            });
-            set_call_hook(|_| {});
-            assert_eq!(*reports.lock().expect("no panic"), [""; 0]);
-            let elsewhere = || green.with_current(|_| ());
-            let elsewhere = std::thread::scope(|scope| scope.spawn(elsewhere).join());
-            elsewhere.expect("no panic").expect("it is current nowhere");
-        }
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let green = green(&context);
+    for is_finished in [true, false] {
+        let reports = reports();
+        let current = green.make_current().expect("it is current nowhere");
+        let (inside, finish) = block("cuGreenCtxStreamCreate");
+        std::thread::scope(|scope| {
+            scope.spawn(|| green.stream().expect("a stream"));
+            inside.recv().expect("the call is active");
+            match is_finished {
+                true => current.end().expect("the context is popped"),
+                false => drop(current),
+            }
+            finish.send(()).expect("it waits");
+        });
+        set_call_hook(|_| {});
+        assert_eq!(*reports.lock().expect("no panic"), [""; 0]);
+        let elsewhere = || green.with_current(|_| ());
+        let elsewhere = std::thread::scope(|scope| scope.spawn(elsewhere).join());
+        elsewhere.expect("no panic").expect("it is current nowhere");
+    }
 }

@@ -24,57 +24,52 @@ fn launch_of(context: &Context, stream: &Stream, text: &str, name: &str) -> Modu
     module
 }
 
-#[track_caller]
-fn with_misuses(words: &[&str], body: impl FnOnce(&Context, &Stream)) {
-    common::child::in_child(&[], || {
-        start(Profile::h200());
-        let context = context();
-        let stream = context.stream().expect("a stream");
-        body(&context, &stream);
+fn with_misuses(words: &[&'static str]) -> (Context, Stream, AtEnd) {
+    let words = words.to_vec();
+    let (context, stream) = expecting_misuse();
+    let end = AtEnd::new(move || {
         let misuses = cuda_sim::misuses();
         assert_eq!(misuses.len(), words.len(), "{misuses:?}");
         for (misuse, words) in misuses.iter().zip(words) {
             assert!(misuse.contains(words), "{misuses:?}");
         }
     });
+    (context, stream, end)
 }
 
 #[test]
 fn a_panic_in_a_kernel_is_an_illegal_address() {
-    with_misuses(&["panicked: the sum is 3"], |context, stream| {
-        register("nothing", |_| panic!("the sum is {}", 3));
-        let _module = launch(context, stream);
-        let error = stream.synchronize().expect_err("a panic");
-        assert!(error.is_fatal(), "{error}");
-    });
+    let (context, stream, _end) = &in_child!(with_misuses(&["panicked: the sum is 3"]));
+    register("nothing", |_| panic!("the sum is {}", 3));
+    let _module = launch(context, stream);
+    let error = stream.synchronize().expect_err("a panic");
+    assert!(error.is_fatal(), "{error}");
 }
 
 #[test]
 fn a_panic_in_a_kernel_that_runs_during_a_query_of_live_objects_is_not_lost() {
-    with_misuses(&["panicked: early"], |context, stream| {
-        register("nothing", |_| panic!("early"));
-        let _module = launch(context, stream);
-        cuda_sim::alive();
-        stream.synchronize().expect_err("a panic");
-    });
+    let (context, stream, _end) = &in_child!(with_misuses(&["panicked: early"]));
+    register("nothing", |_| panic!("early"));
+    let _module = launch(context, stream);
+    cuda_sim::alive();
+    stream.synchronize().expect_err("a panic");
 }
 
 #[test]
 fn a_kernel_that_calls_the_driver_is_refused() {
     let words = ["cuCtxGetDevice", "alive", "poison"];
-    with_misuses(&words, |context, stream| {
-        register("nothing", |_| {
-            let mut device = 0;
-            // SAFETY: the pointer refers to a local variable.
-            let code = unsafe { cuCtxGetDevice(&raw mut device) };
-            assert_eq!(code, CUresult::CUDA_ERROR_NOT_PERMITTED);
-            assert_eq!(cuda_sim::alive(), Alive::default());
-            cuda_sim::fault::poison();
-            Ok(())
-        });
-        let _module = launch(context, stream);
-        stream.synchronize().expect("a wait");
+    let (context, stream, _end) = &in_child!(with_misuses(&words));
+    register("nothing", |_| {
+        let mut device = 0;
+        // SAFETY: the pointer refers to a local variable.
+        let code = unsafe { cuCtxGetDevice(&raw mut device) };
+        assert_eq!(code, CUresult::CUDA_ERROR_NOT_PERMITTED);
+        assert_eq!(cuda_sim::alive(), Alive::default());
+        cuda_sim::fault::poison();
+        Ok(())
     });
+    let _module = launch(context, stream);
+    stream.synchronize().expect("a wait");
 }
 
 /// Destroys its stream when it is dropped, and reports that.
@@ -90,139 +85,130 @@ impl Drop for Owner {
 
 #[test]
 fn a_replaced_kernel_is_dropped_after_its_last_launch() {
-    on(Profile::h200(), |context| {
-        let (sender, dropped) = mpsc::channel();
-        let stream = context.stream().expect("a stream");
-        let own = context.stream().expect("a stream").into_raw();
-        let owner = Owner(own.expose_provenance(), sender);
-        register("nothing", move |_| {
-            let _ = &owner;
-            Ok(())
-        });
-        let module = launch(&context, &stream);
-        register("nothing", |_| Ok(()));
-        assert!(dropped.try_recv().is_err(), "it is launched");
-        stream.synchronize().expect("a wait");
-        assert_eq!(dropped.try_recv(), Ok(CUresult::CUDA_SUCCESS));
-        drop((module, stream));
-        let device = Device::get(0).expect("a device");
-        // SAFETY: this releases the retain that the leaked stream holds.
-        let code = unsafe { cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
-        assert!(code.is_success());
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let (sender, dropped) = mpsc::channel();
+    let stream = context.stream().expect("a stream");
+    let own = context.stream().expect("a stream").into_raw();
+    let owner = Owner(own.expose_provenance(), sender);
+    register("nothing", move |_| {
+        let _ = &owner;
+        Ok(())
     });
+    let module = launch(&context, &stream);
+    register("nothing", |_| Ok(()));
+    assert!(dropped.try_recv().is_err(), "it is launched");
+    stream.synchronize().expect("a wait");
+    assert_eq!(dropped.try_recv(), Ok(CUresult::CUDA_SUCCESS));
+    drop((module, stream));
+    let device = Device::get(0).expect("a device");
+    // SAFETY: this releases the retain that the leaked stream holds.
+    let code = unsafe { cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
+    assert!(code.is_success());
 }
 
 #[test]
 fn a_kernel_without_launches_is_dropped_when_it_is_replaced() {
-    on(Profile::h200(), |context| {
-        let (sender, dropped) = mpsc::channel();
-        let stream = context.stream().expect("a stream").into_raw();
-        let owner = Owner(stream.expose_provenance(), sender);
-        register("unused", move |_| {
-            let _ = &owner;
-            Ok(())
-        });
-        register("unused", |_| Ok(()));
-        assert_eq!(dropped.try_recv(), Ok(CUresult::CUDA_SUCCESS));
-        let device = Device::get(0).expect("a device");
-        // SAFETY: this releases the retain that the leaked stream holds.
-        let code = unsafe { cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
-        assert!(code.is_success());
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let (sender, dropped) = mpsc::channel();
+    let stream = context.stream().expect("a stream").into_raw();
+    let owner = Owner(stream.expose_provenance(), sender);
+    register("unused", move |_| {
+        let _ = &owner;
+        Ok(())
     });
+    register("unused", |_| Ok(()));
+    assert_eq!(dropped.try_recv(), Ok(CUresult::CUDA_SUCCESS));
+    let device = Device::get(0).expect("a device");
+    // SAFETY: this releases the retain that the leaked stream holds.
+    let code = unsafe { cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
+    assert!(code.is_success());
 }
 
 #[test]
 fn the_built_in_sm_probe_kernel_can_be_replaced() {
-    on(Profile::h200(), |context| {
-        let probe = cuda_safe::green::SmProbe::new(&context).expect("a probe");
-        let stream = context.stream().expect("a stream");
-        assert_eq!(probe.sms(&stream).expect("a trace").len(), 132);
-        register("cuda_safe_record_sm", |launch| {
-            launch.update::<u32>(0, launch.blocks(), |_, _| 1000)
-        });
-        assert_eq!(probe.sms(&stream).expect("a trace"), [1000].into());
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let probe = cuda_safe::green::SmProbe::new(&context).expect("a probe");
+    let stream = context.stream().expect("a stream");
+    assert_eq!(probe.sms(&stream).expect("a trace").len(), 132);
+    register("cuda_safe_record_sm", |launch| launch.update::<u32>(0, launch.blocks(), |_, _| 1000));
+    assert_eq!(probe.sms(&stream).expect("a trace"), [1000].into());
 }
 
 #[test]
 fn a_kernel_that_is_not_registered_is_named() {
     let words = ["kernel \"other\" is not registered, so it cannot run"];
-    with_misuses(&words, |context, stream| {
-        let _module = launch_of(context, stream, OTHER, "other");
-        assert_eq!(cuda_sim::unregistered_kernels(), [""; 0]);
-        let error = stream.synchronize().expect_err("no such kernel");
-        assert!(error.is_fatal(), "{error}");
-        assert_eq!(cuda_sim::unregistered_kernels(), ["other"]);
-    });
+    let (context, stream, _end) = &in_child!(with_misuses(&words));
+    let _module = launch_of(context, stream, OTHER, "other");
+    assert_eq!(cuda_sim::unregistered_kernels(), [""; 0]);
+    let error = stream.synchronize().expect_err("no such kernel");
+    assert!(error.is_fatal(), "{error}");
+    assert_eq!(cuda_sim::unregistered_kernels(), ["other"]);
 }
 
 #[test]
 fn kernels_that_are_not_registered_do_nothing_on_request() {
-    common::child::in_child(&[], || {
-        start(Profile::h200().ignoring_unregistered_kernels());
-        let context = context();
-        let stream = context.stream().expect("a stream");
-        let _modules = [
-            launch_of(&context, &stream, OTHER, "other"),
-            launch_of(&context, &stream, OTHER, "other"),
-        ];
-        stream.synchronize().expect("a kernel without effect");
-        assert_eq!(cuda_sim::unregistered_kernels(), ["other"]);
-        let (sender, receiver) = mpsc::channel();
-        register("other", move |launch| {
-            sender.send(launch.name().to_owned()).expect("a receiver");
-            Ok(())
-        });
-        let _module = launch_of(&context, &stream, OTHER, "other");
-        stream.synchronize().expect("a kernel");
-        assert_eq!(receiver.try_recv(), Ok("other".to_owned()));
-        assert_eq!(cuda_sim::misuses(), [""; 0]);
+    in_child!();
+    start(Profile::h200().ignoring_unregistered_kernels());
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    let _modules = [
+        launch_of(&context, &stream, OTHER, "other"),
+        launch_of(&context, &stream, OTHER, "other"),
+    ];
+    stream.synchronize().expect("a kernel without effect");
+    assert_eq!(cuda_sim::unregistered_kernels(), ["other"]);
+    let (sender, receiver) = mpsc::channel();
+    register("other", move |launch| {
+        sender.send(launch.name().to_owned()).expect("a receiver");
+        Ok(())
     });
+    let _module = launch_of(&context, &stream, OTHER, "other");
+    stream.synchronize().expect("a kernel");
+    assert_eq!(receiver.try_recv(), Ok("other".to_owned()));
+    assert_eq!(cuda_sim::misuses(), [""; 0]);
 }
 
 #[test]
 fn a_report_runs_no_work() {
-    with_misuses(&[], |context, stream| {
-        register("nothing", |_| Ok(()));
-        let _module = launch(context, stream);
-        let before = cuda_sim::report();
-        assert_eq!(before.pending, 1);
-        stream.synchronize().expect("a kernel");
-        let after = cuda_sim::report();
-        assert_eq!(after.pending, 0);
-        assert_eq!(after.alive, Some(cuda_sim::alive()));
-        let launches = |report: &cuda_sim::Report| {
-            let mut calls = report.calls.iter();
-            calls.find(|its| its.function == "cuLaunchKernel").map(|its| (its.calls, its.failures))
-        };
-        assert_eq!(launches(&before), Some((1, 0)));
-        cuda_sim::clear_calls();
-        // SAFETY: the pointer may be null.
-        let code = unsafe { cuCtxGetDevice(std::ptr::null_mut()) };
-        assert!(!code.is_success());
-        let text = cuda_sim::report().to_string();
-        assert!(text.contains("\n  1 cuCtxGetDevice, of which 1 failed\n"), "{text}");
-        assert!(text.contains("\n  1 cuLaunchKernel\n"), "{text}");
-        assert!(text.ends_with("1 streams, 1 modules\n"), "{text}");
-    });
+    let (context, stream, _end) = &in_child!(with_misuses(&[]));
+    register("nothing", |_| Ok(()));
+    let _module = launch(context, stream);
+    let before = cuda_sim::report();
+    assert_eq!(before.pending, 1);
+    stream.synchronize().expect("a kernel");
+    let after = cuda_sim::report();
+    assert_eq!(after.pending, 0);
+    assert_eq!(after.alive, Some(cuda_sim::alive()));
+    let launches = |report: &cuda_sim::Report| {
+        let mut calls = report.calls.iter();
+        calls.find(|its| its.function == "cuLaunchKernel").map(|its| (its.calls, its.failures))
+    };
+    assert_eq!(launches(&before), Some((1, 0)));
+    cuda_sim::clear_calls();
+    // SAFETY: the pointer may be null.
+    let code = unsafe { cuCtxGetDevice(std::ptr::null_mut()) };
+    assert!(!code.is_success());
+    let text = cuda_sim::report().to_string();
+    assert!(text.contains("\n  1 cuCtxGetDevice, of which 1 failed\n"), "{text}");
+    assert!(text.contains("\n  1 cuLaunchKernel\n"), "{text}");
+    assert!(text.ends_with("1 streams, 1 modules\n"), "{text}");
 }
 
 #[test]
 fn a_kernel_uses_memory_by_its_address() {
-    with_misuses(&["4 bytes at 0x10"], |context, stream| {
-        let buffer = DeviceBuffer::from_slice(stream, &[1u32, 2, 3, 4]).expect("memory");
-        let address = buffer.as_raw();
-        register("nothing", move |launch| {
-            let read = launch.read_at::<u32>(address + 4, 2)?;
-            launch.update_at::<u32>(address + 8, 2, |at, before| before * 10 + read[at])?;
-            assert_eq!(launch.variable_range("none"), None);
-            assert_eq!(launch.arguments(), 0);
-            Ok(())
-        });
-        let _module = launch(context, stream);
-        assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 32, 43]);
-        register("nothing", |launch| launch.read_at::<u32>(0x10, 1).map(drop));
-        let _module = launch(context, stream);
-        stream.synchronize().expect_err("an illegal address");
+    let (context, stream, _end) = &in_child!(with_misuses(&["4 bytes at 0x10"]));
+    let buffer = DeviceBuffer::from_slice(stream, &[1u32, 2, 3, 4]).expect("memory");
+    let address = buffer.as_raw();
+    register("nothing", move |launch| {
+        let read = launch.read_at::<u32>(address + 4, 2)?;
+        launch.update_at::<u32>(address + 8, 2, |at, before| before * 10 + read[at])?;
+        assert_eq!(launch.variable_range("none"), None);
+        assert_eq!(launch.arguments(), 0);
+        Ok(())
     });
+    let _module = launch(context, stream);
+    assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 32, 43]);
+    register("nothing", |launch| launch.read_at::<u32>(0x10, 1).map(drop));
+    let _module = launch(context, stream);
+    stream.synchronize().expect_err("an illegal address");
 }

@@ -10,15 +10,15 @@ fn options() -> CachingOptions {
     CachingOptions { slab_bytes: SLAB, ..Default::default() }
 }
 
-/// Runs `body` with a pool that is not the manager of its context, so it knows only the streams in
-/// the orders.
-fn with_pool(options: CachingOptions, body: impl FnOnce(&Context, CachingManager)) {
-    on(Profile::h200(), |context| {
-        let pool = CachingManager::with(&context, options).expect("a pool");
-        body(&context, pool);
-        context.synchronize().expect("a wait");
+/// Creates a pool that is not the manager of its context, so it knows only the streams in the orders.
+fn with_pool(options: CachingOptions) -> (AtEnd, Context, CachingManager) {
+    let (end, context) = on(Profile::h200());
+    let pool = CachingManager::with(&context, options).expect("a pool");
+    let end = end.after(|| {
+        crate::context().synchronize().expect("a wait");
         assert_eq!(alive().device_allocations, 0);
     });
+    (end, context, pool)
 }
 
 fn free(pool: &CachingManager, block: Block, order: Order<'_>) {
@@ -36,154 +36,146 @@ fn sums_up(stats: &CacheStats) {
 
 #[test]
 fn a_reset_releases_all_idle_memory() {
-    with_pool(options(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let kept = pool.allocate(1000, order).expect("memory");
-        let block = pool.allocate(2 * SLAB, order).expect("memory");
-        free(&pool, block, order);
-        assert_eq!(pool.stats().slabs, 2);
-        pool.reset();
-        // The other slab has a block in use.
-        assert_eq!(pool.stats().slabs, 1);
-        free(&pool, kept, order);
-        pool.reset();
-        assert_eq!((pool.stats().slabs, pool.stats().reserved), (0, 0));
-    });
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let kept = pool.allocate(1000, order).expect("memory");
+    let block = pool.allocate(2 * SLAB, order).expect("memory");
+    free(&pool, block, order);
+    assert_eq!(pool.stats().slabs, 2);
+    pool.reset();
+    // The other slab has a block in use.
+    assert_eq!(pool.stats().slabs, 1);
+    free(&pool, kept, order);
+    pool.reset();
+    assert_eq!((pool.stats().slabs, pool.stats().reserved), (0, 0));
 }
 
 #[test]
 fn a_dropped_pool_releases_its_slabs() {
-    with_pool(options(), |_, pool| {
-        let block = pool.allocate(1000, Order::NONE).expect("memory");
-        free(&pool, block, Order::NONE);
-        assert_eq!(alive().device_allocations, 1);
-    });
+    let (_end, _rest0, pool) = in_child!(with_pool(options()));
+    let block = pool.allocate(1000, Order::NONE).expect("memory");
+    free(&pool, block, Order::NONE);
+    assert_eq!(alive().device_allocations, 1);
 }
 
 #[test]
 fn a_pool_returns_its_upstream_manager() {
-    on(Profile::h200(), |context| {
-        let upstream = OrderedManager::new(&context).expect("a manager");
-        let pool = CachingManager::with_upstream(&context, upstream, options()).expect("a pool");
-        assert!(pool.wrapped().expect("a manager").downcast_ref::<OrderedManager>().is_some());
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let upstream = OrderedManager::new(&context).expect("a manager");
+    let pool = CachingManager::with_upstream(&context, upstream, options()).expect("a pool");
+    assert!(pool.wrapped().expect("a manager").downcast_ref::<OrderedManager>().is_some());
 }
 
 #[test]
 fn an_allocation_of_zero_bytes_is_refused() {
-    with_pool(options(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let block = pool.allocate(1, order).expect("memory");
-        free(&pool, block, order);
-        let error = pool.allocate(0, order).expect_err("no bytes");
-        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
-        assert_eq!(pool.stats().in_use, 0);
-    });
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let block = pool.allocate(1, order).expect("memory");
+    free(&pool, block, order);
+    let error = pool.allocate(0, order).expect_err("no bytes");
+    assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+    assert_eq!(pool.stats().in_use, 0);
 }
 
 #[test]
 fn a_block_from_the_cache_of_another_thread_counts_once() {
-    with_pool(options(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let raw = stream.as_raw().addr();
-        std::thread::scope(|scope| {
-            let freed = scope.spawn(|| {
-                let order = persistent(std::ptr::without_provenance_mut(raw));
-                let block = pool.allocate(1000, order).expect("memory");
-                free(&pool, block, order);
-            });
-            freed.join().expect("no panic");
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let stream = context.stream().expect("a stream");
+    let raw = stream.as_raw().addr();
+    std::thread::scope(|scope| {
+        let freed = scope.spawn(|| {
+            let order = persistent(std::ptr::without_provenance_mut(raw));
+            let block = pool.allocate(1000, order).expect("memory");
+            free(&pool, block, order);
         });
-        let before = pool.stats();
-        assert_eq!((before.hits, before.misses), (0, 1));
-        assert_eq!(before.in_thread_caches, 1024);
-        let order = persistent(stream.as_raw());
-        let block = pool.allocate(1000, order).expect("memory");
-        let found = pool.stats();
-        assert_eq!(found.in_thread_caches, 0, "it came from that cache");
-        assert_eq!((found.hits, found.misses), (0, 2));
-        free(&pool, block, order);
+        freed.join().expect("no panic");
     });
+    let before = pool.stats();
+    assert_eq!((before.hits, before.misses), (0, 1));
+    assert_eq!(before.in_thread_caches, 1024);
+    let order = persistent(stream.as_raw());
+    let block = pool.allocate(1000, order).expect("memory");
+    let found = pool.stats();
+    assert_eq!(found.in_thread_caches, 0, "it came from that cache");
+    assert_eq!((found.hits, found.misses), (0, 2));
+    free(&pool, block, order);
 }
 
 /// Checks the counts of hits and misses, with memory in each place.
 #[test]
 fn stats_count_where_memory_is_and_how_it_was_found() {
-    with_pool(options(), |context, pool| {
-        assert_eq!(pool.stats(), CacheStats::default());
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let block = pool.allocate(1000, order).expect("memory");
-        let first = pool.stats();
-        sums_up(&first);
-        assert_eq!((first.reserved, first.in_use, first.slabs), (SLAB, 1024, 1));
-        assert_eq!((first.in_thread_caches, first.in_heap), (0, SLAB - 1024));
-        assert_eq!(first.largest_free, SLAB - 1024);
-        assert_eq!((first.hits, first.misses, first.slabs_added), (0, 1, 1));
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    assert_eq!(pool.stats(), CacheStats::default());
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let block = pool.allocate(1000, order).expect("memory");
+    let first = pool.stats();
+    sums_up(&first);
+    assert_eq!((first.reserved, first.in_use, first.slabs), (SLAB, 1024, 1));
+    assert_eq!((first.in_thread_caches, first.in_heap), (0, SLAB - 1024));
+    assert_eq!(first.largest_free, SLAB - 1024);
+    assert_eq!((first.hits, first.misses, first.slabs_added), (0, 1, 1));
+    free(&pool, block, order);
+    let idle = pool.stats();
+    sums_up(&idle);
+    assert_eq!((idle.in_use, idle.in_thread_caches), (0, 1024));
+    for _ in 0..10 {
+        let block = pool.allocate(900, order).expect("memory");
         free(&pool, block, order);
-        let idle = pool.stats();
-        sums_up(&idle);
-        assert_eq!((idle.in_use, idle.in_thread_caches), (0, 1024));
-        for _ in 0..10 {
-            let block = pool.allocate(900, order).expect("memory");
-            free(&pool, block, order);
-        }
-        let used = pool.stats();
-        assert_eq!((used.hits, used.misses, used.slabs_added), (10, 1, 1));
-        let large = pool.allocate(2 * SLAB, order).expect("memory");
-        let stats = pool.stats();
-        assert_eq!((stats.slabs, stats.slabs_added), (2, 2));
-        assert_eq!((stats.reserved, stats.reserved_peak), (3 * SLAB, 3 * SLAB));
-        free(&pool, large, order);
-        assert_eq!(pool.trim(0).expect("a trim"), 3 * SLAB);
-        let trimmed = pool.stats();
-        assert_eq!((trimmed.reserved, trimmed.reserved_peak), (0, 3 * SLAB));
-    });
+    }
+    let used = pool.stats();
+    assert_eq!((used.hits, used.misses, used.slabs_added), (10, 1, 1));
+    let large = pool.allocate(2 * SLAB, order).expect("memory");
+    let stats = pool.stats();
+    assert_eq!((stats.slabs, stats.slabs_added), (2, 2));
+    assert_eq!((stats.reserved, stats.reserved_peak), (3 * SLAB, 3 * SLAB));
+    free(&pool, large, order);
+    assert_eq!(pool.trim(0).expect("a trim"), 3 * SLAB);
+    let trimmed = pool.stats();
+    assert_eq!((trimmed.reserved, trimmed.reserved_peak), (0, 3 * SLAB));
 }
 
 #[test]
 fn memory_info_counts_cached_memory_as_free() {
-    with_pool(options(), |context, pool| {
-        let free_bytes = || pool.memory_info().expect("known").free;
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let before = free_bytes();
-        let block = pool.allocate(1 << 20, order).expect("memory");
-        assert_eq!(before - free_bytes(), 1 << 20);
-        free(&pool, block, order);
-        assert_eq!(free_bytes(), before);
-    });
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let free_bytes = || pool.memory_info().expect("known").free;
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let before = free_bytes();
+    let block = pool.allocate(1 << 20, order).expect("memory");
+    assert_eq!(before - free_bytes(), 1 << 20);
+    free(&pool, block, order);
+    assert_eq!(free_bytes(), before);
 }
 
 /// The pool is not told when such a stream ends, and the per-thread default stream is a different
 /// one on each thread.
 #[test]
 fn memory_is_cached_for_a_stream_only_if_its_order_is_persistent() {
-    with_pool(options(), |context, pool| {
-        let _current = context.make_current().expect("current");
-        let stream = context.stream().expect("a stream");
-        let records = |order: Order<'_>| {
-            let block = pool.allocate(1000, order).expect("memory");
-            count("cuEventRecord", || free(&pool, block, order))
-        };
-        // The first use of a stream creates the caches that later uses find.
-        for order in [persistent(stream.as_raw()), persistent(CU_STREAM_LEGACY)] {
-            records(order);
-            assert_eq!(records(order), 0, "{order:?}");
-        }
-        let null = persistent(std::ptr::null_mut());
-        assert_eq!(records(null), 0, "the legacy default stream by its other handle");
-        for order in [
-            transient(stream.as_raw()),
-            persistent(CU_STREAM_PER_THREAD),
-            transient(CU_STREAM_PER_THREAD),
-        ] {
-            records(order);
-            assert_eq!(records(order), 1, "{order:?}");
-        }
-    });
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let _current = context.make_current().expect("current");
+    let stream = context.stream().expect("a stream");
+    let records = |order: Order<'_>| {
+        let block = pool.allocate(1000, order).expect("memory");
+        count("cuEventRecord", || free(&pool, block, order))
+    };
+    // The first use of a stream creates the caches that later uses find.
+    for order in [persistent(stream.as_raw()), persistent(CU_STREAM_LEGACY)] {
+        records(order);
+        assert_eq!(records(order), 0, "{order:?}");
+    }
+    let null = persistent(std::ptr::null_mut());
+    assert_eq!(records(null), 0, "the legacy default stream by its other handle");
+    for order in [
+        transient(stream.as_raw()),
+        persistent(CU_STREAM_PER_THREAD),
+        transient(CU_STREAM_PER_THREAD),
+    ] {
+        records(order);
+        assert_eq!(records(order), 1, "{order:?}");
+    }
 }
 
 /// Without a stream, memory is reused after a wait for all work of the context, once the number of
@@ -192,175 +184,167 @@ fn memory_is_cached_for_a_stream_only_if_its_order_is_persistent() {
 fn memory_without_a_stream_is_waited_for_at_the_limits_of_the_options() {
     let mut options = options();
     options.unordered.count = 3;
-    with_pool(options, |_, pool| {
-        let waits = || pool.stats().host_waits;
-        let blocks: Vec<_> =
-            (0..4).map(|_| pool.allocate(SLAB, Order::NONE).expect("memory")).collect();
-        let mut blocks = blocks.into_iter();
-        for block in blocks.by_ref().take(3) {
-            free(&pool, block, Order::NONE);
-        }
-        let block = pool.allocate(SLAB, Order::NONE).expect("memory");
-        assert_eq!((waits(), pool.stats().slabs), (0, 5), "3 frees are not over 3");
+    let (_end, _rest0, pool) = in_child!(with_pool(options));
+    let waits = || pool.stats().host_waits;
+    let blocks: Vec<_> =
+        (0..4).map(|_| pool.allocate(SLAB, Order::NONE).expect("memory")).collect();
+    let mut blocks = blocks.into_iter();
+    for block in blocks.by_ref().take(3) {
         free(&pool, block, Order::NONE);
-        let block = pool.allocate(SLAB, Order::NONE).expect("memory");
-        assert_eq!((waits(), pool.stats().slabs), (1, 5), "4 are");
-        sums_up(&pool.stats());
-        let other = pool.allocate(SLAB / 4, Order::NONE).expect("memory");
-        assert_eq!(waits(), 1, "nothing is pending");
-        free(&pool, other, Order::NONE);
-        for block in blocks.chain([block]) {
-            free(&pool, block, Order::NONE);
-        }
-    });
+    }
+    let block = pool.allocate(SLAB, Order::NONE).expect("memory");
+    assert_eq!((waits(), pool.stats().slabs), (0, 5), "3 frees are not over 3");
+    free(&pool, block, Order::NONE);
+    let block = pool.allocate(SLAB, Order::NONE).expect("memory");
+    assert_eq!((waits(), pool.stats().slabs), (1, 5), "4 are");
+    sums_up(&pool.stats());
+    let other = pool.allocate(SLAB / 4, Order::NONE).expect("memory");
+    assert_eq!(waits(), 1, "nothing is pending");
+    free(&pool, other, Order::NONE);
+    for block in blocks.chain([block]) {
+        free(&pool, block, Order::NONE);
+    }
 }
 
 #[test]
 fn all_bytes_of_a_limit_can_be_allocated_and_no_more() {
     let options = CachingOptions { max_bytes: 2 * SLAB, ..options() };
-    with_pool(options, |_, pool| {
-        let first = pool.allocate(SLAB, Order::NONE).expect("memory");
-        let second = pool.allocate(SLAB, Order::NONE).expect("all of the limit");
-        let error = pool.allocate(1, Order::NONE).expect_err("over the limit");
-        let text = error.to_string();
-        assert!(text.contains(&(2 * SLAB).to_string()), "{text}");
-        free(&pool, first, Order::NONE);
-        let again = pool.allocate(SLAB, Order::NONE).expect("within the limit");
-        assert_eq!(pool.stats().slabs, 2);
-        free(&pool, second, Order::NONE);
-        free(&pool, again, Order::NONE);
-    });
+    let (_end, _rest0, pool) = in_child!(with_pool(options));
+    let first = pool.allocate(SLAB, Order::NONE).expect("memory");
+    let second = pool.allocate(SLAB, Order::NONE).expect("all of the limit");
+    let error = pool.allocate(1, Order::NONE).expect_err("over the limit");
+    let text = error.to_string();
+    assert!(text.contains(&(2 * SLAB).to_string()), "{text}");
+    free(&pool, first, Order::NONE);
+    let again = pool.allocate(SLAB, Order::NONE).expect("within the limit");
+    assert_eq!(pool.stats().slabs, 2);
+    free(&pool, second, Order::NONE);
+    free(&pool, again, Order::NONE);
 }
 
 #[test]
 fn a_request_of_more_than_half_a_slab_gets_its_own_slab() {
-    with_pool(options(), |_, pool| {
-        let half = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
-        assert_eq!(pool.stats().reserved, SLAB);
-        let large = pool.allocate(SLAB / 2 + 1, Order::NONE).expect("memory");
-        assert_eq!(pool.stats().reserved, 2 * SLAB);
-        let other = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
-        assert_eq!(pool.stats().reserved, 2 * SLAB, "the rest of the first slab");
-        for block in [half, large, other] {
-            free(&pool, block, Order::NONE);
-        }
-    });
+    let (_end, _rest0, pool) = in_child!(with_pool(options()));
+    let half = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
+    assert_eq!(pool.stats().reserved, SLAB);
+    let large = pool.allocate(SLAB / 2 + 1, Order::NONE).expect("memory");
+    assert_eq!(pool.stats().reserved, 2 * SLAB);
+    let other = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
+    assert_eq!(pool.stats().reserved, 2 * SLAB, "the rest of the first slab");
+    for block in [half, large, other] {
+        free(&pool, block, Order::NONE);
+    }
 }
 
 #[test]
 fn a_trim_keeps_the_requested_number_of_bytes() {
-    with_pool(options(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let sizes = [SLAB, 2 * SLAB, 3 * SLAB];
-        let blocks = sizes.map(|size| pool.allocate(size, order).expect("memory"));
-        for block in blocks {
-            free(&pool, block, order);
-        }
-        // The largest slab is released first.
-        assert_eq!(pool.trim(6 * SLAB).expect("a trim"), 0);
-        assert_eq!(pool.trim(6 * SLAB - 1).expect("a trim"), 3 * SLAB);
-        assert_eq!(pool.trim(3 * SLAB - 1).expect("a trim"), 2 * SLAB);
-        assert_eq!(pool.stats().reserved, SLAB);
-        let guard = pool.defer_cleanup();
-        assert_eq!(pool.trim(0).expect("nothing to trim"), 0);
-        drop(guard);
-        assert_eq!(pool.trim(0).expect("a trim"), SLAB);
-    });
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let sizes = [SLAB, 2 * SLAB, 3 * SLAB];
+    let blocks = sizes.map(|size| pool.allocate(size, order).expect("memory"));
+    for block in blocks {
+        free(&pool, block, order);
+    }
+    // The largest slab is released first.
+    assert_eq!(pool.trim(6 * SLAB).expect("a trim"), 0);
+    assert_eq!(pool.trim(6 * SLAB - 1).expect("a trim"), 3 * SLAB);
+    assert_eq!(pool.trim(3 * SLAB - 1).expect("a trim"), 2 * SLAB);
+    assert_eq!(pool.stats().reserved, SLAB);
+    let guard = pool.defer_cleanup();
+    assert_eq!(pool.trim(0).expect("nothing to trim"), 0);
+    drop(guard);
+    assert_eq!(pool.trim(0).expect("a trim"), SLAB);
 }
 
 /// Adjacent free blocks are merged, in any order of the frees.
 #[test]
 fn blocks_are_merged_with_their_neighbors() {
-    with_pool(options(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        // Too large for the per-thread caches.
-        let size = SLAB / 2;
-        for places in [[0, 1], [1, 0]] {
-            let blocks = [(); 2].map(|()| pool.allocate(size, order).expect("memory"));
-            assert_eq!(pool.stats().largest_free, 0);
-            for place in places {
-                free(&pool, blocks[place], order);
-            }
-            let stats = pool.stats();
-            sums_up(&stats);
-            assert_eq!((stats.slabs, stats.largest_free), (1, SLAB));
-            assert!(stats.fragmentation() == 0.0);
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    // Too large for the per-thread caches.
+    let size = SLAB / 2;
+    for places in [[0, 1], [1, 0]] {
+        let blocks = [(); 2].map(|()| pool.allocate(size, order).expect("memory"));
+        assert_eq!(pool.stats().largest_free, 0);
+        for place in places {
+            free(&pool, blocks[place], order);
         }
-        // Three blocks, of which the middle one is freed last.
-        let third = (1 << 20) + 1;
-        let blocks = [(); 3].map(|()| pool.allocate(third, order).expect("memory"));
-        free(&pool, blocks[0], order);
-        free(&pool, blocks[2], order);
-        let apart = pool.stats();
-        sums_up(&apart);
-        assert!(apart.largest_free < apart.in_heap && apart.fragmentation() > 0.0);
-        free(&pool, blocks[1], order);
-        assert_eq!(pool.stats().largest_free, SLAB);
-    });
+        let stats = pool.stats();
+        sums_up(&stats);
+        assert_eq!((stats.slabs, stats.largest_free), (1, SLAB));
+        assert!(stats.fragmentation() == 0.0);
+    }
+    // Three blocks, of which the middle one is freed last.
+    let third = (1 << 20) + 1;
+    let blocks = [(); 3].map(|()| pool.allocate(third, order).expect("memory"));
+    free(&pool, blocks[0], order);
+    free(&pool, blocks[2], order);
+    let apart = pool.stats();
+    sums_up(&apart);
+    assert!(apart.largest_free < apart.in_heap && apart.fragmentation() > 0.0);
+    free(&pool, blocks[1], order);
+    assert_eq!(pool.stats().largest_free, SLAB);
 }
 
 /// Half of the blocks leave the cache to make room.
 #[test]
 fn a_thread_cache_holds_64_blocks_of_a_size() {
-    with_pool(options(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let blocks: Vec<_> = (0..65).map(|_| pool.allocate(512, order).expect("memory")).collect();
-        for (place, block) in blocks.into_iter().enumerate() {
-            free(&pool, block, order);
-            let expected = match place {
-                64 => 33,
-                place => place + 1,
-            };
-            assert_eq!(pool.stats().in_thread_caches, expected * 512, "after {place}");
-        }
-        sums_up(&pool.stats());
-    });
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let blocks: Vec<_> = (0..65).map(|_| pool.allocate(512, order).expect("memory")).collect();
+    for (place, block) in blocks.into_iter().enumerate() {
+        free(&pool, block, order);
+        let expected = match place {
+            64 => 33,
+            place => place + 1,
+        };
+        assert_eq!(pool.stats().in_thread_caches, expected * 512, "after {place}");
+    }
+    sums_up(&pool.stats());
 }
 
 #[test]
 fn a_thread_cache_holds_no_more_bytes_than_the_options_allow() {
     let options = CachingOptions { thread_cache_bytes: 3000, ..options() };
-    with_pool(options, |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let blocks = [(); 4].map(|()| pool.allocate(1000, order).expect("memory"));
-        let lanes = blocks.map(|block| {
-            free(&pool, block, order);
-            pool.stats().in_thread_caches
-        });
-        assert_eq!(lanes, [1024, 2048, 2048, 2048]);
-        sums_up(&pool.stats());
+    let (_end, context, pool) = in_child!(with_pool(options));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let blocks = [(); 4].map(|()| pool.allocate(1000, order).expect("memory"));
+    let lanes = blocks.map(|block| {
+        free(&pool, block, order);
+        pool.stats().in_thread_caches
     });
+    assert_eq!(lanes, [1024, 2048, 2048, 2048]);
+    sums_up(&pool.stats());
 }
 
 /// Memory that several threads freed on a stream is found by each of them.
 #[test]
 fn a_thread_finds_memory_that_another_thread_freed_on_the_stream() {
-    with_pool(options(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let raw = stream.as_raw().addr();
-        let order = || persistent(std::ptr::without_provenance_mut(raw));
-        let block = pool.allocate(1000, order()).expect("memory");
-        let address = block.address;
-        free(&pool, block, order());
-        let calls = count("cuMemAlloc_v2", || {
-            std::thread::scope(|scope| {
-                let other = || {
-                    let block = pool.allocate(1000, order()).expect("memory");
-                    assert_eq!(block.address, address);
-                    free(&pool, block, order());
-                };
-                scope.spawn(other).join().expect("no panic");
-            });
-            let again = pool.allocate(1000, order()).expect("memory");
-            assert_eq!(again.address, address);
-            free(&pool, again, order());
+    let (_end, context, pool) = in_child!(with_pool(options()));
+    let stream = context.stream().expect("a stream");
+    let raw = stream.as_raw().addr();
+    let order = || persistent(std::ptr::without_provenance_mut(raw));
+    let block = pool.allocate(1000, order()).expect("memory");
+    let address = block.address;
+    free(&pool, block, order());
+    let calls = count("cuMemAlloc_v2", || {
+        std::thread::scope(|scope| {
+            let other = || {
+                let block = pool.allocate(1000, order()).expect("memory");
+                assert_eq!(block.address, address);
+                free(&pool, block, order());
+            };
+            scope.spawn(other).join().expect("no panic");
         });
-        assert_eq!(calls, 0);
+        let again = pool.allocate(1000, order()).expect("memory");
+        assert_eq!(again.address, address);
+        free(&pool, again, order());
     });
+    assert_eq!(calls, 0);
 }
 
 /// Returns a pool, two streams of other code, and memory of each for pending work. The software
@@ -369,22 +353,20 @@ fn with_two_streams(
     options: CachingOptions,
     body: impl FnOnce(&CachingManager, [&Stream; 2], &dyn Fn(&Stream)),
 ) {
-    with_pool(options, |context, pool| {
-        let [one, two] = [(); 2].map(|()| context.stream().expect("a stream"));
-        let work = {
-            let buffers =
-                [&one, &two].map(|its| DeviceBuffer::<u8>::zeroed(its, 64).expect("memory"));
-            let buffers = buffers.map(RefCell::new);
-            let (first, second) = (one.clone(), two.clone());
-            move |stream: &Stream| {
-                let place = usize::from(*stream == second);
-                assert!(place == 1 || *stream == first);
-                buffers[place].borrow_mut().fill(1).expect("a fill");
-            }
-        };
-        body(&pool, [&one, &two], &work);
-        drop((pool, work));
-    });
+    let (_end, context, pool) = in_child!(with_pool(options));
+    let [one, two] = [(); 2].map(|()| context.stream().expect("a stream"));
+    let work = {
+        let buffers = [&one, &two].map(|its| DeviceBuffer::<u8>::zeroed(its, 64).expect("memory"));
+        let buffers = buffers.map(RefCell::new);
+        let (first, second) = (one.clone(), two.clone());
+        move |stream: &Stream| {
+            let place = usize::from(*stream == second);
+            assert!(place == 1 || *stream == first);
+            buffers[place].borrow_mut().fill(1).expect("a fill");
+        }
+    };
+    body(&pool, [&one, &two], &work);
+    drop((pool, work));
 }
 
 /// A merged block that two streams used is idle when both have completed.

@@ -8,13 +8,15 @@ use std::io::Write;
 
 const PAGE: usize = 2 << 20;
 
-/// Runs `body` with an expandable pool that is not the manager of its context.
-fn with_pool(options: CachingOptions, body: impl FnOnce(&Context, CachingManager)) {
-    on(Profile::h200(), |context| {
-        body(&context, CachingManager::expandable(&context, options).expect("a pool"));
-        context.synchronize().expect("a wait");
+/// Creates an expandable pool that is not the manager of its context.
+fn with_pool(options: CachingOptions) -> (AtEnd, Context, CachingManager) {
+    let (end, context) = on(Profile::h200());
+    let pool = CachingManager::expandable(&context, options).expect("a pool");
+    let end = end.after(|| {
+        crate::context().synchronize().expect("a wait");
         cuda_safe::attempt_deferred_releases();
     });
+    (end, context, pool)
 }
 
 fn free(pool: &CachingManager, block: Block, order: Order<'_>) {
@@ -30,142 +32,134 @@ fn busy(stream: &Stream, block: &Block) {
 
 #[test]
 fn a_request_extends_the_free_memory_at_the_end() {
-    with_pool(CachingOptions::default(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let mut addresses = Vec::new();
-        for pages in 1..=8 {
-            let mapped = count("cuMemMap", || {
-                let block = pool.allocate(pages * PAGE, order).expect("memory");
-                addresses.push(block.address);
-                busy(&stream, &block);
-                free(&pool, block, order);
-            });
-            assert_eq!(mapped, 1);
-            assert_eq!(pool.stats().reserved, pages * PAGE);
-        }
-        addresses.dedup();
-        assert_eq!(addresses.len(), 1);
-        assert_eq!(pool.stats().slabs, 8);
-        assert_eq!(alive().device_allocations, 0);
-    });
+    let (_end, context, pool) = in_child!(with_pool(CachingOptions::default()));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let mut addresses = Vec::new();
+    for pages in 1..=8 {
+        let mapped = count("cuMemMap", || {
+            let block = pool.allocate(pages * PAGE, order).expect("memory");
+            addresses.push(block.address);
+            busy(&stream, &block);
+            free(&pool, block, order);
+        });
+        assert_eq!(mapped, 1);
+        assert_eq!(pool.stats().reserved, pages * PAGE);
+    }
+    addresses.dedup();
+    assert_eq!(addresses.len(), 1);
+    assert_eq!(pool.stats().slabs, 8);
+    assert_eq!(alive().device_allocations, 0);
 }
 
 #[test]
 fn a_trim_waits_for_the_work_and_unmaps_around_memory_in_use() {
-    with_pool(CachingOptions::default(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let blocks: Vec<Block> =
-            (0..5).map(|_| pool.allocate(PAGE, order).expect("memory")).collect();
-        for block in &blocks {
-            busy(&stream, block);
-        }
-        for place in [0, 1, 3] {
-            free(&pool, blocks[place], order);
-        }
-        assert_eq!(pool.trim(PAGE).expect("a trim"), 2 * PAGE);
-        assert_eq!(pool.stats().host_waits, 1);
-        assert_eq!((pool.stats().reserved, pool.stats().in_heap), (3 * PAGE, PAGE));
-        assert_eq!(pool.trim(0).expect("a trim"), PAGE);
-        assert_eq!(alive().physical_allocations, 2);
-        // The two pages before the block in use are mapped again.
-        let again = pool.allocate(2 * PAGE, order).expect("memory");
-        assert_eq!(again.address, blocks[0].address);
-        for block in [again, blocks[2], blocks[4]] {
-            busy(&stream, &block);
-            free(&pool, block, order);
-        }
-        pool.reset();
-        assert_eq!((pool.stats().reserved, alive().physical_allocations), (0, 0));
-    });
+    let (_end, context, pool) = in_child!(with_pool(CachingOptions::default()));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let blocks: Vec<Block> = (0..5).map(|_| pool.allocate(PAGE, order).expect("memory")).collect();
+    for block in &blocks {
+        busy(&stream, block);
+    }
+    for place in [0, 1, 3] {
+        free(&pool, blocks[place], order);
+    }
+    assert_eq!(pool.trim(PAGE).expect("a trim"), 2 * PAGE);
+    assert_eq!(pool.stats().host_waits, 1);
+    assert_eq!((pool.stats().reserved, pool.stats().in_heap), (3 * PAGE, PAGE));
+    assert_eq!(pool.trim(0).expect("a trim"), PAGE);
+    assert_eq!(alive().physical_allocations, 2);
+    // The two pages before the block in use are mapped again.
+    let again = pool.allocate(2 * PAGE, order).expect("memory");
+    assert_eq!(again.address, blocks[0].address);
+    for block in [again, blocks[2], blocks[4]] {
+        busy(&stream, &block);
+        free(&pool, block, order);
+    }
+    pool.reset();
+    assert_eq!((pool.stats().reserved, alive().physical_allocations), (0, 0));
 }
 
 #[test]
 fn memory_is_unmapped_when_there_is_not_enough() {
-    with_pool(CachingOptions::default(), |context, pool| {
-        let _limit = limit_memory(8 * PAGE as u64);
-        let (one, other) = (context.stream().expect("a"), context.stream().expect("a"));
-        let (one, other) = (persistent(one.as_raw()), persistent(other.as_raw()));
-        let kept = pool.allocate(PAGE, one).expect("memory");
-        let large = pool.allocate(4 * PAGE, one).expect("memory");
-        let end = pool.allocate(PAGE, one).expect("memory");
-        free(&pool, large, one);
-        // The four free pages in the middle are too few.
-        let larger = pool.allocate(6 * PAGE, other).expect("memory");
-        assert_eq!(pool.stats().reserved, 8 * PAGE);
-        let error = pool.allocate(PAGE, other).map(drop).expect_err("no memory");
-        assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
-        for (block, order) in [(kept, one), (end, one), (larger, other)] {
-            free(&pool, block, order);
-        }
-    });
+    let (_end, context, pool) = in_child!(with_pool(CachingOptions::default()));
+    let _limit = limit_memory(8 * PAGE as u64);
+    let (one, other) = (context.stream().expect("a"), context.stream().expect("a"));
+    let (one, other) = (persistent(one.as_raw()), persistent(other.as_raw()));
+    let kept = pool.allocate(PAGE, one).expect("memory");
+    let large = pool.allocate(4 * PAGE, one).expect("memory");
+    let end = pool.allocate(PAGE, one).expect("memory");
+    free(&pool, large, one);
+    // The four free pages in the middle are too few.
+    let larger = pool.allocate(6 * PAGE, other).expect("memory");
+    assert_eq!(pool.stats().reserved, 8 * PAGE);
+    let error = pool.allocate(PAGE, other).map(drop).expect_err("no memory");
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+    for (block, order) in [(kept, one), (end, one), (larger, other)] {
+        free(&pool, block, order);
+    }
 }
 
 #[test]
 fn a_limit_applies_to_the_mapped_memory() {
     let options = CachingOptions { max_bytes: 3 * PAGE, ..Default::default() };
-    with_pool(options, |_, pool| {
-        let block = pool.allocate(2 * PAGE, Order::NONE).expect("memory");
-        let error = pool.allocate(2 * PAGE, Order::NONE).expect_err("a limit");
-        assert!(matches!(&error, Error::Invalid(what)
-            if matches!(**what, Invalid::MemoryLimit { .. })));
-        free(&pool, block, Order::NONE);
-        let block = pool.allocate(3 * PAGE, Order::NONE).expect("memory");
-        free(&pool, block, Order::NONE);
-    });
+    let (_end, _rest0, pool) = in_child!(with_pool(options));
+    let block = pool.allocate(2 * PAGE, Order::NONE).expect("memory");
+    let error = pool.allocate(2 * PAGE, Order::NONE).expect_err("a limit");
+    assert!(matches!(&error, Error::Invalid(what)
+        if matches!(**what, Invalid::MemoryLimit { .. })));
+    free(&pool, block, Order::NONE);
+    let block = pool.allocate(3 * PAGE, Order::NONE).expect("memory");
+    free(&pool, block, Order::NONE);
 }
 
 #[test]
 fn a_dropped_pool_waits_for_the_work_of_every_context() {
-    with_pool(CachingOptions::default(), |context, pool| {
-        let stream = context.stream().expect("a stream");
-        let order = persistent(stream.as_raw());
-        let block = pool.allocate(PAGE, order).expect("memory");
-        // Not merged with the next block, whose work is that of another context.
-        let between = pool.allocate(PAGE, order).expect("memory");
-        let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
-        let foreign = other.stream().expect("a stream");
-        let its = pool.allocate(PAGE, Order::NONE).expect("memory");
-        busy(&foreign, &its);
-        free(&pool, its, Order::of(&foreign));
-        busy(&stream, &block);
-        free(&pool, block, order);
-        // A wait for the context of the pool does not cover that work, so this page stays mapped.
-        pool.trim(0).expect("a trim");
-        assert_eq!(pool.stats().reserved, 2 * PAGE);
-        free(&pool, between, order);
-        drop(pool);
-        assert_eq!(alive().physical_allocations, 0);
-    });
+    let (_end, context, pool) = in_child!(with_pool(CachingOptions::default()));
+    let stream = context.stream().expect("a stream");
+    let order = persistent(stream.as_raw());
+    let block = pool.allocate(PAGE, order).expect("memory");
+    // Not merged with the next block, whose work is that of another context.
+    let between = pool.allocate(PAGE, order).expect("memory");
+    let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
+    let foreign = other.stream().expect("a stream");
+    let its = pool.allocate(PAGE, Order::NONE).expect("memory");
+    busy(&foreign, &its);
+    free(&pool, its, Order::of(&foreign));
+    busy(&stream, &block);
+    free(&pool, block, order);
+    // A wait for the context of the pool does not cover that work, so this page stays mapped.
+    pool.trim(0).expect("a trim");
+    assert_eq!(pool.stats().reserved, 2 * PAGE);
+    free(&pool, between, order);
+    drop(pool);
+    assert_eq!(alive().physical_allocations, 0);
 }
 
 #[test]
 fn a_failed_step_of_a_growth_unwinds() {
     const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
-    with_pool(CachingOptions::default(), |_, pool| {
-        for function in ["cuMemCreate", "cuMemMap", "cuMemSetAccess"] {
-            let fault = fail(function, 1, UNKNOWN);
-            let error = pool.allocate(PAGE, Order::NONE).expect_err("a fault");
-            assert_eq!(error.code(), Some(UNKNOWN), "{function}");
-            drop(fault);
-            assert_eq!(alive().physical_allocations, 0, "{function}");
-        }
-        let block = pool.allocate(PAGE, Order::NONE).expect("memory");
-        free(&pool, block, Order::NONE);
-        assert_eq!(pool.stats().slabs_added, 1);
-    });
+    let (_end, _rest0, pool) = in_child!(with_pool(CachingOptions::default()));
+    for function in ["cuMemCreate", "cuMemMap", "cuMemSetAccess"] {
+        let fault = fail(function, 1, UNKNOWN);
+        let error = pool.allocate(PAGE, Order::NONE).expect_err("a fault");
+        assert_eq!(error.code(), Some(UNKNOWN), "{function}");
+        drop(fault);
+        assert_eq!(alive().physical_allocations, 0, "{function}");
+    }
+    let block = pool.allocate(PAGE, Order::NONE).expect("memory");
+    free(&pool, block, Order::NONE);
+    assert_eq!(pool.stats().slabs_added, 1);
 }
 
 #[test]
 fn virtual_memory_has_no_ipc_handle() {
-    with_pool(CachingOptions::default(), |_, pool| {
-        let block = pool.allocate(PAGE, Order::NONE).expect("memory");
-        let error = pool.ipc_handle(&block).map(drop).expect_err("virtual");
-        assert!(matches!(&error, Error::Invalid(what)
-            if matches!(**what, Invalid::NotShareable { memory: "virtual" })));
-        free(&pool, block, Order::NONE);
-    });
+    let (_end, _rest0, pool) = in_child!(with_pool(CachingOptions::default()));
+    let block = pool.allocate(PAGE, Order::NONE).expect("memory");
+    let error = pool.ipc_handle(&block).map(drop).expect_err("virtual");
+    assert!(matches!(&error, Error::Invalid(what)
+        if matches!(**what, Invalid::NotShareable { memory: "virtual" })));
+    free(&pool, block, Order::NONE);
 }
 
 /// A trace in memory.
@@ -282,27 +276,26 @@ fn peak(trace: &Trace, make: fn(&Context, CachingOptions) -> Result<CachingManag
 /// The high-water marks of replays of recorded traces. The test prints the numbers.
 #[test]
 fn an_expandable_pool_reserves_at_most_as_much_as_one_with_slabs() {
-    common::child::in_child(&[], || {
-        start(Profile::h200());
-        for (name, program) in [
-            ("training", train as fn(&[Stream; 2]) -> Result<()>),
-            ("decoding", decode),
-            ("random sizes", shuffle),
-        ] {
-            let trace = record(program);
-            let slabs = peak(&trace, CachingManager::with);
-            let expandable = peak(&trace, CachingManager::expandable);
-            let share = |bytes: usize| bytes as f64 / trace.high() as f64;
-            let numbers = format!(
-                "{name}: {} events, live {:.1} MiB; reserved by slabs {:.2}, expandable {:.2}",
-                trace.events().len(),
-                trace.high() as f64 / f64::from(1 << 20),
-                share(slabs),
-                share(expandable)
-            );
-            eprintln!("note: {numbers}");
-            assert!(expandable <= slabs, "{numbers}");
-        }
-        crate::check();
-    });
+    in_child!();
+    start(Profile::h200());
+    for (name, program) in [
+        ("training", train as fn(&[Stream; 2]) -> Result<()>),
+        ("decoding", decode),
+        ("random sizes", shuffle),
+    ] {
+        let trace = record(program);
+        let slabs = peak(&trace, CachingManager::with);
+        let expandable = peak(&trace, CachingManager::expandable);
+        let share = |bytes: usize| bytes as f64 / trace.high() as f64;
+        let numbers = format!(
+            "{name}: {} events, live {:.1} MiB; reserved by slabs {:.2}, expandable {:.2}",
+            trace.events().len(),
+            trace.high() as f64 / f64::from(1 << 20),
+            share(slabs),
+            share(expandable)
+        );
+        eprintln!("note: {numbers}");
+        assert!(expandable <= slabs, "{numbers}");
+    }
+    crate::check();
 }

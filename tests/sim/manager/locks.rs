@@ -99,17 +99,16 @@ fn use_meanwhile(context: &Context, stream: &Stream, trims: bool) {
 
 #[track_caller]
 fn is_never_stuck<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static) {
-    with(make, |context| {
-        let stream = context.stream().expect("a stream");
-        // Creates the objects of the first use.
-        drop(bytes(&stream, 1000));
-        for trims in [false, true] {
-            let other = || use_meanwhile(&context, &stream, trims);
-            let stuck = interrupted(|| use_memory(&context), other);
-            assert_eq!(stuck, [""; 0], "another thread waits for this call");
-        }
-        drop(stream);
-    });
+    let (_end, context) = in_child!(with(make));
+    let stream = context.stream().expect("a stream");
+    // Creates the objects of the first use.
+    drop(bytes(&stream, 1000));
+    for trims in [false, true] {
+        let other = || use_meanwhile(&context, &stream, trims);
+        let stuck = interrupted(|| use_memory(&context), other);
+        assert_eq!(stuck, [""; 0], "another thread waits for this call");
+    }
+    drop(stream);
 }
 
 #[test]
@@ -145,112 +144,109 @@ fn a_caching_pool_that_runs_out_holds_no_lock_in_a_driver_call() {
             CachingOptions { slab_bytes: SMALL, max_bytes: 4 * SMALL, ..Default::default() };
         CachingManager::with(context, options)
     };
-    with(make, |context| {
-        let mine = context.stream().expect("a stream");
-        // The other thread has its own slab.
-        let held = bytes(&mine, 1000);
-        drop(bytes(&mine, 2000));
-        let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
-        let stuck = interrupted(
-            || {
-                for size in [SMALL, SMALL / 2 + 1, 2 * SMALL, 3 * SMALL].repeat(4) {
-                    let mut first = DeviceBuffer::<u8>::uninit(&one, size).expect("memory");
-                    first.fill(1).expect("a fill");
-                    drop(first);
-                    let mut second = DeviceBuffer::<u8>::uninit(&two, size).expect("memory");
-                    second.fill(2).expect("a fill");
-                }
-                DeviceBuffer::<u8>::uninit(&two, 4 * SMALL).expect_err("a little less memory");
-            },
-            || {
-                drop(bytes(&mine, 2000));
-                // Memory that this thread cannot reuse.
-                drop(MemoryPointer::allocate_on(&mine, 700).expect("memory"));
-                let pool = context.memory_manager_as::<CachingManager>();
-                let _ = pool.expect("made").expect("the chosen manager").stats();
-            },
-        );
-        assert_eq!(stuck, [""; 0], "another thread waits for this call");
-        let pool = context.memory_manager_as::<CachingManager>();
-        let stats = pool.expect("made").expect("the chosen manager").stats();
-        assert!(stats.stream_waits > 0 && stats.host_waits > 0, "{stats:?}");
-        drop((held, mine, one, two));
-    });
+    let (_end, context) = in_child!(with(make));
+    let mine = context.stream().expect("a stream");
+    // The other thread has its own slab.
+    let held = bytes(&mine, 1000);
+    drop(bytes(&mine, 2000));
+    let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
+    let stuck = interrupted(
+        || {
+            for size in [SMALL, SMALL / 2 + 1, 2 * SMALL, 3 * SMALL].repeat(4) {
+                let mut first = DeviceBuffer::<u8>::uninit(&one, size).expect("memory");
+                first.fill(1).expect("a fill");
+                drop(first);
+                let mut second = DeviceBuffer::<u8>::uninit(&two, size).expect("memory");
+                second.fill(2).expect("a fill");
+            }
+            DeviceBuffer::<u8>::uninit(&two, 4 * SMALL).expect_err("a little less memory");
+        },
+        || {
+            drop(bytes(&mine, 2000));
+            // Memory that this thread cannot reuse.
+            drop(MemoryPointer::allocate_on(&mine, 700).expect("memory"));
+            let pool = context.memory_manager_as::<CachingManager>();
+            let _ = pool.expect("made").expect("the chosen manager").stats();
+        },
+    );
+    assert_eq!(stuck, [""; 0], "another thread waits for this call");
+    let pool = context.memory_manager_as::<CachingManager>();
+    let stats = pool.expect("made").expect("the chosen manager").stats();
+    assert!(stats.stream_waits > 0 && stats.host_waits > 0, "{stats:?}");
+    drop((held, mine, one, two));
 }
 
 /// A thread frees memory and waits in the driver for a host function, which waits for a thread that
 /// allocates and frees.
 #[test]
 fn a_host_function_may_wait_for_a_thread_that_uses_the_pool() {
-    with(small_over_immediate, |context| {
-        let (busy, other) = (context.stream().expect("a"), context.stream().expect("b"));
-        let third = context.stream().expect("a stream");
-        drop((bytes(&other, 1000), bytes(&third, 1000)));
-        let mut memory = bytes(&busy, SMALL);
-        memory.fill(1).expect("a fill");
-        let (ask, asked) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
-        busy.launch_host_function(move || {
-            ask.send(()).expect("the thread listens");
-            told.recv().expect("the thread answers");
-        })
-        .expect("enqueued");
-        drop(memory);
-        let (its, stream) = (&context, &other);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                asked.recv().expect("it runs");
-                drop((bytes(stream, 1000), bytes(stream, 2 * SMALL)));
-                drop(MemoryPointer::allocate(its, SMALL).expect("memory"));
-                let ended = its.stream().expect("a stream");
-                drop(bytes(&ended, 1000));
-                drop(ended);
-                tell.send(()).expect("it listens");
-            });
-            // Queries an event after the host function.
-            drop([(); 2].map(|()| bytes(&third, SMALL)));
-            let manager = context.memory_manager().expect("made").expect("chosen");
-            manager.trim(0).expect("a trim");
+    let (_end, context) = in_child!(with(small_over_immediate));
+    let (busy, other) = (context.stream().expect("a"), context.stream().expect("b"));
+    let third = context.stream().expect("a stream");
+    drop((bytes(&other, 1000), bytes(&third, 1000)));
+    let mut memory = bytes(&busy, SMALL);
+    memory.fill(1).expect("a fill");
+    let (ask, asked) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    busy.launch_host_function(move || {
+        ask.send(()).expect("the thread listens");
+        told.recv().expect("the thread answers");
+    })
+    .expect("enqueued");
+    drop(memory);
+    let (its, stream) = (&context, &other);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            asked.recv().expect("it runs");
+            drop((bytes(stream, 1000), bytes(stream, 2 * SMALL)));
+            drop(MemoryPointer::allocate(its, SMALL).expect("memory"));
+            let ended = its.stream().expect("a stream");
+            drop(bytes(&ended, 1000));
+            drop(ended);
+            tell.send(()).expect("it listens");
         });
-        drop((busy, other, third));
+        // Queries an event after the host function.
+        drop([(); 2].map(|()| bytes(&third, SMALL)));
+        let manager = context.memory_manager().expect("made").expect("chosen");
+        manager.trim(0).expect("a trim");
     });
+    drop((busy, other, third));
 }
 
 /// One thread has taken the slabs and is about to free them; another thread finds no memory
 /// meanwhile.
 #[test]
 fn an_allocation_gets_the_memory_that_another_thread_releases() {
-    with(small, |context| {
-        let _limit = limit_memory(2 * SMALL as u64);
-        let stream = context.stream().expect("a stream");
-        drop(bytes(&stream, 2 * SMALL));
-        let manager = context.memory_manager().expect("made").expect("chosen");
-        let (tell, told) = mpsc::channel();
-        let is_first = AtomicBool::new(true);
-        let fails = |call: &Call| {
-            call.function == "cuMemAlloc_v2" && call.result == CUresult::CUDA_ERROR_OUT_OF_MEMORY
-        };
-        set_call_hook(move |function| {
-            if function != "cuMemFree_v2" || !is_first.swap(false, Ordering::SeqCst) {
-                return;
+    let (_end, context) = in_child!(with(small));
+    let _limit = limit_memory(2 * SMALL as u64);
+    let stream = context.stream().expect("a stream");
+    drop(bytes(&stream, 2 * SMALL));
+    let manager = context.memory_manager().expect("made").expect("chosen");
+    let (tell, told) = mpsc::channel();
+    let is_first = AtomicBool::new(true);
+    let fails = |call: &Call| {
+        call.function == "cuMemAlloc_v2" && call.result == CUresult::CUDA_ERROR_OUT_OF_MEMORY
+    };
+    set_call_hook(move |function| {
+        if function != "cuMemFree_v2" || !is_first.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        tell.send(()).expect("the test receives it");
+        for _ in 0..2000 {
+            std::thread::sleep(Duration::from_millis(1));
+            if cuda_sim::calls().iter().filter(|its| fails(its)).count() >= 2 {
+                break;
             }
-            tell.send(()).expect("the test receives it");
-            for _ in 0..2000 {
-                std::thread::sleep(Duration::from_millis(1));
-                if cuda_sim::calls().iter().filter(|its| fails(its)).count() >= 2 {
-                    break;
-                }
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        });
-        std::thread::scope(|scope| {
-            scope.spawn(|| manager.trim(0).expect("a trim"));
-            told.recv().expect("it is about to free");
-            drop(bytes(&stream, 2 * SMALL));
-        });
-        set_call_hook(|_| {});
-        drop(stream);
+        }
+        std::thread::sleep(Duration::from_millis(20));
     });
+    std::thread::scope(|scope| {
+        scope.spawn(|| manager.trim(0).expect("a trim"));
+        told.recv().expect("it is about to free");
+        drop(bytes(&stream, 2 * SMALL));
+    });
+    set_call_hook(|_| {});
+    drop(stream);
 }
 
 /// A thread creates the manager and waits for a host function, which waits for a thread that
@@ -267,24 +263,23 @@ fn an_allocation_does_not_wait_forever_for_a_manager_under_construction() {
         }
         DriverManager::new(context)
     };
-    with(make, |context| {
-        let stream = context.stream().expect("a stream");
-        let (finish, finished) = mpsc::channel::<()>();
-        stream
-            .launch_host_function(move || finished.recv().expect("the test goes on"))
-            .expect("enqueued");
-        std::thread::scope(|scope| {
-            scope.spawn(|| drop(bytes(&stream, 10)));
-            told.recv().expect("the other thread makes it");
-            let error = DeviceBuffer::<u8>::uninit(&stream, 10).expect_err("not made");
-            assert!(
-                matches!(&error, Error::Invalid(what) if matches!(**what, Invalid::ManagerCannot { .. })),
-                "{error}"
-            );
-            finish.send(()).expect("it waits");
-        });
-        drop(bytes(&stream, 10));
-        drop(stream);
+    let (_end, context) = in_child!(with(make));
+    let stream = context.stream().expect("a stream");
+    let (finish, finished) = mpsc::channel::<()>();
+    stream
+        .launch_host_function(move || finished.recv().expect("the test goes on"))
+        .expect("enqueued");
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(bytes(&stream, 10)));
+        told.recv().expect("the other thread makes it");
+        let error = DeviceBuffer::<u8>::uninit(&stream, 10).expect_err("not made");
+        assert!(
+            matches!(&error, Error::Invalid(what) if matches!(**what, Invalid::ManagerCannot { .. })),
+            "{error}"
+        );
+        finish.send(()).expect("it waits");
     });
+    drop(bytes(&stream, 10));
+    drop(stream);
     let _ = set_memory_manager(DriverManager::new);
 }

@@ -32,11 +32,10 @@ fn logged(body: impl FnOnce(Context), look: impl FnOnce(String)) {
         let writer = Buffered { waiting: Vec::new(), written: Arc::clone(&of_writer) };
         Ok(LoggingManager::new(DriverManager::new(context)?, writer))
     };
-    with(make, |context| {
-        body(context);
-        let text = String::from_utf8(written.lock().expect("no panic").clone());
-        look(text.expect("a log is text"));
-    });
+    let (_end, context) = in_child!(with(make));
+    body(context);
+    let text = String::from_utf8(written.lock().expect("no panic").clone());
+    look(text.expect("a log is text"));
 }
 
 #[test]
@@ -76,66 +75,62 @@ fn limited(context: &Context) -> Result<FallbackManager<LimitManager<DriverManag
 
 #[test]
 fn a_part_of_fallback_memory_has_no_handle() {
-    with(limited, |context| {
-        let device = AutoFreePointer::from(MemoryPointer::allocate(&context, 64).expect("memory"));
-        let handle = device.export().expect("device memory has a handle");
-        assert_eq!(handle.handle().kind(), IpcKind::Synchronous);
-        let host = MemoryPointer::allocate(&context, 8192).expect("fallback memory");
-        let host = AutoFreePointer::from(host);
-        let part = host.part(4096, 64).expect("within");
-        let error = part.export().expect_err("host memory has no handle");
-        assert!(
-            matches!(&error, Error::Invalid(why) if matches!(**why, Invalid::NotShareable { .. })),
-            "{error}"
-        );
-    });
+    let (_end, context) = in_child!(with(limited));
+    let device = AutoFreePointer::from(MemoryPointer::allocate(&context, 64).expect("memory"));
+    let handle = device.export().expect("device memory has a handle");
+    assert_eq!(handle.handle().kind(), IpcKind::Synchronous);
+    let host = MemoryPointer::allocate(&context, 8192).expect("fallback memory");
+    let host = AutoFreePointer::from(host);
+    let part = host.part(4096, 64).expect("within");
+    let error = part.export().expect_err("host memory has no handle");
+    assert!(
+        matches!(&error, Error::Invalid(why) if matches!(**why, Invalid::NotShareable { .. })),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_trimmed_ordered_manager_returns_the_memory_of_its_pool() {
     let make = |context: &Context| OrderedManager::with(context, MemoryPoolOptions::default());
-    with(make, |context| {
-        let manager = context.memory_manager_as::<OrderedManager>();
-        let pool = manager.expect("made").expect("the chosen manager").pool();
-        let pool = pool.expect("its own pool").clone();
-        let threshold = cuda_safe::memory::pool::attribute::RELEASE_THRESHOLD;
-        pool.set_attribute(threshold, u64::MAX).expect("set");
-        let stream = context.stream().expect("a stream");
-        drop(MemoryPointer::allocate_on(&stream, 1 << 20).expect("memory"));
-        stream.synchronize().expect("a wait");
-        let manager = context.memory_manager_as::<OrderedManager>();
-        let manager = manager.expect("made").expect("the chosen manager");
-        let reserved =
-            || pool.attribute(cuda_safe::memory::pool::attribute::RESERVED_CURRENT).expect("known");
-        assert_ne!(reserved(), 0, "the pool keeps freed memory");
-        MemoryManager::trim(manager, 0).expect("a trim");
-        assert_eq!(reserved(), 0);
-    });
+    let (_end, context) = in_child!(with(make));
+    let manager = context.memory_manager_as::<OrderedManager>();
+    let pool = manager.expect("made").expect("the chosen manager").pool();
+    let pool = pool.expect("its own pool").clone();
+    let threshold = cuda_safe::memory::pool::attribute::RELEASE_THRESHOLD;
+    pool.set_attribute(threshold, u64::MAX).expect("set");
+    let stream = context.stream().expect("a stream");
+    drop(MemoryPointer::allocate_on(&stream, 1 << 20).expect("memory"));
+    stream.synchronize().expect("a wait");
+    let manager = context.memory_manager_as::<OrderedManager>();
+    let manager = manager.expect("made").expect("the chosen manager");
+    let reserved =
+        || pool.attribute(cuda_safe::memory::pool::attribute::RESERVED_CURRENT).expect("known");
+    assert_ne!(reserved(), 0, "the pool keeps freed memory");
+    MemoryManager::trim(manager, 0).expect("a trim");
+    assert_eq!(reserved(), 0);
 }
 
 #[test]
 fn a_buffer_of_a_manager_is_not_bound_to_a_stream_without_that_manager() {
-    with(DriverManager::new, |context| {
-        let stream = context.stream().expect("a stream");
-        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
-        let manager = context.memory_manager().expect("made");
-        let without = manager.expect("the chosen manager").base().context();
-        let other = without.stream().expect("a stream without a manager");
-        let error = buffer.rebind(&other).expect_err("the memory is of the manager");
-        assert_eq!(error, Invalid::OtherManager.into());
-    });
+    let (_end, context) = in_child!(with(DriverManager::new));
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+    let manager = context.memory_manager().expect("made");
+    let without = manager.expect("the chosen manager").base().context();
+    let other = without.stream().expect("a stream without a manager");
+    let error = buffer.rebind(&other).expect_err("the memory is of the manager");
+    assert_eq!(error, Invalid::OtherManager.into());
 }
 
 #[test]
 fn a_manager_pins_no_empty_vector_and_returns_no_vector_that_it_did_not_pin() {
-    with(DriverManager::new, |context| {
-        let empty = PinnedBuffer::register(&context, Vec::<u64>::with_capacity(9));
-        let empty = empty.expect("nothing to pin");
-        assert!(empty.unregister().expect("a vector").capacity() >= 9);
-        let allocated = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
-        let error = allocated.unregister().expect_err("it was allocated");
-        assert_eq!(error, Invalid::NotRegistered.into());
-    });
+    let (_end, context) = in_child!(with(DriverManager::new));
+    let empty = PinnedBuffer::register(&context, Vec::<u64>::with_capacity(9));
+    let empty = empty.expect("nothing to pin");
+    assert!(empty.unregister().expect("a vector").capacity() >= 9);
+    let allocated = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+    let error = allocated.unregister().expect_err("it was allocated");
+    assert_eq!(error, Invalid::NotRegistered.into());
 }
 
 #[cfg(unix)]
@@ -149,37 +144,35 @@ fn a_forked_child_runs_no_finalizer_and_drops_no_owner() {
             DROPPED.fetch_add(1, Ordering::Relaxed);
         }
     }
-    with(DriverManager::new, |context| {
-        let finalizer = || {
-            FINALIZED.fetch_add(1, Ordering::Relaxed);
-        };
-        // SAFETY: nothing uses the address.
-        let memory = unsafe {
-            MemoryPointer::from_raw(
-                &context,
-                0x1000,
-                64,
-                Some(Box::new(Owner)),
-                Some(Box::new(finalizer)),
-            )
-        };
-        let memory = memory.expect("an address");
-        let mut memory = Some(memory);
-        assert!(common::fork::in_fork(|| {
-            drop(memory.take());
-            [&FINALIZED, &DROPPED].map(|count| count.load(Ordering::Relaxed)) == [0, 0]
-        }));
-        drop(memory);
-        let of_parent = [&FINALIZED, &DROPPED].map(|count| count.load(Ordering::Relaxed));
-        assert_eq!(of_parent, [1, 1]);
-    });
+    let (_end, context) = in_child!(with(DriverManager::new));
+    let finalizer = || {
+        FINALIZED.fetch_add(1, Ordering::Relaxed);
+    };
+    // SAFETY: nothing uses the address.
+    let memory = unsafe {
+        MemoryPointer::from_raw(
+            &context,
+            0x1000,
+            64,
+            Some(Box::new(Owner)),
+            Some(Box::new(finalizer)),
+        )
+    };
+    let memory = memory.expect("an address");
+    let mut memory = Some(memory);
+    assert!(common::fork::in_fork(|| {
+        drop(memory.take());
+        [&FINALIZED, &DROPPED].map(|count| count.load(Ordering::Relaxed)) == [0, 0]
+    }));
+    drop(memory);
+    let of_parent = [&FINALIZED, &DROPPED].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(of_parent, [1, 1]);
 }
 
 #[test]
 fn a_failed_query_of_a_pointer_is_not_repeated() {
-    with(DriverManager::new, |context| {
-        let _refused = fail("cuPointerGetAttributes", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
-        let error = context.pointer_info(0x1234).expect_err("it is refused");
-        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_PERMITTED));
-    });
+    let (_end, context) = in_child!(with(DriverManager::new));
+    let _refused = fail("cuPointerGetAttributes", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+    let error = context.pointer_info(0x1234).expect_err("it is refused");
+    assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_PERMITTED));
 }

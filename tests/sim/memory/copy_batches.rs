@@ -52,104 +52,101 @@ fn busy(bench: &Bench) {
 
 #[test]
 fn one_batch_copies_between_all_kinds_of_memory() {
-    without_misuse(|bench| {
-        let (first, second) = (memory(16), memory(16));
-        let pinned: *mut c_void = out!(cuMemHostAlloc(16, 0));
-        let mut pageable = [1u32, 2, 3, 4];
-        let mut target = [0u32; 4];
-        let pinned_address = pinned.expose_provenance() as u64;
-        assert!(batch(&[(first, address(&mut pageable), 16)], STREAM, bench.stream).is_success());
-        let copies = [
-            (second, first, 16),
-            (pinned_address, first, 16),
-            (address(&mut target), first, 16),
-            (bench.log, pinned_address, 16),
-        ];
-        assert!(batch(&copies, ANY, bench.stream).is_success());
-        succeeds!(cuStreamSynchronize(bench.stream));
-        assert_eq!([read::<4>(second), target], [[1, 2, 3, 4]; 2]);
-        let mut other = [0u32; 4];
-        let on_host = [(address(&mut other), address(&mut target), 16)];
-        assert!(batch(&on_host, STREAM, bench.stream).is_success());
-        assert_eq!(other, [1, 2, 3, 4]);
-        succeeds!(cuMemFreeHost(pinned));
-        succeeds!(cuMemFree_v2(first));
-        succeeds!(cuMemFree_v2(second));
-    });
+    let bench = &in_child!(without_misuse());
+    let (first, second) = (memory(16), memory(16));
+    let pinned: *mut c_void = out!(cuMemHostAlloc(16, 0));
+    let mut pageable = [1u32, 2, 3, 4];
+    let mut target = [0u32; 4];
+    let pinned_address = pinned.expose_provenance() as u64;
+    assert!(batch(&[(first, address(&mut pageable), 16)], STREAM, bench.stream).is_success());
+    let copies = [
+        (second, first, 16),
+        (pinned_address, first, 16),
+        (address(&mut target), first, 16),
+        (bench.log, pinned_address, 16),
+    ];
+    assert!(batch(&copies, ANY, bench.stream).is_success());
+    succeeds!(cuStreamSynchronize(bench.stream));
+    assert_eq!([read::<4>(second), target], [[1, 2, 3, 4]; 2]);
+    let mut other = [0u32; 4];
+    let on_host = [(address(&mut other), address(&mut target), 16)];
+    assert!(batch(&on_host, STREAM, bench.stream).is_success());
+    assert_eq!(other, [1, 2, 3, 4]);
+    succeeds!(cuMemFreeHost(pinned));
+    succeeds!(cuMemFree_v2(first));
+    succeeds!(cuMemFree_v2(second));
 }
 
 #[test]
 fn attributes_and_sizes_are_checked() {
-    without_misuse(|bench| {
-        let (first, second) = (memory(16), memory(16));
-        let copies = [(second, first, 8), (second + 8, first + 8, 8)];
-        let stream = bench.stream;
-        for order in [0, 4] {
-            assert_eq!(batch(&copies, order, stream), INVALID);
-        }
-        let mut flags = attributes(STREAM);
-        flags.flags = 2;
-        assert_eq!(with_sets(&copies, &mut [flags], &mut [0], stream), INVALID);
-        let set = attributes(STREAM);
-        for firsts in [[0, 0], [0, 2], [1, 0]] {
-            let refused = with_sets(&copies, &mut [set; 2], &mut firsts.clone(), stream);
-            assert_eq!(refused, INVALID);
-        }
-        assert_eq!(with_sets(&copies, &mut [set; 3], &mut [0, 1, 2], stream), INVALID);
-        assert_eq!(with_sets(&copies, &mut [], &mut [], stream), INVALID);
-        assert_eq!(batch(&[], STREAM, stream), INVALID);
-        assert_eq!(batch(&[(second, first, 0)], STREAM, stream), INVALID);
-        assert_eq!(batch(&[(second, first, 17)], STREAM, stream), INVALID);
-        assert_eq!(batch(&[(second, 0, 8)], STREAM, stream), INVALID);
-        // Neither form of the legacy default stream.
-        for stream in [0, 1] {
-            assert_eq!(batch(&copies, STREAM, without_provenance_mut(stream)), INVALID);
-        }
-        let per_thread = without_provenance_mut(2);
-        assert!(batch(&copies, STREAM, per_thread).is_success());
-        succeeds!(cuStreamSynchronize(per_thread));
-        succeeds!(cuCtxSetCurrent(null_mut()));
-        assert_eq!(batch(&copies, STREAM, stream), INVALID);
-        succeeds!(cuCtxSetCurrent(bench.context));
-        assert!(with_sets(&copies, &mut [set, attributes(ANY)], &mut [0, 1], stream).is_success());
-        succeeds!(cuStreamSynchronize(stream));
-        succeeds!(cuMemFree_v2(first));
-        succeeds!(cuMemFree_v2(second));
-    });
+    let bench = &in_child!(without_misuse());
+    let (first, second) = (memory(16), memory(16));
+    let copies = [(second, first, 8), (second + 8, first + 8, 8)];
+    let stream = bench.stream;
+    for order in [0, 4] {
+        assert_eq!(batch(&copies, order, stream), INVALID);
+    }
+    let mut flags = attributes(STREAM);
+    flags.flags = 2;
+    assert_eq!(with_sets(&copies, &mut [flags], &mut [0], stream), INVALID);
+    let set = attributes(STREAM);
+    for firsts in [[0, 0], [0, 2], [1, 0]] {
+        let refused = with_sets(&copies, &mut [set; 2], &mut firsts.clone(), stream);
+        assert_eq!(refused, INVALID);
+    }
+    assert_eq!(with_sets(&copies, &mut [set; 3], &mut [0, 1, 2], stream), INVALID);
+    assert_eq!(with_sets(&copies, &mut [], &mut [], stream), INVALID);
+    assert_eq!(batch(&[], STREAM, stream), INVALID);
+    assert_eq!(batch(&[(second, first, 0)], STREAM, stream), INVALID);
+    assert_eq!(batch(&[(second, first, 17)], STREAM, stream), INVALID);
+    assert_eq!(batch(&[(second, 0, 8)], STREAM, stream), INVALID);
+    // Neither form of the legacy default stream.
+    for stream in [0, 1] {
+        assert_eq!(batch(&copies, STREAM, without_provenance_mut(stream)), INVALID);
+    }
+    let per_thread = without_provenance_mut(2);
+    assert!(batch(&copies, STREAM, per_thread).is_success());
+    succeeds!(cuStreamSynchronize(per_thread));
+    succeeds!(cuCtxSetCurrent(null_mut()));
+    assert_eq!(batch(&copies, STREAM, stream), INVALID);
+    succeeds!(cuCtxSetCurrent(bench.context));
+    assert!(with_sets(&copies, &mut [set, attributes(ANY)], &mut [0, 1], stream).is_success());
+    succeeds!(cuStreamSynchronize(stream));
+    succeeds!(cuMemFree_v2(first));
+    succeeds!(cuMemFree_v2(second));
 }
 
 #[test]
 fn the_copies_before_one_that_fails_are_made() {
-    without_misuse(|bench| {
-        let (first, second) = (memory(16), memory(16));
-        succeeds!(cuMemsetD32Async(first, 7, 4, bench.stream));
-        succeeds!(cuMemsetD32Async(second, 1, 4, bench.stream));
-        let mut to = [second, second + 4, second + 8];
-        let mut from = [first, first, first];
-        let mut sizes = [4, 4, 17];
-        let (mut set, mut index) = (attributes(STREAM), 0);
-        let mut failed = 0;
-        let mut old = |count: usize, sizes: &mut [usize; 3], set: &mut CUmemcpyAttributes| {
-            code!(abi::cuMemcpyBatchAsync(
-                to.as_mut_ptr(),
-                from.as_mut_ptr(),
-                sizes.as_mut_ptr(),
-                count,
-                set,
-                &raw mut index,
-                1,
-                &raw mut failed,
-                bench.stream
-            ))
-        };
-        assert_eq!(old(3, &mut sizes, &mut set), INVALID);
-        let first_failed = failed;
-        assert_eq!(first_failed, 2);
-        succeeds!(cuStreamSynchronize(bench.stream));
-        assert_eq!(read::<4>(second), [7, 7, 1, 1]);
-        succeeds!(cuMemFree_v2(first));
-        succeeds!(cuMemFree_v2(second));
-    });
+    let bench = &in_child!(without_misuse());
+    let (first, second) = (memory(16), memory(16));
+    succeeds!(cuMemsetD32Async(first, 7, 4, bench.stream));
+    succeeds!(cuMemsetD32Async(second, 1, 4, bench.stream));
+    let mut to = [second, second + 4, second + 8];
+    let mut from = [first, first, first];
+    let mut sizes = [4, 4, 17];
+    let (mut set, mut index) = (attributes(STREAM), 0);
+    let mut failed = 0;
+    let mut old = |count: usize, sizes: &mut [usize; 3], set: &mut CUmemcpyAttributes| {
+        code!(abi::cuMemcpyBatchAsync(
+            to.as_mut_ptr(),
+            from.as_mut_ptr(),
+            sizes.as_mut_ptr(),
+            count,
+            set,
+            &raw mut index,
+            1,
+            &raw mut failed,
+            bench.stream
+        ))
+    };
+    assert_eq!(old(3, &mut sizes, &mut set), INVALID);
+    let first_failed = failed;
+    assert_eq!(first_failed, 2);
+    succeeds!(cuStreamSynchronize(bench.stream));
+    assert_eq!(read::<4>(second), [7, 7, 1, 1]);
+    succeeds!(cuMemFree_v2(first));
+    succeeds!(cuMemFree_v2(second));
 }
 
 /// Copies `len` bytes of ones behind other work, and overwrites the source with twos as soon as the call
@@ -175,62 +172,58 @@ fn arrived(bench: &Bench, pinned: bool, len: usize, order: u32) -> u32 {
 
 #[test]
 fn sources_are_read_when_their_order_says_except_large_ones_during_the_call() {
-    without_misuse(|bench| {
-        let small = [STREAM, DURING_CALL, ANY].map(|order| arrived(bench, false, 4096, order));
-        assert_eq!(small, [1, 1, 1]);
-        let large = [STREAM, DURING_CALL, ANY].map(|order| arrived(bench, false, 1 << 18, order));
-        // The real driver reads the large source after the call, although the order forbids it.
-        assert_eq!(large, [1, 2, 2]);
-        let pinned = [STREAM, DURING_CALL, ANY].map(|order| arrived(bench, true, 4096, order));
-        assert_eq!(pinned, [2, 1, 2]);
-    });
+    let bench = &in_child!(without_misuse());
+    let small = [STREAM, DURING_CALL, ANY].map(|order| arrived(bench, false, 4096, order));
+    assert_eq!(small, [1, 1, 1]);
+    let large = [STREAM, DURING_CALL, ANY].map(|order| arrived(bench, false, 1 << 18, order));
+    // The real driver reads the large source after the call, although the order forbids it.
+    assert_eq!(large, [1, 2, 2]);
+    let pinned = [STREAM, DURING_CALL, ANY].map(|order| arrived(bench, true, 4096, order));
+    assert_eq!(pinned, [2, 1, 2]);
 }
 
 #[test]
 fn a_batch_to_pageable_memory_may_write_after_it_has_returned() {
-    without_misuse(|bench| {
-        let device = memory(4);
-        succeeds!(cuMemsetD32Async(device, 5, 1, bench.stream));
-        let written = [STREAM, DURING_CALL, ANY].map(|order| {
-            let mut target = [0u32];
-            busy(bench);
-            let copy = [(address(&mut target), device, 4)];
-            assert!(batch(&copy, order, bench.stream).is_success());
-            let before = target[0];
-            succeeds!(cuStreamSynchronize(bench.stream));
-            assert_eq!(target, [5]);
-            before
-        });
-        assert_eq!(written, [0, 5, 0]);
-        succeeds!(cuMemFree_v2(device));
+    let bench = &in_child!(without_misuse());
+    let device = memory(4);
+    succeeds!(cuMemsetD32Async(device, 5, 1, bench.stream));
+    let written = [STREAM, DURING_CALL, ANY].map(|order| {
+        let mut target = [0u32];
+        busy(bench);
+        let copy = [(address(&mut target), device, 4)];
+        assert!(batch(&copy, order, bench.stream).is_success());
+        let before = target[0];
+        succeeds!(cuStreamSynchronize(bench.stream));
+        assert_eq!(target, [5]);
+        before
     });
+    assert_eq!(written, [0, 5, 0]);
+    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
 fn a_batch_keeps_the_capture_that_it_cannot_join() {
-    without_misuse(|bench| {
-        let (first, second) = (memory(4), memory(4));
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-        succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
-        assert_eq!(batch(&[(second, first, 4)], STREAM, bench.stream), UNSUPPORTED_IN_CAPTURE);
-        let mut graph = null_mut();
-        succeeds!(cuStreamEndCapture(bench.stream, &raw mut graph));
-        let mut count = 0;
-        succeeds!(cuGraphGetNodes(graph, null_mut(), &raw mut count));
-        assert_eq!(count, 0);
-        succeeds!(cuGraphDestroy(graph));
-        succeeds!(cuMemFree_v2(first));
-        succeeds!(cuMemFree_v2(second));
-    });
+    let bench = &in_child!(without_misuse());
+    let (first, second) = (memory(4), memory(4));
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    succeeds!(cuStreamBeginCapture_v2(bench.stream, mode));
+    assert_eq!(batch(&[(second, first, 4)], STREAM, bench.stream), UNSUPPORTED_IN_CAPTURE);
+    let mut graph = null_mut();
+    succeeds!(cuStreamEndCapture(bench.stream, &raw mut graph));
+    let mut count = 0;
+    succeeds!(cuGraphGetNodes(graph, null_mut(), &raw mut count));
+    assert_eq!(count, 0);
+    succeeds!(cuGraphDestroy(graph));
+    succeeds!(cuMemFree_v2(first));
+    succeeds!(cuMemFree_v2(second));
 }
 
 #[test]
 fn an_unknown_device_address_is_reported() {
-    misused("takes them for host memory", |bench| {
-        let (first, second) = (memory(4), memory(4));
-        succeeds!(cuMemFree_v2(second));
-        assert_eq!(batch(&[(second, first, 4)], STREAM, bench.stream), INVALID);
-    });
+    let bench = &in_child!(misused("takes them for host memory"));
+    let (first, second) = (memory(4), memory(4));
+    succeeds!(cuMemFree_v2(second));
+    assert_eq!(batch(&[(second, first, 4)], STREAM, bench.stream), INVALID);
 }
 
 fn operand(address: u64, row_length: usize, rows: usize) -> CUmemcpy3DOperand {
@@ -253,74 +246,71 @@ fn volume(to: u64, from: u64) -> CUDA_MEMCPY3D_BATCH_OP {
 
 #[test]
 fn batches_of_volumes_use_row_lengths_and_layer_heights() {
-    without_misuse(|bench| {
-        let (from, to) = (memory(64), memory(36));
-        for word in 0..16 {
-            succeeds!(cuMemsetD32Async(from + 4 * word, word as u32, 1, bench.stream));
-        }
-        succeeds!(cuMemsetD32Async(to, 99, 9, bench.stream));
-        let mut copies = [volume(to, from)];
-        let place = copies.as_mut_ptr();
-        succeeds!(cuMemcpy3DBatchAsync_v2(1, place, 0, bench.stream));
-        succeeds!(cuStreamSynchronize(bench.stream));
-        assert_eq!(read::<9>(to), [0, 1, 4, 5, 8, 9, 12, 13, 99]);
-        refused!(INVALID, cuMemcpy3DBatchAsync_v2(1, place, 1, bench.stream));
-        refused!(INVALID, cuMemcpy3DBatchAsync_v2(0, place, 0, bench.stream));
-        refused!(INVALID, cuMemcpy3DBatchAsync_v2(1, place, 0, null_mut()));
-        let refuse = |change: fn(&mut CUDA_MEMCPY3D_BATCH_OP)| {
-            let mut copy = volume(to, from);
-            change(&mut copy);
-            refused!(INVALID, cuMemcpy3DBatchAsync_v2(1, &raw mut copy, 0, bench.stream));
-        };
-        refuse(|copy| copy.srcAccessOrder = CUmemcpySrcAccessOrder(0));
-        refuse(|copy| copy.extent.depth = 0);
-        refuse(|copy| copy.extent.depth = 3);
-        refuse(|copy| copy.dst.op.ptr.rowLength = 4);
-        succeeds!(cuMemFree_v2(from));
-        succeeds!(cuMemFree_v2(to));
-    });
+    let bench = &in_child!(without_misuse());
+    let (from, to) = (memory(64), memory(36));
+    for word in 0..16 {
+        succeeds!(cuMemsetD32Async(from + 4 * word, word as u32, 1, bench.stream));
+    }
+    succeeds!(cuMemsetD32Async(to, 99, 9, bench.stream));
+    let mut copies = [volume(to, from)];
+    let place = copies.as_mut_ptr();
+    succeeds!(cuMemcpy3DBatchAsync_v2(1, place, 0, bench.stream));
+    succeeds!(cuStreamSynchronize(bench.stream));
+    assert_eq!(read::<9>(to), [0, 1, 4, 5, 8, 9, 12, 13, 99]);
+    refused!(INVALID, cuMemcpy3DBatchAsync_v2(1, place, 1, bench.stream));
+    refused!(INVALID, cuMemcpy3DBatchAsync_v2(0, place, 0, bench.stream));
+    refused!(INVALID, cuMemcpy3DBatchAsync_v2(1, place, 0, null_mut()));
+    let refuse = |change: fn(&mut CUDA_MEMCPY3D_BATCH_OP)| {
+        let mut copy = volume(to, from);
+        change(&mut copy);
+        refused!(INVALID, cuMemcpy3DBatchAsync_v2(1, &raw mut copy, 0, bench.stream));
+    };
+    refuse(|copy| copy.srcAccessOrder = CUmemcpySrcAccessOrder(0));
+    refuse(|copy| copy.extent.depth = 0);
+    refuse(|copy| copy.extent.depth = 3);
+    refuse(|copy| copy.dst.op.ptr.rowLength = 4);
+    succeeds!(cuMemFree_v2(from));
+    succeeds!(cuMemFree_v2(to));
 }
 
 #[test]
 fn single_copies_take_attributes() {
     let profile = "h200@13.4".parse().expect("a profile");
-    without_misuse_on(profile, |bench| {
-        let (from, to) = (memory(64), memory(32));
-        succeeds!(cuMemsetD32Async(from, 6, 16, bench.stream));
-        let mut set = attributes(STREAM);
-        succeeds!(cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
-        succeeds!(cuStreamSynchronize(bench.stream));
-        assert_eq!(read::<2>(to), [6, 6]);
-        let mut copy = volume(to, from);
-        succeeds!(cuMemcpy3DWithAttributesAsync(&raw mut copy, 0, bench.stream));
-        succeeds!(cuStreamSynchronize(bench.stream));
-        assert_eq!(read::<8>(to), [6; 8]);
-        set.flags = 2;
-        refused!(INVALID, cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
-        succeeds!(cuMemFree_v2(from));
-        succeeds!(cuMemFree_v2(to));
-    });
+    let bench = &in_child!(without_misuse_on(profile));
+    let (from, to) = (memory(64), memory(32));
+    succeeds!(cuMemsetD32Async(from, 6, 16, bench.stream));
+    let mut set = attributes(STREAM);
+    succeeds!(cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
+    succeeds!(cuStreamSynchronize(bench.stream));
+    assert_eq!(read::<2>(to), [6, 6]);
+    let mut copy = volume(to, from);
+    succeeds!(cuMemcpy3DWithAttributesAsync(&raw mut copy, 0, bench.stream));
+    succeeds!(cuStreamSynchronize(bench.stream));
+    assert_eq!(read::<8>(to), [6; 8]);
+    set.flags = 2;
+    refused!(INVALID, cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
+    succeeds!(cuMemFree_v2(from));
+    succeeds!(cuMemFree_v2(to));
 }
 
 #[test]
 fn volumes_are_copied_between_contexts() {
-    without_misuse(|bench| {
-        let (from, to) = (memory(32), memory(16));
-        succeeds!(cuMemsetD32Async(from, 4, 8, bench.stream));
-        let mut copy = CUDA_MEMCPY3D_PEER::zeroed();
-        copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-        copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-        (copy.srcDevice, copy.dstDevice) = (from, to);
-        (copy.srcContext, copy.dstContext) = (bench.context, bench.context);
-        (copy.srcPitch, copy.dstPitch) = (16, 8);
-        (copy.WidthInBytes, copy.Height, copy.Depth) = (8, 2, 1);
-        succeeds!(cuMemcpy3DPeerAsync(&raw const copy, bench.stream));
-        succeeds!(cuStreamSynchronize(bench.stream));
-        assert_eq!(read::<4>(to), [4; 4]);
-        succeeds!(cuMemcpy3DPeer(&raw const copy));
-        copy.dstContext = null_mut();
-        assert!(!code!(cuMemcpy3DPeer(&raw const copy)).is_success());
-        succeeds!(cuMemFree_v2(from));
-        succeeds!(cuMemFree_v2(to));
-    });
+    let bench = &in_child!(without_misuse());
+    let (from, to) = (memory(32), memory(16));
+    succeeds!(cuMemsetD32Async(from, 4, 8, bench.stream));
+    let mut copy = CUDA_MEMCPY3D_PEER::zeroed();
+    copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+    copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+    (copy.srcDevice, copy.dstDevice) = (from, to);
+    (copy.srcContext, copy.dstContext) = (bench.context, bench.context);
+    (copy.srcPitch, copy.dstPitch) = (16, 8);
+    (copy.WidthInBytes, copy.Height, copy.Depth) = (8, 2, 1);
+    succeeds!(cuMemcpy3DPeerAsync(&raw const copy, bench.stream));
+    succeeds!(cuStreamSynchronize(bench.stream));
+    assert_eq!(read::<4>(to), [4; 4]);
+    succeeds!(cuMemcpy3DPeer(&raw const copy));
+    copy.dstContext = null_mut();
+    assert!(!code!(cuMemcpy3DPeer(&raw const copy)).is_success());
+    succeeds!(cuMemFree_v2(from));
+    succeeds!(cuMemFree_v2(to));
 }

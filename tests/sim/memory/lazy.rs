@@ -19,19 +19,18 @@ fn used() -> usize {
 
 /// Runs a test that must use little memory of the host.
 fn with_little(test: impl FnOnce(&Context, &Stream)) {
-    on(Profile::h200(), |context| {
-        let _current = context.make_current().expect("current");
-        let stream = context.stream().expect("a stream");
-        let before = used();
-        test(&context, &stream);
-        stream.synchronize().expect("the work");
-        let after = used();
-        assert!(
-            after < before + LITTLE,
-            "the process used {before} bytes before and {after} bytes after"
-        );
-        assert_eq!(cuda_sim::misuses(), [""; 0]);
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let _current = context.make_current().expect("current");
+    let stream = context.stream().expect("a stream");
+    let before = used();
+    test(&context, &stream);
+    stream.synchronize().expect("the work");
+    let after = used();
+    assert!(
+        after < before + LITTLE,
+        "the process used {before} bytes before and {after} bytes after"
+    );
+    assert_eq!(cuda_sim::misuses(), [""; 0]);
 }
 
 /// Writes and copies a mebibyte at both ends of memory, and reads what was not written.

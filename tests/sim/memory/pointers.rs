@@ -20,39 +20,36 @@ fn info(context: &Context, mapping: &Mapping) -> PointerInfo {
 
 #[test]
 fn the_physical_memory_of_an_address_is_identified() {
-    on("h200".parse().expect("a profile"), |context| {
-        let device = MemoryLocation::Device(context.device());
-        let (first, second) = (mapping(device), mapping(device));
-        let (one, other) = (info(&context, &first), info(&context, &second));
-        assert!(one.memory_block.is_some() && one.memory_block != other.memory_block);
-        // The memory at another address.
-        let space = Reservation::new(first.size()).expect("a reservation");
-        let moved = first.remap(&space, 0).expect("mapped again");
-        let again = info(&context, &moved);
-        assert_eq!(again.memory_block, one.memory_block);
-        assert_ne!(again.mapping, one.mapping);
-    });
+    let (_end, context) = in_child!(on("h200".parse().expect("a profile")));
+    let device = MemoryLocation::Device(context.device());
+    let (first, second) = (mapping(device), mapping(device));
+    let (one, other) = (info(&context, &first), info(&context, &second));
+    assert!(one.memory_block.is_some() && one.memory_block != other.memory_block);
+    // The memory at another address.
+    let space = Reservation::new(first.size()).expect("a reservation");
+    let moved = first.remap(&space, 0).expect("mapped again");
+    let again = info(&context, &moved);
+    assert_eq!(again.memory_block, one.memory_block);
+    assert_ne!(again.mapping, one.mapping);
 }
 
 #[test]
 fn the_locality_domain_of_an_address_is_known() {
-    on("b200@13.4".parse().expect("a profile"), |context| {
-        let device = mapping(MemoryLocation::Device(context.device()));
-        assert_eq!(info(&context, &device).locality_domain, None);
-        let part = mapping(SECOND_DOMAIN);
-        assert_eq!(info(&context, &part).locality_domain, Some(1));
-    });
+    let (_end, context) = in_child!(on("b200@13.4".parse().expect("a profile")));
+    let device = mapping(MemoryLocation::Device(context.device()));
+    assert_eq!(info(&context, &device).locality_domain, None);
+    let part = mapping(SECOND_DOMAIN);
+    assert_eq!(info(&context, &part).locality_domain, Some(1));
 }
 
 /// Checks the attributes of an address on a driver before CUDA 13.4.
 fn check_older(profile: &str, decompress: Option<bool>) {
-    on(profile.parse().expect("a profile"), |context| {
-        let memory = mapping(MemoryLocation::Device(context.device()));
-        let info = info(&context, &memory);
-        assert_eq!(info.hw_decompress, decompress);
-        assert_eq!(info.locality_domain, None);
-        assert!(info.mapping.is_some());
-    });
+    let (_end, context) = in_child!(on(profile.parse().expect("a profile")));
+    let memory = mapping(MemoryLocation::Device(context.device()));
+    let info = info(&context, &memory);
+    assert_eq!(info.hw_decompress, decompress);
+    assert_eq!(info.locality_domain, None);
+    assert!(info.mapping.is_some());
 }
 
 #[test]

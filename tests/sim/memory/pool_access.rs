@@ -144,51 +144,48 @@ unsafe fn cuStreamEndCapture_of(graph: *mut CUgraph, stream: CUstream) -> CUresu
 
 #[test]
 fn copies_and_fills_use_the_pool_memory_of_another_device_only_with_access() {
-    without_misuse_on(Profile::h200().with_devices(2), |bench| {
-        let shared = Shared::new(bench);
-        let (there, here) = (shared.start, memory(BYTES));
-        for flags in [0, 3, 0] {
-            shared.set_access(flags);
-            let expected = match flags {
-                0 => INVALID,
-                _ => CUresult::CUDA_SUCCESS,
-            };
-            for (call, code) in all_calls(bench, there, here) {
-                assert_eq!(code, expected, "{call} with access {flags}");
-            }
-            let graph = graph();
-            assert_eq!(nodes(graph, there, here), [expected; 3]);
-            succeeds!(cuGraphDestroy(graph));
-            assert_eq!(captured(bench, there, here), [expected; 2]);
+    let bench = &in_child!(without_misuse_on(Profile::h200().with_devices(2)));
+    let shared = Shared::new(bench);
+    let (there, here) = (shared.start, memory(BYTES));
+    for flags in [0, 3, 0] {
+        shared.set_access(flags);
+        let expected = match flags {
+            0 => INVALID,
+            _ => CUresult::CUDA_SUCCESS,
+        };
+        for (call, code) in all_calls(bench, there, here) {
+            assert_eq!(code, expected, "{call} with access {flags}");
         }
-        // A copy between contexts names the context of each side.
-        let second = out!(cuDevicePrimaryCtxRetain(1));
-        succeeds!(cuMemcpyPeer(there, second, here, bench.context, BYTES));
-        succeeds!(cuDevicePrimaryCtxRelease_v2(1));
-        succeeds!(cuMemFree_v2(here));
-        shared.end();
-    });
+        let graph = graph();
+        assert_eq!(nodes(graph, there, here), [expected; 3]);
+        succeeds!(cuGraphDestroy(graph));
+        assert_eq!(captured(bench, there, here), [expected; 2]);
+    }
+    // A copy between contexts names the context of each side.
+    let second = out!(cuDevicePrimaryCtxRetain(1));
+    succeeds!(cuMemcpyPeer(there, second, here, bench.context, BYTES));
+    succeeds!(cuDevicePrimaryCtxRelease_v2(1));
+    succeeds!(cuMemFree_v2(here));
+    shared.end();
 }
 
 #[test]
 fn a_node_of_a_kernel_uses_the_pool_memory_of_another_device_with_access() {
-    without_misuse_on(Profile::h200().with_devices(2), |bench| {
-        let shared = Shared::new(bench);
-        shared.set_access(3);
-        succeeds!(cuMemsetD8_v2(shared.start, 0, BYTES));
-        assert_eq!(run(bench, shared.start), CUresult::CUDA_SUCCESS);
-        shared.end();
-    });
+    let bench = &in_child!(without_misuse_on(Profile::h200().with_devices(2)));
+    let shared = Shared::new(bench);
+    shared.set_access(3);
+    succeeds!(cuMemsetD8_v2(shared.start, 0, BYTES));
+    assert_eq!(run(bench, shared.start), CUresult::CUDA_SUCCESS);
+    shared.end();
 }
 
 #[test]
 fn a_node_of_a_kernel_that_uses_pool_memory_of_another_device_without_access_is_fatal() {
-    crate::common::child::in_child(&[], || {
-        let bench = Bench::new(Profile::h200().with_devices(2));
-        let shared = Shared::new(&bench);
-        assert_eq!(run(&bench, shared.start), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
-        crate::software::misuses::found("is memory of device 1");
-    });
+    in_child!();
+    let bench = Bench::new(Profile::h200().with_devices(2));
+    let shared = Shared::new(&bench);
+    assert_eq!(run(&bench, shared.start), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    crate::software::misuses::found("is memory of device 1");
 }
 
 /// Runs a graph with a kernel that uses the memory, and waits.
@@ -207,24 +204,23 @@ fn run(bench: &Bench, memory: u64) -> CUresult {
 /// Measured with driver 580.
 #[test]
 fn an_allocation_of_no_bytes_from_a_pool_succeeds_and_is_freed() {
-    without_misuse_on(Profile::h200(), |bench| {
-        let props = CUmemPoolProps {
-            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            location: location(0),
-            ..CUmemPoolProps::default()
-        };
-        let pool = out!(cuMemPoolCreate(&raw const props));
-        let first: u64 = out!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
-        let second: u64 = out!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
-        let third: u64 = out!(cuMemAllocAsync(0, bench.stream));
-        assert_eq!([first, second, third], [0; 3]);
-        for address in [first, second, third] {
-            succeeds!(cuMemFreeAsync(address, bench.stream));
-        }
-        succeeds!(cuStreamSynchronize(bench.stream));
-        succeeds!(cuMemPoolDestroy(pool));
-        // Synchronous memory has at least one byte (documented).
-        let mut none = 0;
-        refused!(INVALID, cuMemAlloc_v2(&raw mut none, 0));
-    });
+    let bench = &in_child!(without_misuse_on(Profile::h200()));
+    let props = CUmemPoolProps {
+        allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        location: location(0),
+        ..CUmemPoolProps::default()
+    };
+    let pool = out!(cuMemPoolCreate(&raw const props));
+    let first: u64 = out!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
+    let second: u64 = out!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
+    let third: u64 = out!(cuMemAllocAsync(0, bench.stream));
+    assert_eq!([first, second, third], [0; 3]);
+    for address in [first, second, third] {
+        succeeds!(cuMemFreeAsync(address, bench.stream));
+    }
+    succeeds!(cuStreamSynchronize(bench.stream));
+    succeeds!(cuMemPoolDestroy(pool));
+    // Synchronous memory has at least one byte (documented).
+    let mut none = 0;
+    refused!(INVALID, cuMemAlloc_v2(&raw mut none, 0));
 }

@@ -31,10 +31,9 @@ fn load(image: &[u8]) -> CUresult {
 
 /// Runs a test on a device that gets the first member.
 fn on_ampere(body: impl FnOnce()) {
-    on(Profile::a100(), |context| {
-        let _current = context.make_current().expect("a context");
-        body();
-    });
+    let (_end, context) = in_child!(on(Profile::a100()));
+    let _current = context.make_current().expect("a context");
+    body();
 }
 
 /// Returns all that a program can find out about the kernels of an image.
@@ -56,13 +55,12 @@ fn kernels(context: &Context, image: &[u8]) -> Vec<String> {
 /// Checks that a device gets the same code with and without compression.
 #[track_caller]
 fn expect_same_kernels(profile: Profile) {
-    on(profile, |context| {
-        let stored = kernels(&context, STORED);
-        assert!(stored.iter().any(|kernel| kernel.starts_with("add ")));
-        for image in [ZSTD, LZ4] {
-            assert_eq!(kernels(&context, image), stored);
-        }
-    });
+    let (_end, context) = in_child!(on(profile));
+    let stored = kernels(&context, STORED);
+    assert!(stored.iter().any(|kernel| kernel.starts_with("add ")));
+    for image in [ZSTD, LZ4] {
+        assert_eq!(kernels(&context, image), stored);
+    }
 }
 
 #[test]
@@ -109,14 +107,13 @@ fn damaged_compressed_code_is_an_invalid_image() {
 
 #[test]
 fn damaged_code_for_another_device_is_not_read() {
-    on(Profile::h200(), |context| {
-        let _current = context.make_current().expect("a context");
-        for image in [ZSTD, LZ4] {
-            let mut image = image.to_vec();
-            image[FIRST..FIRST + 64].fill(0xff);
-            assert_eq!(load(&image), CUresult::CUDA_SUCCESS);
-        }
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let _current = context.make_current().expect("a context");
+    for image in [ZSTD, LZ4] {
+        let mut image = image.to_vec();
+        image[FIRST..FIRST + 64].fill(0xff);
+        assert_eq!(load(&image), CUresult::CUDA_SUCCESS);
+    }
 }
 
 #[test]

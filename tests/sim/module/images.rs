@@ -32,11 +32,10 @@ fn refusal(context: &Context, image: &[u8]) -> String {
 /// Checks the architecture of the code that a device gets from the fat binary, with and without compression.
 #[track_caller]
 fn expect_architecture(profile: Profile, architecture: u32) {
-    on(profile, |context| {
-        for image in [STORED, ZSTD, LZ4] {
-            expect_code(&load(&context, image).expect("code for the device"), architecture);
-        }
-    });
+    let (_end, context) = in_child!(on(profile));
+    for image in [STORED, ZSTD, LZ4] {
+        expect_code(&load(&context, image).expect("code for the device"), architecture);
+    }
 }
 
 #[track_caller]
@@ -81,174 +80,167 @@ fn a_driver_that_is_older_than_the_format_of_the_cubins_gets_the_ptx() {
 
 #[test]
 fn the_error_of_a_cubin_for_another_device_names_both_architectures() {
-    on(Profile::h200(), |context| {
-        let [ampere, _] = cubins();
-        let text = refusal(&context, ampere);
-        assert!(text.contains("the image has a cubin for sm_80; the device is sm_90"), "{text}");
-        assert!(!text.contains("format"), "{text}");
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let [ampere, _] = cubins();
+    let text = refusal(&context, ampere);
+    assert!(text.contains("the image has a cubin for sm_80; the device is sm_90"), "{text}");
+    assert!(!text.contains("format"), "{text}");
 }
 
 #[test]
 fn the_error_of_a_cubin_for_a_newer_driver_says_so() {
     let old = Profile::a100().with_driver(CudaVersion::new(12, 4));
-    on(old.expect("a simulated version"), |context| {
-        let [ampere, hopper] = cubins();
-        let reason = "format of CUDA 13.0, and the driver is for CUDA 12.4";
-        let text = refusal(&context, ampere);
-        assert!(text.contains(reason), "{text}");
-        let text = refusal(&context, hopper);
-        assert!(text.contains("the device is sm_80"), "{text}");
-    });
+    let (_end, context) = in_child!(on(old.expect("a simulated version")));
+    let [ampere, hopper] = cubins();
+    let reason = "format of CUDA 13.0, and the driver is for CUDA 12.4";
+    let text = refusal(&context, ampere);
+    assert!(text.contains(reason), "{text}");
+    let text = refusal(&context, hopper);
+    assert!(text.contains("the device is sm_80"), "{text}");
 }
 
 #[test]
 fn the_error_of_a_fat_binary_without_code_for_the_device_lists_its_code() {
-    on(Profile::v100(), |context| {
-        for image in [STORED, ZSTD, LZ4] {
-            // The first two members.
-            let mut image = image.to_vec();
-            let members = codes(&image).expect("a fat binary");
-            let last = members[1].bytes.or(members[1].compressed.map(|its| its.bytes));
-            let end = last.expect("one of them").as_ptr_range().end;
-            let length = (end.addr() - image.as_ptr().addr()).next_multiple_of(8);
-            image.truncate(length);
-            image[8..16].copy_from_slice(&(length as u64 - 16).to_le_bytes());
-            let text = refusal(&context, &image);
-            let all = "a cubin for sm_80, a cubin for sm_90a; the device is sm_70";
-            assert!(text.contains(all), "{text}");
-        }
-        let empty = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert!(refusal(&context, &empty).contains("the image has no code"));
-    });
+    let (_end, context) = in_child!(on(Profile::v100()));
+    for image in [STORED, ZSTD, LZ4] {
+        // The first two members.
+        let mut image = image.to_vec();
+        let members = codes(&image).expect("a fat binary");
+        let last = members[1].bytes.or(members[1].compressed.map(|its| its.bytes));
+        let end = last.expect("one of them").as_ptr_range().end;
+        let length = (end.addr() - image.as_ptr().addr()).next_multiple_of(8);
+        image.truncate(length);
+        image[8..16].copy_from_slice(&(length as u64 - 16).to_le_bytes());
+        let text = refusal(&context, &image);
+        let all = "a cubin for sm_80, a cubin for sm_90a; the device is sm_70";
+        assert!(text.contains(all), "{text}");
+    }
+    let empty = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert!(refusal(&context, &empty).contains("the image has no code"));
 }
 
 #[test]
 fn the_attributes_of_a_cubin_are_those_of_its_kernel() {
-    on(Profile::h200(), |context| {
-        let module = load(&context, STORED).expect("code for the device");
-        let add = module.kernel("add").expect("the kernel");
-        let attribute = |attribute| add.attribute(attribute).expect("an attribute");
-        assert!(attribute(kernel_attribute::REGISTERS) > 0);
-        assert_eq!(attribute(kernel_attribute::LOCAL_BYTES), 0);
-        // Without the part that the driver reserves, which the cubin has.
-        assert_eq!(attribute(kernel_attribute::STATIC_SHARED_BYTES), 0);
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let module = load(&context, STORED).expect("code for the device");
+    let add = module.kernel("add").expect("the kernel");
+    let attribute = |attribute| add.attribute(attribute).expect("an attribute");
+    assert!(attribute(kernel_attribute::REGISTERS) > 0);
+    assert_eq!(attribute(kernel_attribute::LOCAL_BYTES), 0);
+    // Without the part that the driver reserves, which the cubin has.
+    assert_eq!(attribute(kernel_attribute::STATIC_SHARED_BYTES), 0);
 }
 
 #[test]
 fn the_local_memory_of_a_kernel_is_that_of_its_cubin() {
     const BYTES: u32 = 4000;
-    on(Profile::h200(), |context| {
-        let [_, hopper] = cubins();
-        let mut image = hopper.to_vec();
-        // The entries that name a function and the size of its frame, which is 0 in this cubin.
-        let frame = [4, 0x11, 8, 0];
-        let mut changed = 0;
-        for at in 0..image.len() - 12 {
-            if image[at..].starts_with(&frame) && image[at + 8..at + 12] == [0; 4] {
-                image[at + 8..at + 12].copy_from_slice(&BYTES.to_le_bytes());
-                changed += 1;
-            }
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let [_, hopper] = cubins();
+    let mut image = hopper.to_vec();
+    // The entries that name a function and the size of its frame, which is 0 in this cubin.
+    let frame = [4, 0x11, 8, 0];
+    let mut changed = 0;
+    for at in 0..image.len() - 12 {
+        if image[at..].starts_with(&frame) && image[at + 8..at + 12] == [0; 4] {
+            image[at + 8..at + 12].copy_from_slice(&BYTES.to_le_bytes());
+            changed += 1;
         }
-        assert_ne!(changed, 0);
-        let module = load(&context, &image).expect("code for the device");
-        let add = module.kernel("add").expect("the kernel");
-        assert_eq!(add.attribute(kernel_attribute::LOCAL_BYTES).expect("an attribute"), BYTES);
-    });
+    }
+    assert_ne!(changed, 0);
+    let module = load(&context, &image).expect("code for the device");
+    let add = module.kernel("add").expect("the kernel");
+    assert_eq!(add.attribute(kernel_attribute::LOCAL_BYTES).expect("an attribute"), BYTES);
 }
 
 #[test]
 fn a_damaged_image_is_an_invalid_image_in_memory_and_in_a_file() {
-    on(Profile::h200(), |context| {
-        let _current = context.make_current().expect("a context");
-        // `cuda-safe` rejects some of them itself.
-        let invalid = |image: &[u8]| {
-            let mut module = null_mut();
-            // SAFETY: the pointers refer to a local variable and to an image that has the bytes of its header.
-            let code = unsafe { cuModuleLoadData(&raw mut module, image.as_ptr().cast()) };
-            assert_eq!(code, CUresult::CUDA_ERROR_INVALID_IMAGE);
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let _current = context.make_current().expect("a context");
+    // `cuda-safe` rejects some of them itself.
+    let invalid = |image: &[u8]| {
+        let mut module = null_mut();
+        // SAFETY: the pointers refer to a local variable and to an image that has the bytes of its header.
+        let code = unsafe { cuModuleLoadData(&raw mut module, image.as_ptr().cast()) };
+        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_IMAGE);
+    };
+    invalid(b"\x7fELF\x02\x01\x07 of a future");
+    invalid(b"\x50\xed\x55\xba\x02 of a future");
+    let [_, hopper] = cubins();
+    let mut damaged = hopper.to_vec();
+    // The index of the section with names.
+    damaged[62..64].fill(0xff);
+    invalid(&damaged);
+    let path = common::scratch().join(format!("shortened-{}.cubin", std::process::id()));
+    let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
+    for (length, expected) in [
+        (10, CUresult::CUDA_ERROR_INVALID_IMAGE),
+        (100, CUresult::CUDA_ERROR_INVALID_IMAGE),
+        (hopper.len() / 2, CUresult::CUDA_ERROR_INVALID_IMAGE),
+        (hopper.len(), CUresult::CUDA_SUCCESS),
+    ] {
+        std::fs::write(&path, &hopper[..length]).expect("writing a file");
+        let mut module = null_mut();
+        // SAFETY: the pointers refer to a local variable and a C string.
+        let code = unsafe { cuModuleLoad(&raw mut module, name.as_ptr()) };
+        assert_eq!(code, expected, "{length}");
+        let mut library = null_mut();
+        let none = null_mut();
+        // SAFETY: the pointers refer to a local variable and a C string, and there are no options.
+        let code = unsafe {
+            cuLibraryLoadFromFile(
+                &raw mut library,
+                name.as_ptr(),
+                null_mut(),
+                none,
+                0,
+                null_mut(),
+                none,
+                0,
+            )
         };
-        invalid(b"\x7fELF\x02\x01\x07 of a future");
-        invalid(b"\x50\xed\x55\xba\x02 of a future");
-        let [_, hopper] = cubins();
-        let mut damaged = hopper.to_vec();
-        // The index of the section with names.
-        damaged[62..64].fill(0xff);
-        invalid(&damaged);
-        let path = common::scratch().join(format!("shortened-{}.cubin", std::process::id()));
-        let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
-        for (length, expected) in [
-            (10, CUresult::CUDA_ERROR_INVALID_IMAGE),
-            (100, CUresult::CUDA_ERROR_INVALID_IMAGE),
-            (hopper.len() / 2, CUresult::CUDA_ERROR_INVALID_IMAGE),
-            (hopper.len(), CUresult::CUDA_SUCCESS),
-        ] {
-            std::fs::write(&path, &hopper[..length]).expect("writing a file");
-            let mut module = null_mut();
-            // SAFETY: the pointers refer to a local variable and a C string.
-            let code = unsafe { cuModuleLoad(&raw mut module, name.as_ptr()) };
+        // A library reads its code when it is first used.
+        if length == 0 {
             assert_eq!(code, expected, "{length}");
-            let mut library = null_mut();
-            let none = null_mut();
-            // SAFETY: the pointers refer to a local variable and a C string, and there are no options.
-            let code = unsafe {
-                cuLibraryLoadFromFile(
-                    &raw mut library,
-                    name.as_ptr(),
-                    null_mut(),
-                    none,
-                    0,
-                    null_mut(),
-                    none,
-                    0,
-                )
-            };
-            // A library reads its code when it is first used.
-            if length == 0 {
-                assert_eq!(code, expected, "{length}");
-                continue;
-            }
-            assert!(code.is_success(), "{length}: {code}");
-            let mut kernel = null_mut();
-            // SAFETY: the pointers refer to a local variable and a C string, and the library is loaded.
-            let code = unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()) };
-            assert_eq!(code, expected, "{length}");
-            // SAFETY: the library was just loaded, and is not used afterwards.
-            let code = unsafe { cuLibraryUnload(library) };
-            assert!(code.is_success(), "{code:?}");
+            continue;
         }
-        std::fs::remove_file(path).expect("a file of this test");
-    });
+        assert!(code.is_success(), "{length}: {code}");
+        let mut kernel = null_mut();
+        // SAFETY: the pointers refer to a local variable and a C string, and the library is loaded.
+        let code = unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()) };
+        assert_eq!(code, expected, "{length}");
+        // SAFETY: the library was just loaded, and is not used afterwards.
+        let code = unsafe { cuLibraryUnload(library) };
+        assert!(code.is_success(), "{code:?}");
+    }
+    std::fs::remove_file(path).expect("a file of this test");
 }
 
 #[test]
 fn text_that_is_no_ptx_is_an_invalid_image_for_every_function_that_loads_a_module() {
-    on(Profile::h200(), |context| {
-        let _current = context.make_current().expect("a context");
-        for (text, expected) in [
-            (c"no PTX", CUresult::CUDA_ERROR_INVALID_IMAGE),
-            (c"", CUresult::CUDA_ERROR_INVALID_IMAGE),
-            (c".target sm_90", CUresult::CUDA_ERROR_INVALID_IMAGE),
-            (c"// .version 6.0", CUresult::CUDA_ERROR_INVALID_IMAGE),
-            (c".version 6.0", CUresult::CUDA_ERROR_INVALID_PTX),
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let _current = context.make_current().expect("a context");
+    for (text, expected) in [
+        (c"no PTX", CUresult::CUDA_ERROR_INVALID_IMAGE),
+        (c"", CUresult::CUDA_ERROR_INVALID_IMAGE),
+        (c".target sm_90", CUresult::CUDA_ERROR_INVALID_IMAGE),
+        (c"// .version 6.0", CUresult::CUDA_ERROR_INVALID_IMAGE),
+        (c".version 6.0", CUresult::CUDA_ERROR_INVALID_PTX),
+    ] {
+        let path = common::scratch().join(format!("text-{}.ptx", std::process::id()));
+        std::fs::write(&path, text.to_bytes()).expect("writing a file");
+        let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
+        let mut module = null_mut();
+        let module = &raw mut module;
+        let (image, name) = (text.as_ptr().cast(), name.as_ptr());
+        let (keys, values) = (null_mut(), null_mut());
+        for code in [
+            code!(cuModuleLoadData(module, image)),
+            code!(cuModuleLoadDataEx(module, image, 0, keys, values)),
+            code!(cuModuleLoadFatBinary(module, image)),
+            code!(cuModuleLoad(module, name)),
         ] {
-            let path = common::scratch().join(format!("text-{}.ptx", std::process::id()));
-            std::fs::write(&path, text.to_bytes()).expect("writing a file");
-            let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
-            let mut module = null_mut();
-            let module = &raw mut module;
-            let (image, name) = (text.as_ptr().cast(), name.as_ptr());
-            let (keys, values) = (null_mut(), null_mut());
-            for code in [
-                code!(cuModuleLoadData(module, image)),
-                code!(cuModuleLoadDataEx(module, image, 0, keys, values)),
-                code!(cuModuleLoadFatBinary(module, image)),
-                code!(cuModuleLoad(module, name)),
-            ] {
-                assert_eq!(code, expected, "{text:?}");
-            }
-            std::fs::remove_file(path).expect("a file of this test");
+            assert_eq!(code, expected, "{text:?}");
         }
-    });
+        std::fs::remove_file(path).expect("a file of this test");
+    }
 }

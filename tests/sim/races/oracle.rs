@@ -163,57 +163,56 @@ fn run(
 
 #[test]
 fn the_races_of_random_programs_are_those_of_all_unordered_pairs() {
-    common::child::in_child(&[], || {
-        let _bench = Bench::new(Profile::h200().with_race_detection());
-        let mut streams: Vec<CUstream> = vec![null_mut()];
-        for flags in [0, 0, NON_BLOCKING, NON_BLOCKING] {
-            streams.push(out!(cuStreamCreate(flags)));
+    in_child!();
+    let _bench = Bench::new(Profile::h200().with_race_detection());
+    let mut streams: Vec<CUstream> = vec![null_mut()];
+    for flags in [0, 0, NON_BLOCKING, NON_BLOCKING] {
+        streams.push(out!(cuStreamCreate(flags)));
+    }
+    let ids: Vec<u64> = streams
+        .iter()
+        .map(|its| {
+            let mut id = 0;
+            succeeds!(cuStreamGetId(*its, &raw mut id));
+            id
+        })
+        .collect();
+    let index_of = |place: Place| match place {
+        Place::Stream(id) | Place::LegacyStream(id) => {
+            ids.iter().position(|its| *its == id).expect("a stream")
         }
-        let ids: Vec<u64> = streams
-            .iter()
-            .map(|its| {
-                let mut id = 0;
-                succeeds!(cuStreamGetId(*its, &raw mut id));
-                id
-            })
-            .collect();
-        let index_of = |place: Place| match place {
-            Place::Stream(id) | Place::LegacyStream(id) => {
-                ids.iter().position(|its| *its == id).expect("a stream")
-            }
-            other => panic!("no operation runs on {other}"),
-        };
-        let (mut with_races, mut without) = (0, 0);
-        for seed in 0..300 {
-            let mut random = Random(seed);
-            let calls = 4 + random.below(24);
-            let events: Vec<CUevent> = (0..3).map(|_| out!(cuEventCreate(0))).collect();
-            let known = races().len();
-            let (allocations, program) = run(&mut random, calls, &streams, &events);
-            let expected = program.races();
-            let mut found: Vec<(usize, [usize; 2])> = Vec::new();
-            for race in &races()[known..] {
-                let start = race.memory.start;
-                let memory = allocations.iter().position(|its| *its == start);
-                let mut both = [index_of(race.first.place), index_of(race.second.place)];
-                both.sort_unstable();
-                found.push((memory.expect("an allocation of this program"), both));
-            }
-            for race in &found {
-                assert!(expected.contains(race), "program {seed}: {race:?} is none");
-            }
-            for (memory, _) in &expected {
-                let is_found = found.iter().any(|(its, _)| its == memory);
-                assert!(is_found, "program {seed}: a race on {memory} is missed");
-            }
-            match expected.is_empty() {
-                true => without += 1,
-                false => with_races += 1,
-            }
-            if races().len() > 900 {
-                break;
-            }
+        other => panic!("no operation runs on {other}"),
+    };
+    let (mut with_races, mut without) = (0, 0);
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let calls = 4 + random.below(24);
+        let events: Vec<CUevent> = (0..3).map(|_| out!(cuEventCreate(0))).collect();
+        let known = races().len();
+        let (allocations, program) = run(&mut random, calls, &streams, &events);
+        let expected = program.races();
+        let mut found: Vec<(usize, [usize; 2])> = Vec::new();
+        for race in &races()[known..] {
+            let start = race.memory.start;
+            let memory = allocations.iter().position(|its| *its == start);
+            let mut both = [index_of(race.first.place), index_of(race.second.place)];
+            both.sort_unstable();
+            found.push((memory.expect("an allocation of this program"), both));
         }
-        assert!(with_races > 20 && without > 5, "{with_races}, {without}");
-    });
+        for race in &found {
+            assert!(expected.contains(race), "program {seed}: {race:?} is none");
+        }
+        for (memory, _) in &expected {
+            let is_found = found.iter().any(|(its, _)| its == memory);
+            assert!(is_found, "program {seed}: a race on {memory} is missed");
+        }
+        match expected.is_empty() {
+            true => without += 1,
+            false => with_races += 1,
+        }
+        if races().len() > 900 {
+            break;
+        }
+    }
+    assert!(with_races > 20 && without > 5, "{with_races}, {without}");
 }

@@ -13,25 +13,24 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn random_programs_of_safe_code_have_no_races() {
-    common::child::in_child(&[], || {
-        start(Profile::h200().with_devices(2).with_race_detection());
-        cuda_safe::set_report_hook(|report| println!("report {report}"));
-        let first = number(SEED, 0);
-        for seed in first..first + number(PROGRAMS, 60) {
-            let program = Program::of(seed);
-            println!("program {seed}:\n{}", program.describe());
-            let (before, leaked) = (cuda_sim::alive(), cuda_safe::leaked());
-            program.run_in_order();
-            settle();
-            assert_eq!(cuda_sim::misuses(), [""; 0]);
-            // A pending copy on a captured stream is leaked.
-            if cuda_safe::leaked() == leaked {
-                assert_eq!(cuda_sim::alive(), before, "program {seed}");
-            }
-            cuda_sim::clear_calls();
+    in_child!();
+    start(Profile::h200().with_devices(2).with_race_detection());
+    cuda_safe::set_report_hook(|report| println!("report {report}"));
+    let first = number(SEED, 0);
+    for seed in first..first + number(PROGRAMS, 60) {
+        let program = Program::of(seed);
+        println!("program {seed}:\n{}", program.describe());
+        let (before, leaked) = (cuda_sim::alive(), cuda_safe::leaked());
+        program.run_in_order();
+        settle();
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
+        // A pending copy on a captured stream is leaked.
+        if cuda_safe::leaked() == leaked {
+            assert_eq!(cuda_sim::alive(), before, "program {seed}");
         }
-        assert_eq!(cuda_sim::stack_depths(), []);
-    });
+        cuda_sim::clear_calls();
+    }
+    assert_eq!(cuda_sim::stack_depths(), []);
 }
 
 /// Completes deferred releases.

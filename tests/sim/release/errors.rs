@@ -117,126 +117,118 @@ fn refused(case: &Case, context: &Context, code: CUresult) -> (Vec<String>, u64)
 
 #[test]
 fn a_failed_release_is_reported_with_the_object_the_function_and_the_code() {
-    leaking(|context| {
-        let code = CUresult::CUDA_ERROR_UNKNOWN;
-        for case in CASES {
-            let (reports, leaks) = refused(case, &context, code);
-            let [report] = &reports[..] else {
-                panic!("{}: {reports:?}", case.what);
-            };
-            let begin = format!("{} was not released: {}", case.what, case.function);
-            assert!(report.starts_with(&begin), "{report}");
-            assert!(report.contains("CUDA_ERROR_UNKNOWN"), "{report}");
-            assert_eq!(leaks, 1 + case.keeps, "{}", case.what);
-        }
-    });
+    let (_end, context) = in_child!(leaking());
+    let code = CUresult::CUDA_ERROR_UNKNOWN;
+    for case in CASES {
+        let (reports, leaks) = refused(case, &context, code);
+        let [report] = &reports[..] else {
+            panic!("{}: {reports:?}", case.what);
+        };
+        let begin = format!("{} was not released: {}", case.what, case.function);
+        assert!(report.starts_with(&begin), "{report}");
+        assert!(report.contains("CUDA_ERROR_UNKNOWN"), "{report}");
+        assert_eq!(leaks, 1 + case.keeps, "{}", case.what);
+    }
 }
 
 /// The process is exiting, so there is nothing to release and nothing to report.
 #[test]
 fn a_release_after_the_driver_has_shut_down_is_not_a_leak() {
-    leaking(|context| {
-        let code = CUresult::CUDA_ERROR_DEINITIALIZED;
-        for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
-            let expected = (vec![], case.keeps);
-            assert_eq!(refused(case, &context, code), expected, "{}", case.what);
-        }
-    });
+    let (_end, context) = in_child!(leaking());
+    let code = CUresult::CUDA_ERROR_DEINITIALIZED;
+    for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
+        let expected = (vec![], case.keeps);
+        assert_eq!(refused(case, &context, code), expected, "{}", case.what);
+    }
 }
 
 #[test]
 fn a_destroyed_context_leaks_what_belongs_to_the_device_or_the_process() {
-    leaking(|context| {
-        let code = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
-            let expected = (vec![], u64::from(case.outlives_context) + case.keeps);
-            assert_eq!(refused(case, &context, code), expected, "{}", case.what);
-        }
-    });
+    let (_end, context) = in_child!(leaking());
+    let code = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
+        let expected = (vec![], u64::from(case.outlives_context) + case.keeps);
+        assert_eq!(refused(case, &context, code), expected, "{}", case.what);
+    }
 }
 
 /// After a fatal error nothing can be released, so a report for each object would be useless.
 #[test]
 fn releases_after_a_fatal_error_are_counted_and_not_reported() {
-    leaking(|context| {
-        let code = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
-        for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
-            let expected = (vec![], 1 + case.keeps);
-            assert_eq!(refused(case, &context, code), expected, "{}", case.what);
-        }
-    });
+    let (_end, context) = in_child!(leaking());
+    let code = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+    for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
+        let expected = (vec![], 1 + case.keeps);
+        assert_eq!(refused(case, &context, code), expected, "{}", case.what);
+    }
 }
 
 /// Memory that a reader may still use is never freed, so it leaks with any code.
 #[test]
 fn a_reader_that_cannot_be_waited_for_is_reported_with_every_code() {
-    leaking(|context| {
-        let case = CASES.iter().find(|case| case.function == "cuStreamWaitEvent");
-        let case = case.expect("a case");
-        for code in [
-            CUresult::CUDA_ERROR_DEINITIALIZED,
-            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
-        ] {
-            let allocations = cuda_sim::alive().device_allocations;
-            let (reports, leaks) = refused(case, &context, code);
-            assert_eq!((reports.len(), leaks), (1, 1), "{code}");
-            context.synchronize().expect("a wait");
-            let left = cuda_sim::alive().device_allocations - allocations;
-            assert_eq!(left, 1, "the memory stays: {code}");
-        }
-    });
+    let (_end, context) = in_child!(leaking());
+    let case = CASES.iter().find(|case| case.function == "cuStreamWaitEvent");
+    let case = case.expect("a case");
+    for code in [
+        CUresult::CUDA_ERROR_DEINITIALIZED,
+        CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+    ] {
+        let allocations = cuda_sim::alive().device_allocations;
+        let (reports, leaks) = refused(case, &context, code);
+        assert_eq!((reports.len(), leaks), (1, 1), "{code}");
+        context.synchronize().expect("a wait");
+        let left = cuda_sim::alive().device_allocations - allocations;
+        assert_eq!(left, 1, "the memory stays: {code}");
+    }
 }
 
 /// A temporary refusal is retried up to 17 attempts in total.
 #[test]
 fn a_release_that_fails_every_attempt_is_reported_after_the_last_one() {
-    leaking(|context| {
-        let reports = reports();
-        let code = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        let refused = fail_from("cuMemFreeHost", 1, code);
-        drop(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory"));
-        for attempts in 1..17 {
-            assert_eq!((refused.hits(), cuda_safe::leaked()), (attempts, 0));
-            assert_eq!(cuda_safe::deferred_releases(), 1);
-            context.synchronize().expect("a wait");
-        }
-        assert_eq!((refused.hits(), cuda_safe::leaked()), (17, 1));
-        assert_eq!(cuda_safe::deferred_releases(), 0);
+    let (_end, context) = in_child!(leaking());
+    let reports = reports();
+    let code = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    let refused = fail_from("cuMemFreeHost", 1, code);
+    drop(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory"));
+    for attempts in 1..17 {
+        assert_eq!((refused.hits(), cuda_safe::leaked()), (attempts, 0));
+        assert_eq!(cuda_safe::deferred_releases(), 1);
         context.synchronize().expect("a wait");
-        assert_eq!(refused.hits(), 17);
-        let reports = reports.lock().expect("no panic").len();
-        assert_eq!(reports, 1);
-    });
+    }
+    assert_eq!((refused.hits(), cuda_safe::leaked()), (17, 1));
+    assert_eq!(cuda_safe::deferred_releases(), 0);
+    context.synchronize().expect("a wait");
+    assert_eq!(refused.hits(), 17);
+    let reports = reports.lock().expect("no panic").len();
+    assert_eq!(reports, 1);
 }
 
 /// `CUDA_ERROR_NOT_PERMITTED` is the error on a callback thread, which ends eventually.
 #[test]
 fn a_release_that_is_not_permitted_is_retried_until_it_succeeds() {
-    leaking(|context| {
-        {
-            let refused = fail_from("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
-            drop(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory"));
-            for attempts in 1..100 {
-                assert_eq!((refused.hits(), cuda_safe::leaked()), (attempts, 0));
-                context.synchronize().expect("a wait");
-            }
+    let (_end, context) = in_child!(leaking());
+    {
+        let refused = fail_from("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+        drop(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory"));
+        for attempts in 1..100 {
+            assert_eq!((refused.hits(), cuda_safe::leaked()), (attempts, 0));
+            context.synchronize().expect("a wait");
         }
-        context.synchronize().expect("a wait");
-        assert_eq!(cuda_sim::alive().pinned_allocations, 0);
-    });
+    }
+    context.synchronize().expect("a wait");
+    assert_eq!(cuda_sim::alive().pinned_allocations, 0);
 }
 
 /// A borrowed owner would be a reason not to defer the release.
 #[test]
 fn the_release_of_a_linker_is_deferred_if_it_is_not_permitted() {
-    leaking(|context| {
-        let linker = Linker::new(&context).expect("a linker");
-        let refused = fail("cuLinkDestroy", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
-        drop(linker);
-        assert_eq!((cuda_safe::deferred_releases(), cuda_safe::leaked()), (1, 0));
-        drop(refused);
-        context.synchronize().expect("a wait");
-        assert_eq!((cuda_safe::deferred_releases(), cuda_safe::leaked()), (0, 0));
-    });
+    let (_end, context) = in_child!(leaking());
+    let linker = Linker::new(&context).expect("a linker");
+    let refused = fail("cuLinkDestroy", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+    drop(linker);
+    assert_eq!((cuda_safe::deferred_releases(), cuda_safe::leaked()), (1, 0));
+    drop(refused);
+    context.synchronize().expect("a wait");
+    assert_eq!((cuda_safe::deferred_releases(), cuda_safe::leaked()), (0, 0));
 }

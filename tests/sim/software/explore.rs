@@ -20,10 +20,9 @@ fn violation(report: Report) -> Violation {
 /// Explores a scenario in a child process.
 #[track_caller]
 fn explores(explorer: Explorer, scenario: fn(), judge: impl FnOnce(Report)) {
-    common::child::in_child(&[], || {
-        start(Profile::h200());
-        judge(explorer.explore(scenario));
-    });
+    in_child!();
+    start(Profile::h200());
+    judge(explorer.explore(scenario));
 }
 
 fn two_increments() {
@@ -42,16 +41,15 @@ fn two_increments() {
 
 #[test]
 fn a_lost_update_is_found_and_reproduced_by_its_seed() {
-    common::child::in_child(&[], || {
-        start(Profile::h200());
-        let first = violation(explorer().seed(40).explore(two_increments));
-        assert!(first.reason.starts_with("the scenario panicked"), "{first}");
-        // A schedule that panics leaves no thread behind that would disturb this one.
-        let again = explorer().seed(first.seed).schedules(1);
-        let again = violation(again.explore(two_increments));
-        assert_eq!(again.seed, first.seed);
-        assert_eq!(again.reason, first.reason);
-    });
+    in_child!();
+    start(Profile::h200());
+    let first = violation(explorer().seed(40).explore(two_increments));
+    assert!(first.reason.starts_with("the scenario panicked"), "{first}");
+    // A schedule that panics leaves no thread behind that would disturb this one.
+    let again = explorer().seed(first.seed).schedules(1);
+    let again = violation(again.explore(two_increments));
+    assert_eq!(again.seed, first.seed);
+    assert_eq!(again.reason, first.reason);
 }
 
 #[test]

@@ -9,10 +9,9 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Runs a test with the context current.
 fn with_current(body: impl FnOnce(&Context)) {
-    on(Profile::h200(), |context| {
-        let _current = context.make_current().expect("current");
-        body(&context);
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let _current = context.make_current().expect("current");
+    body(&context);
 }
 
 fn device_memory(size: usize) -> u64 {
@@ -54,18 +53,17 @@ fn bytes(address: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn the_numa_nodes_and_the_board_of_a_device_have_attributes() {
-    on(Profile::h200(), |context| {
-        let device = context.device().as_raw();
-        let answer = |attribute| {
-            let mut value = 7;
-            // SAFETY: the pointer refers to a local variable.
-            succeeds(unsafe { cuDeviceGetAttribute(&raw mut value, attribute, device) });
-            value
-        };
-        assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_NUMA_ID), -1);
-        assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID), 0);
-        assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID), 0x18bf_10de);
-    });
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let device = context.device().as_raw();
+    let answer = |attribute| {
+        let mut value = 7;
+        // SAFETY: the pointer refers to a local variable.
+        succeeds(unsafe { cuDeviceGetAttribute(&raw mut value, attribute, device) });
+        value
+    };
+    assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_NUMA_ID), -1);
+    assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID), 0);
+    assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID), 0x18bf_10de);
 }
 
 #[test]
@@ -201,18 +199,17 @@ fn copies_find_out_which_memory_each_address_is_in() {
 
 #[test]
 fn a_copy_of_freed_device_memory_is_not_taken_for_a_copy_of_host_memory() {
-    common::child::in_child(&[], || {
-        start(Profile::h200());
-        let context = crate::context();
-        let _current = context.make_current().expect("current");
-        let device = device_memory(64);
-        free(device);
-        let mut host = [0_u8; 64];
-        let host = address_of(host.as_mut_ptr().cast());
-        // SAFETY: the planted bug, which the software driver detects.
-        assert_eq!(unsafe { cuMemcpy(host, device, 64) }, INVALID);
-        crate::software::misuses::found("is not allocated, or was freed");
-    });
+    in_child!();
+    start(Profile::h200());
+    let context = crate::context();
+    let _current = context.make_current().expect("current");
+    let device = device_memory(64);
+    free(device);
+    let mut host = [0_u8; 64];
+    let host = address_of(host.as_mut_ptr().cast());
+    // SAFETY: the planted bug, which the software driver detects.
+    assert_eq!(unsafe { cuMemcpy(host, device, 64) }, INVALID);
+    crate::software::misuses::found("is not allocated, or was freed");
 }
 
 #[test]
@@ -253,62 +250,59 @@ fn variants_for_the_per_thread_default_stream_do_not_use_the_legacy_one() {
 
 #[test]
 fn a_function_that_is_not_simulated_is_listed_once() {
-    on(Profile::h200(), |_| {
-        assert_eq!(cuda_sim::not_simulated(), [""; 0]);
-        cuda_sim::clear_calls();
-        for _ in 0..2 {
-            // SAFETY: the function is not simulated and has no effect.
-            let code = unsafe { cuGraphicsUnregisterResource(null_mut()) };
-            assert_eq!(code, CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        assert_eq!(cuda_sim::not_simulated(), ["cuGraphicsUnregisterResource"]);
-        assert_eq!(crate::software::call_log::called("cuGraphicsUnregisterResource"), 2);
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    assert_eq!(cuda_sim::not_simulated(), [""; 0]);
+    cuda_sim::clear_calls();
+    for _ in 0..2 {
+        // SAFETY: the function is not simulated and has no effect.
+        let code = unsafe { cuGraphicsUnregisterResource(null_mut()) };
+        assert_eq!(code, CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    assert_eq!(cuda_sim::not_simulated(), ["cuGraphicsUnregisterResource"]);
+    assert_eq!(crate::software::call_log::called("cuGraphicsUnregisterResource"), 2);
 }
 
 #[test]
 fn the_name_of_a_null_kernel_is_an_invalid_value() {
-    on(Profile::h200(), |_| {
-        let mut name = null();
-        // SAFETY: the pointer refers to a local variable, and the driver checks for null.
-        let of_function = unsafe { cuFuncGetName(&raw mut name, null_mut()) };
-        // SAFETY: as above.
-        let of_kernel = unsafe { cuKernelGetName(&raw mut name, null_mut()) };
-        assert_eq!([of_function, of_kernel], [INVALID; 2]);
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let mut name = null();
+    // SAFETY: the pointer refers to a local variable, and the driver checks for null.
+    let of_function = unsafe { cuFuncGetName(&raw mut name, null_mut()) };
+    // SAFETY: as above.
+    let of_kernel = unsafe { cuKernelGetName(&raw mut name, null_mut()) };
+    assert_eq!([of_function, of_kernel], [INVALID; 2]);
 }
 
 /// A test of `RustaCUDA` shows the code for two contexts of a device.
 #[test]
 fn no_time_passes_between_events_of_two_contexts() {
-    on(Profile::h200().with_devices(2), |first| {
-        let device = Device::get(1).expect("there are two");
-        let others = [
-            Context::new(&first.device(), ContextFlags::empty()).expect("a context"),
-            Context::primary(&device).expect("a context"),
-        ];
-        let recorded = |context: &Context| {
-            let options = EventOptions { timing: true, ..Default::default() };
-            let event = context.event_with(options).expect("an event");
-            let stream = context.stream().expect("a stream");
-            event.record(&stream).expect("a record");
-            stream.synchronize().expect("a wait");
-            event
-        };
-        let mut time = 7.0;
-        let (start, end) = (recorded(&first), recorded(&first));
-        // SAFETY: the pointer refers to a local variable, and the events are alive.
-        succeeds(unsafe { cuEventElapsedTime_v2(&raw mut time, start.as_raw(), end.as_raw()) });
-        assert!((0.0..7.0).contains(&time));
-        for other in others.each_ref().map(recorded) {
-            for (start, end) in [(&start, &other), (&other, &start)] {
-                // SAFETY: as above.
-                let code =
-                    unsafe { cuEventElapsedTime_v2(&raw mut time, start.as_raw(), end.as_raw()) };
-                assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
-            }
+    let (_end, first) = in_child!(on(Profile::h200().with_devices(2)));
+    let device = Device::get(1).expect("there are two");
+    let others = [
+        Context::new(&first.device(), ContextFlags::empty()).expect("a context"),
+        Context::primary(&device).expect("a context"),
+    ];
+    let recorded = |context: &Context| {
+        let options = EventOptions { timing: true, ..Default::default() };
+        let event = context.event_with(options).expect("an event");
+        let stream = context.stream().expect("a stream");
+        event.record(&stream).expect("a record");
+        stream.synchronize().expect("a wait");
+        event
+    };
+    let mut time = 7.0;
+    let (start, end) = (recorded(&first), recorded(&first));
+    // SAFETY: the pointer refers to a local variable, and the events are alive.
+    succeeds(unsafe { cuEventElapsedTime_v2(&raw mut time, start.as_raw(), end.as_raw()) });
+    assert!((0.0..7.0).contains(&time));
+    for other in others.each_ref().map(recorded) {
+        for (start, end) in [(&start, &other), (&other, &start)] {
+            // SAFETY: as above.
+            let code =
+                unsafe { cuEventElapsedTime_v2(&raw mut time, start.as_raw(), end.as_raw()) };
+            assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-    });
+    }
 }
 
 #[test]
@@ -390,78 +384,75 @@ fn a_large_allocation_takes_memory_when_it_is_written() {
 
 #[test]
 fn a_stream_uses_the_pool_memory_of_another_device_only_with_access() {
-    on(Profile::h200().with_devices(2), |first| {
-        let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        let (stream, other) =
-            (first.stream().expect("a stream"), second.stream().expect("a stream"));
-        let location = |id| {
-            let mut location = CUmemLocation {
-                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                ..CUmemLocation::default()
-            };
-            location.__bindgen_anon_1.id = id;
-            location
+    let (_end, first) = in_child!(on(Profile::h200().with_devices(2)));
+    let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
+    let (stream, other) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
+    let location = |id| {
+        let mut location = CUmemLocation {
+            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            ..CUmemLocation::default()
         };
-        let props = CUmemPoolProps {
-            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            location: location(1),
-            ..CUmemPoolProps::default()
-        };
-        let mut pool = null_mut();
-        // SAFETY: the pointers refer to local variables.
-        succeeds(unsafe { cuMemPoolCreate(&raw mut pool, &raw const props) });
-        let mut there = 0;
-        // SAFETY: the pool and the stream are alive.
-        succeeds(unsafe { cuMemAllocFromPoolAsync(&raw mut there, 64, pool, other.as_raw()) });
-        other.synchronize().expect("a wait");
-        let host = [7_u8; 64];
-        let source = address_of(host.as_ptr().cast_mut().cast());
-        // SAFETY: both sides have 64 bytes.
-        let copy = |stream| unsafe { cuMemcpyAsync(there, source, 64, stream) };
-        // SAFETY: the memory has 64 bytes.
-        let fill = |stream| unsafe { cuMemsetD8Async(there, 1, 64, stream) };
-        let set = |flags| {
-            let access = CUmemAccessDesc { location: location(0), flags: CUmemAccess_flags(flags) };
-            // SAFETY: the pointer refers to one description.
-            succeeds(unsafe { cuMemPoolSetAccess(pool, &raw const access, 1) });
-        };
-        assert_eq!([copy(stream.as_raw()), fill(stream.as_raw())], [INVALID; 2]);
-        succeeds(copy(other.as_raw()));
-        other.synchronize().expect("a wait");
-        set(3);
-        succeeds(copy(stream.as_raw()));
-        succeeds(fill(stream.as_raw()));
-        set(0);
-        assert_eq!([copy(stream.as_raw()), fill(stream.as_raw())], [INVALID; 2]);
-        stream.synchronize().expect("a wait");
-        // SAFETY: the memory and the stream are alive.
-        succeeds(unsafe { cuMemFreeAsync(there, other.as_raw()) });
-        // SAFETY: the stream is alive.
-        succeeds(unsafe { cuStreamSynchronize(other.as_raw()) });
-        // SAFETY: the pool is alive, and its memory was freed.
-        succeeds(unsafe { cuMemPoolDestroy(pool) });
-    });
+        location.__bindgen_anon_1.id = id;
+        location
+    };
+    let props = CUmemPoolProps {
+        allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        location: location(1),
+        ..CUmemPoolProps::default()
+    };
+    let mut pool = null_mut();
+    // SAFETY: the pointers refer to local variables.
+    succeeds(unsafe { cuMemPoolCreate(&raw mut pool, &raw const props) });
+    let mut there = 0;
+    // SAFETY: the pool and the stream are alive.
+    succeeds(unsafe { cuMemAllocFromPoolAsync(&raw mut there, 64, pool, other.as_raw()) });
+    other.synchronize().expect("a wait");
+    let host = [7_u8; 64];
+    let source = address_of(host.as_ptr().cast_mut().cast());
+    // SAFETY: both sides have 64 bytes.
+    let copy = |stream| unsafe { cuMemcpyAsync(there, source, 64, stream) };
+    // SAFETY: the memory has 64 bytes.
+    let fill = |stream| unsafe { cuMemsetD8Async(there, 1, 64, stream) };
+    let set = |flags| {
+        let access = CUmemAccessDesc { location: location(0), flags: CUmemAccess_flags(flags) };
+        // SAFETY: the pointer refers to one description.
+        succeeds(unsafe { cuMemPoolSetAccess(pool, &raw const access, 1) });
+    };
+    assert_eq!([copy(stream.as_raw()), fill(stream.as_raw())], [INVALID; 2]);
+    succeeds(copy(other.as_raw()));
+    other.synchronize().expect("a wait");
+    set(3);
+    succeeds(copy(stream.as_raw()));
+    succeeds(fill(stream.as_raw()));
+    set(0);
+    assert_eq!([copy(stream.as_raw()), fill(stream.as_raw())], [INVALID; 2]);
+    stream.synchronize().expect("a wait");
+    // SAFETY: the memory and the stream are alive.
+    succeeds(unsafe { cuMemFreeAsync(there, other.as_raw()) });
+    // SAFETY: the stream is alive.
+    succeeds(unsafe { cuStreamSynchronize(other.as_raw()) });
+    // SAFETY: the pool is alive, and its memory was freed.
+    succeeds(unsafe { cuMemPoolDestroy(pool) });
 }
 
 #[cfg(unix)]
 #[test]
 fn a_pool_is_imported_without_a_current_context() {
     use std::os::fd::AsRawFd;
-    on(Profile::h200(), |_| {
-        let mut current = null_mut();
-        // SAFETY: the pointer refers to a local variable.
-        succeeds(unsafe { cuCtxGetCurrent(&raw mut current) });
-        assert!(current.is_null());
-        // SAFETY: null is no context.
-        succeeds(unsafe { cuCtxSetCurrent(null_mut()) });
-        let descriptor = cuda_sim::pool_shared_by_another().expect("a file");
-        let number = usize::try_from(descriptor.as_raw_fd()).expect("a descriptor");
-        let handle = std::ptr::without_provenance_mut(number);
-        let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        let mut pool = null_mut();
-        // SAFETY: the handle is a descriptor.
-        succeeds(unsafe { cuMemPoolImportFromShareableHandle(&raw mut pool, handle, kind, 0) });
-        // SAFETY: the pool is alive.
-        succeeds(unsafe { cuMemPoolDestroy(pool) });
-    });
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let mut current = null_mut();
+    // SAFETY: the pointer refers to a local variable.
+    succeeds(unsafe { cuCtxGetCurrent(&raw mut current) });
+    assert!(current.is_null());
+    // SAFETY: null is no context.
+    succeeds(unsafe { cuCtxSetCurrent(null_mut()) });
+    let descriptor = cuda_sim::pool_shared_by_another().expect("a file");
+    let number = usize::try_from(descriptor.as_raw_fd()).expect("a descriptor");
+    let handle = std::ptr::without_provenance_mut(number);
+    let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    let mut pool = null_mut();
+    // SAFETY: the handle is a descriptor.
+    succeeds(unsafe { cuMemPoolImportFromShareableHandle(&raw mut pool, handle, kind, 0) });
+    // SAFETY: the pool is alive.
+    succeeds(unsafe { cuMemPoolDestroy(pool) });
 }

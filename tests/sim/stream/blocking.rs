@@ -301,16 +301,15 @@ fn check(waiting: fn(&Objects) -> Wait, rows: &[Row], expected: bool) {
 }
 
 fn alone(body: impl FnOnce()) {
-    common::child::in_child(&[], || {
-        start(Profile::h200());
-        // The primary context stays alive.
-        let _context = context();
-        body();
-        // The calls of the two threads use the same memory, and nothing orders them.
-        let mut misuses = cuda_sim::misuses();
-        misuses.retain(|its| !its.starts_with("race"));
-        assert_eq!(misuses, [""; 0]);
-    });
+    in_child!();
+    start(Profile::h200());
+    // The primary context stays alive.
+    let _context = context();
+    body();
+    // The calls of the two threads use the same memory, and nothing orders them.
+    let mut misuses = cuda_sim::misuses();
+    misuses.retain(|its| !its.starts_with("race"));
+    assert_eq!(misuses, [""; 0]);
 }
 
 fn free(_: &Objects) -> Wait {
@@ -412,49 +411,47 @@ fn a_copy_to_pageable_memory_blocks_its_stream_and_the_creation_of_objects() {
 
 #[test]
 fn a_record_in_a_host_function_that_a_free_waits_for_is_refused() {
-    with_misuse("that call waits for the host function", |context| {
-        let busy = context.stream().expect("a stream");
-        let objects = Objects::new(&context, &busy);
-        let (sender, codes) = mpsc::channel();
-        let (on, marks) = (objects.other, objects.event);
-        launch(&busy, move || {
-            // SAFETY: the event is alive.
-            let query = unsafe { cuEventQuery(event(marks)) };
-            // SAFETY: event and stream are alive.
-            let record = unsafe { cuEventRecord(event(marks), stream(on)) };
-            sender.send([query, record]).expect("the test receives it");
-        });
-        // SAFETY: the memory is alive and is not used again.
-        succeeds(unsafe { cuMemFree_v2(objects.device) });
-        assert_eq!(codes.recv(), Ok([SUCCESS, CUresult::CUDA_ERROR_NOT_PERMITTED]));
-        std::mem::forget((busy, context));
+    let (_end, context) = in_child!(with_misuse("that call waits for the host function"));
+    let busy = context.stream().expect("a stream");
+    let objects = Objects::new(&context, &busy);
+    let (sender, codes) = mpsc::channel();
+    let (on, marks) = (objects.other, objects.event);
+    launch(&busy, move || {
+        // SAFETY: the event is alive.
+        let query = unsafe { cuEventQuery(event(marks)) };
+        // SAFETY: event and stream are alive.
+        let record = unsafe { cuEventRecord(event(marks), stream(on)) };
+        sender.send([query, record]).expect("the test receives it");
     });
+    // SAFETY: the memory is alive and is not used again.
+    succeeds(unsafe { cuMemFree_v2(objects.device) });
+    assert_eq!(codes.recv(), Ok([SUCCESS, CUresult::CUDA_ERROR_NOT_PERMITTED]));
+    std::mem::forget((busy, context));
 }
 
 #[test]
 fn a_record_in_a_host_function_that_another_thread_s_free_waits_for_is_refused() {
-    with_misuse("that call waits for the host function", |context| {
-        let busy = context.stream().expect("a stream");
-        let objects = Objects::new(&context, &busy);
-        let (begins, begun) = mpsc::channel();
-        let (sender, codes) = mpsc::channel();
-        let (on, marks) = (objects.other, objects.event);
-        launch(&busy, move || {
-            begins.send(()).expect("the test receives it");
-            while blocked() == 0 {
-                std::thread::yield_now();
-            }
-            // SAFETY: event and stream are alive.
-            let record = unsafe { cuEventRecord(event(marks), stream(on)) };
-            sender.send(record).expect("the test receives it");
-        });
-        std::thread::scope(|scope| {
-            scope.spawn(|| busy.synchronize().expect("a wait"));
-            begun.recv().expect("it begins");
-            // SAFETY: the memory is alive and is not used again.
-            succeeds(unsafe { cuMemFree_v2(objects.device) });
-        });
-        assert_eq!(codes.recv(), Ok(CUresult::CUDA_ERROR_NOT_PERMITTED));
-        std::mem::forget((busy, context));
+    let (_end, context) = in_child!(with_misuse("that call waits for the host function"));
+    let busy = context.stream().expect("a stream");
+    let objects = Objects::new(&context, &busy);
+    let (begins, begun) = mpsc::channel();
+    let (sender, codes) = mpsc::channel();
+    let (on, marks) = (objects.other, objects.event);
+    launch(&busy, move || {
+        begins.send(()).expect("the test receives it");
+        while blocked() == 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: event and stream are alive.
+        let record = unsafe { cuEventRecord(event(marks), stream(on)) };
+        sender.send(record).expect("the test receives it");
     });
+    std::thread::scope(|scope| {
+        scope.spawn(|| busy.synchronize().expect("a wait"));
+        begun.recv().expect("it begins");
+        // SAFETY: the memory is alive and is not used again.
+        succeeds(unsafe { cuMemFree_v2(objects.device) });
+    });
+    assert_eq!(codes.recv(), Ok(CUresult::CUDA_ERROR_NOT_PERMITTED));
+    std::mem::forget((busy, context));
 }

@@ -10,51 +10,48 @@ const REFUSED: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// The driver refuses to free a range that contains a mapping, so that this would be a second leak.
 #[test]
 fn a_reservation_with_a_leaked_mapping_is_not_freed() {
-    leaking(|context| {
-        let reports = reports();
-        let memory = || PhysicalMemory::new(context.device(), PAGE).expect("memory");
-        let space = Reservation::new(2 * PAGE).expect("addresses");
-        let first = space.map(0, memory()).expect("a mapping");
-        let second = space.map(PAGE, memory()).expect("a mapping");
-        drop(space);
-        {
-            let _fails = fail("cuMemUnmap", 1, REFUSED);
-            drop(first);
-        }
-        // The mapping, its memory and its addresses.
-        assert_eq!(leaked(), 3);
-        assert_eq!(calls(|| drop(second)), ["cuMemUnmap", "cuMemRelease"]);
-        assert_eq!(leaked(), 3);
-        let reports = reports.lock().expect("no panic");
-        assert_eq!(reports.len(), 1, "{reports:?}");
-        assert!(reports[0].contains("a mapping of virtual memory"));
-    });
+    let (_end, context) = in_child!(leaking());
+    let reports = reports();
+    let memory = || PhysicalMemory::new(context.device(), PAGE).expect("memory");
+    let space = Reservation::new(2 * PAGE).expect("addresses");
+    let first = space.map(0, memory()).expect("a mapping");
+    let second = space.map(PAGE, memory()).expect("a mapping");
+    drop(space);
+    {
+        let _fails = fail("cuMemUnmap", 1, REFUSED);
+        drop(first);
+    }
+    // The mapping, its memory and its addresses.
+    assert_eq!(leaked(), 3);
+    assert_eq!(calls(|| drop(second)), ["cuMemUnmap", "cuMemRelease"]);
+    assert_eq!(leaked(), 3);
+    let reports = reports.lock().expect("no panic");
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("a mapping of virtual memory"));
 }
 
 #[test]
 fn a_reservation_whose_only_mapping_has_leaked_is_not_freed() {
-    leaking(|context| {
-        let memory = PhysicalMemory::new(context.device(), PAGE).expect("memory");
-        let space = Reservation::new(PAGE).expect("addresses");
-        let mapping = space.map(0, memory).expect("a mapping");
-        drop(space);
-        let _fails = fail("cuMemUnmap", 1, REFUSED);
-        drop(mapping);
-        assert_eq!(leaked(), 3);
-    });
+    let (_end, context) = in_child!(leaking());
+    let memory = PhysicalMemory::new(context.device(), PAGE).expect("memory");
+    let space = Reservation::new(PAGE).expect("addresses");
+    let mapping = space.map(0, memory).expect("a mapping");
+    drop(space);
+    let _fails = fail("cuMemUnmap", 1, REFUSED);
+    drop(mapping);
+    assert_eq!(leaked(), 3);
 }
 
 /// A failed unmapping that is repeated successfully is no leak.
 #[test]
 fn a_reservation_is_freed_if_a_second_attempt_unmaps() {
-    leaking(|context| {
-        let memory = PhysicalMemory::new(context.device(), PAGE).expect("memory");
-        let space = Reservation::new(PAGE).expect("addresses");
-        let mapping = space.map(0, memory).expect("a mapping");
-        drop(space);
-        let _fails = fail("cuMemUnmap", 1, REFUSED);
-        let called = calls(|| drop(mapping.unmap().expect_err("the fault")));
-        assert_eq!(called.last(), Some(&"cuMemAddressFree"), "{called:?}");
-        assert_eq!(leaked(), 0);
-    });
+    let (_end, context) = in_child!(leaking());
+    let memory = PhysicalMemory::new(context.device(), PAGE).expect("memory");
+    let space = Reservation::new(PAGE).expect("addresses");
+    let mapping = space.map(0, memory).expect("a mapping");
+    drop(space);
+    let _fails = fail("cuMemUnmap", 1, REFUSED);
+    let called = calls(|| drop(mapping.unmap().expect_err("the fault")));
+    assert_eq!(called.last(), Some(&"cuMemAddressFree"), "{called:?}");
+    assert_eq!(leaked(), 0);
 }

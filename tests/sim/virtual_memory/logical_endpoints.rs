@@ -33,59 +33,57 @@ fn is_constructed(id: CUlogicalEndpointId) -> bool {
 
 #[test]
 fn memory_is_bound_to_an_endpoint_of_one_device() {
-    without_misuse_on(profile("h200@13.4"), |_| {
-        let id: CUlogicalEndpointId = out!(cuLogicalEndpointIdReserve(2));
-        let wanted = of_one(0);
-        let (mut alignment, mut size) = (0, 0);
-        succeeds!(cuLogicalEndpointGetLimits(&raw mut alignment, &raw mut size, &raw const wanted));
-        assert_eq!(alignment, SIZE);
-        succeeds!(cuLogicalEndpointCreate(id, &raw const wanted));
-        refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
-        refused!(INVALID, cuLogicalEndpointIdRelease(id, 2));
-        assert_eq!([is_constructed(id), is_constructed(id)], [false, true]);
-        let memory = create_on(0);
-        succeeds!(cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
-        refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
-        refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 2 * SIZE, memory, 0, SIZE, 0));
-        refused!(INVALID, cuLogicalEndpointAddDevice(id, 0));
-        let start = reserve(PAGE);
-        map_new(start, PAGE);
-        let address = with_exposed_provenance_mut(start as usize);
-        succeeds!(cuLogicalEndpointBindAddr(id, 0, SIZE, address, SIZE, 0));
-        succeeds!(cuMemUnmap(start, PAGE));
-        succeeds!(cuMemRelease(memory));
-        // The endpoint keeps the memory.
-        assert_eq!(cuda_sim::alive().physical_allocations, 2);
-        succeeds!(cuLogicalEndpointUnbind(id, 0, SIZE, SIZE));
-        refused!(INVALID, cuLogicalEndpointUnbind(id, 0, SIZE, SIZE));
-        succeeds!(cuLogicalEndpointDestroy(id));
-        refused!(INVALID, cuLogicalEndpointDestroy(id));
-        assert_eq!(cuda_sim::alive().physical_allocations, 0);
-        succeeds!(cuLogicalEndpointIdRelease(id, 2));
-        refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
-        succeeds!(cuMemAddressFree(start, PAGE));
-        let several = of_several(1);
-        refused!(UNSUPPORTED, cuLogicalEndpointCreate(id, &raw const several));
-    });
+    let _bench = in_child!(without_misuse_on(profile("h200@13.4")));
+    let id: CUlogicalEndpointId = out!(cuLogicalEndpointIdReserve(2));
+    let wanted = of_one(0);
+    let (mut alignment, mut size) = (0, 0);
+    succeeds!(cuLogicalEndpointGetLimits(&raw mut alignment, &raw mut size, &raw const wanted));
+    assert_eq!(alignment, SIZE);
+    succeeds!(cuLogicalEndpointCreate(id, &raw const wanted));
+    refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
+    refused!(INVALID, cuLogicalEndpointIdRelease(id, 2));
+    assert_eq!([is_constructed(id), is_constructed(id)], [false, true]);
+    let memory = create_on(0);
+    succeeds!(cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
+    refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
+    refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 2 * SIZE, memory, 0, SIZE, 0));
+    refused!(INVALID, cuLogicalEndpointAddDevice(id, 0));
+    let start = reserve(PAGE);
+    map_new(start, PAGE);
+    let address = with_exposed_provenance_mut(start as usize);
+    succeeds!(cuLogicalEndpointBindAddr(id, 0, SIZE, address, SIZE, 0));
+    succeeds!(cuMemUnmap(start, PAGE));
+    succeeds!(cuMemRelease(memory));
+    // The endpoint keeps the memory.
+    assert_eq!(cuda_sim::alive().physical_allocations, 2);
+    succeeds!(cuLogicalEndpointUnbind(id, 0, SIZE, SIZE));
+    refused!(INVALID, cuLogicalEndpointUnbind(id, 0, SIZE, SIZE));
+    succeeds!(cuLogicalEndpointDestroy(id));
+    refused!(INVALID, cuLogicalEndpointDestroy(id));
+    assert_eq!(cuda_sim::alive().physical_allocations, 0);
+    succeeds!(cuLogicalEndpointIdRelease(id, 2));
+    refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
+    succeeds!(cuMemAddressFree(start, PAGE));
+    let several = of_several(1);
+    refused!(UNSUPPORTED, cuLogicalEndpointCreate(id, &raw const several));
 }
 
 #[test]
 fn an_endpoint_of_several_devices_is_constructed_after_all_were_added() {
-    without_misuse_on(profile("h200*2@13.4"), |_| {
-        let id: CUlogicalEndpointId = out!(cuLogicalEndpointIdReserve(1));
-        let wanted = of_several(2);
-        succeeds!(cuLogicalEndpointCreate(id, &raw const wanted));
-        succeeds!(cuLogicalEndpointAddDevice(id, 0));
-        assert_eq!([is_constructed(id), is_constructed(id)], [false, false]);
-        succeeds!(cuLogicalEndpointAddDevice(id, 1));
-        assert_eq!([is_constructed(id), is_constructed(id)], [false, true]);
-        let memory = create_on(1);
-        refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
-        succeeds!(cuLogicalEndpointBindMem(id, 1, 0, memory, 0, SIZE, 0));
-        succeeds!(cuLogicalEndpointDestroy(id));
-        succeeds!(cuMemRelease(memory));
-        succeeds!(cuLogicalEndpointIdRelease(id, 1));
-        let wanted = of_several(3);
-        refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
-    });
+    let _bench = in_child!(without_misuse_on(profile("h200*2@13.4")));
+    let id: CUlogicalEndpointId = out!(cuLogicalEndpointIdReserve(1));
+    let wanted = of_several(2);
+    succeeds!(cuLogicalEndpointCreate(id, &raw const wanted));
+    succeeds!(cuLogicalEndpointAddDevice(id, 0));
+    assert_eq!([is_constructed(id), is_constructed(id)], [false, false]);
+    succeeds!(cuLogicalEndpointAddDevice(id, 1));
+    assert_eq!([is_constructed(id), is_constructed(id)], [false, true]);
+    let memory = create_on(1);
+    refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
+    succeeds!(cuLogicalEndpointBindMem(id, 1, 0, memory, 0, SIZE, 0));
+    succeeds!(cuLogicalEndpointDestroy(id));
+    succeeds!(cuMemRelease(memory));
+    succeeds!(cuLogicalEndpointIdRelease(id, 1));
+    let wanted = of_several(3);
+    refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
 }

@@ -78,30 +78,29 @@ fn a_green_context_cannot_record_an_event_of_another_context() {
 
 #[test]
 fn a_green_context_waits_for_events_of_other_devices() {
-    common::child::in_child(&[], || {
-        start(Profile::h200().with_devices(2));
-        let context = context();
-        let second = Device::get(1).expect("there are two");
-        let second = Context::primary(&second).expect("a context");
-        let green = green(&context);
-        let (theirs, own) = (second.stream().expect("a stream"), green.stream());
-        let own = own.expect("a stream");
-        let event = second.event().expect("an event");
-        let (sender, seen) = std::sync::mpsc::channel();
-        let tell = |stream: &Stream, what: &'static str| {
-            let sender = sender.clone();
-            let told = stream.launch_host_function(move || sender.send(what).expect("heard"));
-            told.expect("launched");
-        };
-        tell(&theirs, "theirs");
-        event.record(&theirs).expect("a record");
-        green.wait_event(&event).expect("of another device");
-        tell(&own, "own");
-        own.synchronize().expect("a wait");
-        assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["theirs", "own"]);
-        drop((theirs, own, event, green, second, context));
-        crate::check();
-    });
+    in_child!();
+    start(Profile::h200().with_devices(2));
+    let context = context();
+    let second = Device::get(1).expect("there are two");
+    let second = Context::primary(&second).expect("a context");
+    let green = green(&context);
+    let (theirs, own) = (second.stream().expect("a stream"), green.stream());
+    let own = own.expect("a stream");
+    let event = second.event().expect("an event");
+    let (sender, seen) = std::sync::mpsc::channel();
+    let tell = |stream: &Stream, what: &'static str| {
+        let sender = sender.clone();
+        let told = stream.launch_host_function(move || sender.send(what).expect("heard"));
+        told.expect("launched");
+    };
+    tell(&theirs, "theirs");
+    event.record(&theirs).expect("a record");
+    green.wait_event(&event).expect("of another device");
+    tell(&own, "own");
+    own.synchronize().expect("a wait");
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["theirs", "own"]);
+    drop((theirs, own, event, green, second, context));
+    crate::check();
 }
 
 #[test]

@@ -70,23 +70,22 @@ fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
 
 #[test]
 fn work_queues_must_belong_to_the_same_device() {
-    common::child::in_child(&[], || {
-        let profile: Profile = "h200@13.5".parse().expect("a profile");
-        start(profile.with_devices(2));
-        let context = context();
-        let other = Device::get(1).expect("there are two");
-        let queues = Workqueues::of_device(&other).expect("13.1");
-        let descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
-        let with = descriptor.with_workqueues(queues);
-        let rejected = with.try_create().expect_err("another device's");
-        assert_eq!(
-            invalid::<()>(Err(rejected.error)),
-            Invalid::WorkqueuesOfOtherDevice { its: 1, expected: 0 }
-        );
-        assert_eq!(rejected.value.sm_count(), 8, "the resource is returned");
-        drop((rejected.value, context));
-        crate::check();
-    });
+    in_child!();
+    let profile: Profile = "h200@13.5".parse().expect("a profile");
+    start(profile.with_devices(2));
+    let context = context();
+    let other = Device::get(1).expect("there are two");
+    let queues = Workqueues::of_device(&other).expect("13.1");
+    let descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
+    let with = descriptor.with_workqueues(queues);
+    let rejected = with.try_create().expect_err("another device's");
+    assert_eq!(
+        invalid::<()>(Err(rejected.error)),
+        Invalid::WorkqueuesOfOtherDevice { its: 1, expected: 0 }
+    );
+    assert_eq!(rejected.value.sm_count(), 8, "the resource is returned");
+    drop((rejected.value, context));
+    crate::check();
 }
 
 #[test]

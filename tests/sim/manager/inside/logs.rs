@@ -44,15 +44,14 @@ fn log_entangled(panics: bool, look: impl FnOnce(io::Result<()>, String)) {
         let lines = Arc::clone(&its);
         Ok(LoggingManager::new(DriverManager::new(context)?, Entangled { lines, panics }))
     };
-    with(make, |context| {
-        *CONTEXT.lock().expect("no panic") = Some(context.clone());
-        drop(MemoryPointer::allocate(&context, 33).expect("memory"));
-        drop(MemoryPointer::allocate(&context, 44).expect("memory"));
-        *CONTEXT.lock().expect("no panic") = None;
-        let manager = context.memory_manager_as::<LoggingManager<DriverManager>>();
-        let flushed = manager.expect("made").expect("the chosen manager").flush();
-        look(flushed, lines.lock().expect("no panic").concat());
-    });
+    let (_end, context) = in_child!(with(make));
+    *CONTEXT.lock().expect("no panic") = Some(context.clone());
+    drop(MemoryPointer::allocate(&context, 33).expect("memory"));
+    drop(MemoryPointer::allocate(&context, 44).expect("memory"));
+    *CONTEXT.lock().expect("no panic") = None;
+    let manager = context.memory_manager_as::<LoggingManager<DriverManager>>();
+    let flushed = manager.expect("made").expect("the chosen manager").flush();
+    look(flushed, lines.lock().expect("no panic").concat());
 }
 
 #[test]
@@ -104,28 +103,27 @@ fn the_buffer_for_a_slow_log_writer_is_limited() {
         let writer = Late { counts: Arc::clone(&its), happened: Arc::clone(&counter) };
         Ok(LoggingManager::new(inner, writer))
     };
-    with(make, |context| {
-        let manager = context.memory_manager_as::<Logged>().expect("made");
-        let manager = manager.expect("the chosen manager");
-        let times = Logged::MAX_WAITING_LINES / 2;
-        std::thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    for _ in 0..times {
-                        let block = manager.allocate(100, Order::NONE).expect("memory");
-                        // SAFETY: this thread owns the memory, and no work uses it.
-                        unsafe { manager.free(block, Order::NONE) };
-                        happened.fetch_add(2, Ordering::Relaxed);
-                    }
-                });
-            }
-        });
-        manager.flush().expect("written");
-        let counts = counts.lock().expect("no panic");
-        assert_eq!(counts.iter().sum::<usize>(), THREADS * times * 2);
-        let most = counts.iter().max().expect("some");
-        assert!(*most < Logged::MAX_WAITING_LINES * 3 / 2, "{most} lines per call");
+    let (_end, context) = in_child!(with(make));
+    let manager = context.memory_manager_as::<Logged>().expect("made");
+    let manager = manager.expect("the chosen manager");
+    let times = Logged::MAX_WAITING_LINES / 2;
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..times {
+                    let block = manager.allocate(100, Order::NONE).expect("memory");
+                    // SAFETY: this thread owns the memory, and no work uses it.
+                    unsafe { manager.free(block, Order::NONE) };
+                    happened.fetch_add(2, Ordering::Relaxed);
+                }
+            });
+        }
     });
+    manager.flush().expect("written");
+    let counts = counts.lock().expect("no panic");
+    assert_eq!(counts.iter().sum::<usize>(), THREADS * times * 2);
+    let most = counts.iter().max().expect("some");
+    assert!(*most < Logged::MAX_WAITING_LINES * 3 / 2, "{most} lines per call");
 }
 
 #[test]

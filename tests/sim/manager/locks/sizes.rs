@@ -25,53 +25,51 @@ fn request_all<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
     options: &str,
 ) {
-    with(make, |context| {
-        let stream = context.stream().expect("a stream");
-        let pool = context.memory_manager().expect("made").expect("chosen");
-        for size in SIZES {
-            let ordered = MemoryPointer::allocate_on(&stream, size);
-            let loose = MemoryPointer::allocate(&context, size);
-            for memory in [&ordered, &loose] {
-                assert!(!memory.is_ok() || (1..1 << 37).contains(&size), "{options}: {size}");
-            }
-            drop((ordered, loose));
+    let (_end, context) = in_child!(with(make));
+    let stream = context.stream().expect("a stream");
+    let pool = context.memory_manager().expect("made").expect("chosen");
+    for size in SIZES {
+        let ordered = MemoryPointer::allocate_on(&stream, size);
+        let loose = MemoryPointer::allocate(&context, size);
+        for memory in [&ordered, &loose] {
+            assert!(!memory.is_ok() || (1..1 << 37).contains(&size), "{options}: {size}");
         }
-        // The per-thread cache now contains a block.
-        MemoryPointer::allocate_on(&stream, 0).expect_err("no byte");
-        drop(MemoryPointer::allocate_on(&stream, 1000).expect("memory"));
-        pool.trim(usize::MAX).expect("a trim");
-        pool.trim(0).expect("a trim");
-        drop(stream);
-    });
+        drop((ordered, loose));
+    }
+    // The per-thread cache now contains a block.
+    MemoryPointer::allocate_on(&stream, 0).expect_err("no byte");
+    drop(MemoryPointer::allocate_on(&stream, 1000).expect("memory"));
+    pool.trim(usize::MAX).expect("a trim");
+    pool.trim(0).expect("a trim");
+    drop(stream);
 }
 
 /// Requests all sizes with each value of an option.
 fn with_options(change: impl Fn(&mut CachingOptions, usize) + Copy + Send + Sync + 'static) {
     // All in one process: each primary context is a new one, with the manager chosen before.
-    crate::common::child::in_child(&[], || {
-        crate::start(Profile::h200());
-        for value in SIZES {
-            let mut options = CachingOptions::default();
-            change(&mut options, value);
-            cuda_safe::manager::set_memory_manager(move |context| {
-                CachingManager::with(context, options)
-            })
-            .expect("a matching version");
-            let context = crate::context();
-            let stream = context.stream().expect("a stream");
-            for size in SIZES {
-                let _ = MemoryPointer::allocate_on(&stream, size);
-                let _ = MemoryPointer::allocate(&context, size);
-            }
-            match DeviceBuffer::<u8>::uninit(&stream, 1000) {
-                Err(error) => assert!(is_out_of_memory(&error), "{options:?}: {error}"),
-                Ok(memory) => drop(memory),
-            }
-            let pool = context.memory_manager().expect("made").expect("chosen");
-            pool.trim(0).expect("a trim");
+    in_child!();
+    crate::start(Profile::h200());
+    for value in SIZES {
+        let mut options = CachingOptions::default();
+        change(&mut options, value);
+        cuda_safe::manager::set_memory_manager(move |context| {
+            CachingManager::with(context, options)
+        })
+        .expect("a matching version");
+        let context = crate::context();
+        let stream = context.stream().expect("a stream");
+        for size in SIZES {
+            let _ = MemoryPointer::allocate_on(&stream, size);
+            let _ = MemoryPointer::allocate(&context, size);
         }
-        crate::check();
-    });
+        match DeviceBuffer::<u8>::uninit(&stream, 1000) {
+            Err(error) => assert!(is_out_of_memory(&error), "{options:?}: {error}"),
+            Ok(memory) => drop(memory),
+        }
+        let pool = context.memory_manager().expect("made").expect("chosen");
+        pool.trim(0).expect("a trim");
+    }
+    crate::check();
 }
 
 #[test]
@@ -140,20 +138,19 @@ fn the_largest_requests_of_two_threads_do_not_overflow() {
         let options = CachingOptions { max_bytes: usize::MAX, ..Default::default() };
         CachingManager::with(context, options)
     };
-    with(make, |context| {
-        let stream = context.stream().expect("a stream");
-        // This slab stays in use.
-        let held = MemoryPointer::allocate_on(&stream, 1000).expect("memory");
-        // The largest size that is not refused on its own.
-        let size = isize::MAX as usize + 1 - (2 << 20);
-        let largest = || {
-            let error = MemoryPointer::allocate(&context, size).expect_err("too much");
-            assert!(is_out_of_memory(&error), "{error}");
-        };
-        // Creates the objects of the first use.
-        largest();
-        assert_eq!(super::interrupted(largest, largest), [""; 0]);
-        drop(MemoryPointer::allocate_on(&stream, 1000).expect("memory"));
-        drop((held, stream));
-    });
+    let (_end, context) = in_child!(with(make));
+    let stream = context.stream().expect("a stream");
+    // This slab stays in use.
+    let held = MemoryPointer::allocate_on(&stream, 1000).expect("memory");
+    // The largest size that is not refused on its own.
+    let size = isize::MAX as usize + 1 - (2 << 20);
+    let largest = || {
+        let error = MemoryPointer::allocate(&context, size).expect_err("too much");
+        assert!(is_out_of_memory(&error), "{error}");
+    };
+    // Creates the objects of the first use.
+    largest();
+    assert_eq!(super::interrupted(largest, largest), [""; 0]);
+    drop(MemoryPointer::allocate_on(&stream, 1000).expect("memory"));
+    drop((held, stream));
 }

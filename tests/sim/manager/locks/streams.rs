@@ -42,58 +42,55 @@ fn use_unheard(context: &Context, unheard: &Context) {
 
 #[test]
 fn a_stream_unknown_to_the_manager_is_treated_as_transient() {
-    with(small, |context| {
-        let unheard = pool(&context).base().context().clone();
-        use_unheard(&context, &unheard);
-    });
+    let (_end, context) = in_child!(with(small));
+    let unheard = pool(&context).base().context().clone();
+    use_unheard(&context, &unheard);
 }
 
 #[test]
 fn a_stream_of_another_context_is_treated_as_transient() {
-    with(small, |context| {
-        let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
-        use_unheard(&context, &other);
-    });
+    let (_end, context) = in_child!(with(small));
+    let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
+    use_unheard(&context, &other);
 }
 
 /// A second object, which the pool does not know, owns the handle of a stream of the manager's
 /// context.
 #[test]
 fn events_are_recorded_on_a_foreign_stream_only_in_calls_that_name_it() {
-    with(small, |context| {
-        let raw_owner = pool(&context).base().context().stream().expect("a stream");
-        let raw = raw_owner.as_raw();
-        let other = context.stream().expect("a stream");
-        // SAFETY: the stream is alive and not captured, and its end is reported below.
-        let order = unsafe { Order::persistent(raw) };
-        let recorded = |f: &dyn Fn()| {
-            cuda_sim::clear_calls();
-            f();
-            cuda_sim::calls().iter().filter(|its| its.function == "cuEventRecord").count()
-        };
-        let use_once = || drop(MemoryPointer::allocate_in(&context, SMALL, order).expect("memory"));
-        let alone = || {
-            use_once();
-            use_once();
-        };
-        assert_eq!(recorded(&alone), 0, "no other stream needs it");
-        let by_other = || drop(bytes(&other, SMALL));
-        assert_eq!(recorded(&by_other), 0, "the call does not name it");
-        assert_eq!(recorded(&use_once), 1, "now another stream needs it");
-        raw_owner.synchronize().expect("a wait");
-        let before = pool(&context).stats().slabs;
-        drop([bytes(&other, SMALL), bytes(&other, SMALL)]);
-        assert_eq!(pool(&context).stats().slabs, before, "reused by the other stream");
+    let (_end, context) = in_child!(with(small));
+    let raw_owner = pool(&context).base().context().stream().expect("a stream");
+    let raw = raw_owner.as_raw();
+    let other = context.stream().expect("a stream");
+    // SAFETY: the stream is alive and not captured, and its end is reported below.
+    let order = unsafe { Order::persistent(raw) };
+    let recorded = |f: &dyn Fn()| {
+        cuda_sim::clear_calls();
+        f();
+        cuda_sim::calls().iter().filter(|its| its.function == "cuEventRecord").count()
+    };
+    let use_once = || drop(MemoryPointer::allocate_in(&context, SMALL, order).expect("memory"));
+    let alone = || {
         use_once();
-        // SAFETY: the stream is alive and not captured, and no other thread names it.
-        let end = unsafe { StreamEnd::of_raw(raw) };
-        assert_eq!(end.as_raw(), raw);
-        end.notify(pool(&context));
-        drop(raw_owner);
-        drop((bytes(&other, SMALL), bytes(&other, 2 * SMALL)));
-        pool(&context).trim(0).expect("a trim");
-        drop(other);
-    });
+        use_once();
+    };
+    assert_eq!(recorded(&alone), 0, "no other stream needs it");
+    let by_other = || drop(bytes(&other, SMALL));
+    assert_eq!(recorded(&by_other), 0, "the call does not name it");
+    assert_eq!(recorded(&use_once), 1, "now another stream needs it");
+    raw_owner.synchronize().expect("a wait");
+    let before = pool(&context).stats().slabs;
+    drop([bytes(&other, SMALL), bytes(&other, SMALL)]);
+    assert_eq!(pool(&context).stats().slabs, before, "reused by the other stream");
+    use_once();
+    // SAFETY: the stream is alive and not captured, and no other thread names it.
+    let end = unsafe { StreamEnd::of_raw(raw) };
+    assert_eq!(end.as_raw(), raw);
+    end.notify(pool(&context));
+    drop(raw_owner);
+    drop((bytes(&other, SMALL), bytes(&other, 2 * SMALL)));
+    pool(&context).trim(0).expect("a trim");
+    drop(other);
 }
 
 /// Another thread drops the last clone while this thread records an event on the stream, so the
@@ -102,33 +99,32 @@ fn events_are_recorded_on_a_foreign_stream_only_in_calls_that_name_it() {
 fn a_stream_may_be_dropped_while_an_event_is_recorded_on_it() {
     static LAST: Mutex<Option<Stream>> = Mutex::new(None);
     static IS_DROPPED: AtomicBool = AtomicBool::new(false);
-    with(small, |context| {
-        let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
-        drop(bytes(&two, 1000));
-        let mut memory = bytes(&one, SMALL);
-        memory.fill(1).expect("a fill");
-        drop((memory, bytes(&one, 3000)));
-        *LAST.lock().expect("no panic") = Some(one);
-        set_call_hook(|function| {
-            let last = match function {
-                "cuEventRecord" => LAST.lock().expect("no panic").take(),
-                _ => None,
-            };
-            if let Some(last) = last {
-                let dropping = std::thread::spawn(move || drop(last));
-                dropping.join().expect("it does not wait");
-                IS_DROPPED.store(true, Ordering::SeqCst);
-                assert_eq!(cuda_sim::alive().streams, 2, "it is kept alive during the call");
-            }
-        });
-        let held: Vec<_> = (0..4).map(|_| bytes(&two, SMALL)).collect();
-        set_call_hook(|_| {});
-        assert!(IS_DROPPED.load(Ordering::SeqCst));
-        assert_eq!(cuda_sim::alive().streams, 1);
-        drop(held);
-        pool(&context).trim(0).expect("a trim");
-        let stats = pool(&context).stats();
-        assert_eq!((stats.in_use, stats.reserved), (0, 0));
-        drop(two);
+    let (_end, context) = in_child!(with(small));
+    let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
+    drop(bytes(&two, 1000));
+    let mut memory = bytes(&one, SMALL);
+    memory.fill(1).expect("a fill");
+    drop((memory, bytes(&one, 3000)));
+    *LAST.lock().expect("no panic") = Some(one);
+    set_call_hook(|function| {
+        let last = match function {
+            "cuEventRecord" => LAST.lock().expect("no panic").take(),
+            _ => None,
+        };
+        if let Some(last) = last {
+            let dropping = std::thread::spawn(move || drop(last));
+            dropping.join().expect("it does not wait");
+            IS_DROPPED.store(true, Ordering::SeqCst);
+            assert_eq!(cuda_sim::alive().streams, 2, "it is kept alive during the call");
+        }
     });
+    let held: Vec<_> = (0..4).map(|_| bytes(&two, SMALL)).collect();
+    set_call_hook(|_| {});
+    assert!(IS_DROPPED.load(Ordering::SeqCst));
+    assert_eq!(cuda_sim::alive().streams, 1);
+    drop(held);
+    pool(&context).trim(0).expect("a trim");
+    let stats = pool(&context).stats();
+    assert_eq!((stats.in_use, stats.reserved), (0, 0));
+    drop(two);
 }
