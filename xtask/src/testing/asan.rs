@@ -24,9 +24,7 @@ const BINARIES: &[&str] = &["host", "driver", "sim"];
 /// Intentional leaks. Memory that is allocated in one of these functions may leak, together with memory
 /// that only it keeps alive. Every other leak is an error, in a test binary or in a process that a test
 /// starts. Disabling `LeakSanitizer` would be simpler, but would hide all other leaks.
-const LEAKING: &[&str] = &[
-    // The tests on the software driver that leak intentionally in a process of their own.
-    "sim::release::leaking",
+const LEAKING: [&str; 50] = [
     // Tests that release a primary context which the crate retains.
     "the_last_release_of_a_primary_context_succeeds_after_a_fatal_error",
     "a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count",
@@ -127,9 +125,33 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 fn write_suppressions(folder: &Path) -> Result<String> {
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     let path = folder.join("leaks.supp");
-    let rules: String = LEAKING.iter().map(|function| format!("leak:{function}\n")).collect();
+    let mut functions = LEAKING.map(str::to_owned).to_vec();
+    add_leaking_tests(&root().join("tests/sim"), &mut functions)?;
+    let rules: String = functions.iter().map(|function| format!("leak:{function}\n")).collect();
     fs::write(&path, rules).with_context(|| format!("writing {}", path.display()))?;
     path.into_os_string().into_string().ok().context("the path of the workspace is not UTF-8")
+}
+
+/// Adds the names of the tests on the software driver that leak intentionally in a process of their own: those
+/// that start with `in_child!(leaking(`.
+fn add_leaking_tests(folder: &Path, names: &mut Vec<String>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            add_leaking_tests(&path, names)?;
+            continue;
+        }
+        let text = fs::read_to_string(&path);
+        let text = text.with_context(|| format!("reading {}", path.display()))?;
+        let mut test = None;
+        for line in text.lines() {
+            test = line.strip_prefix("fn ").and_then(|its| its.split('(').next()).or(test);
+            if line.contains("in_child!(leaking(") {
+                names.extend(test.map(str::to_owned));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the command that builds and runs the tests.
