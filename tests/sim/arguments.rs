@@ -122,7 +122,59 @@ impl Stage {
     }
 }
 
+/// The action of a row, and the function that it has to call.
+struct Action<T> {
+    name: String,
+    act: Box<dyn Fn(&Stage) -> Result<T>>,
+    function: &'static str,
+}
+
+impl<T: 'static> Action<T> {
+    fn calls(self, function: &'static str) -> Self {
+        Self { function, ..self }
+    }
+
+    /// Completes a row: the call has the value where `find` looks for it.
+    fn with<V: PartialEq + Debug + 'static>(
+        self,
+        find: impl Fn(&Call) -> Option<V> + 'static,
+        value: V,
+    ) -> Row {
+        let Self { name, act, function } = self;
+        Row {
+            name,
+            on: On::Newest,
+            act: Box::new(move |stage| act(stage).map(drop)),
+            is_refused: false,
+            is_at_start: false,
+            function,
+            check: Box::new(move |call| compare(find(call), Some(&value))),
+        }
+    }
+
+    /// Completes a row: the call has the value that the action returns, a handle or an address.
+    fn with_told(self, find: impl Fn(&Call) -> Option<T> + 'static) -> Row
+    where
+        T: PartialEq + Debug,
+    {
+        let told = Rc::new(RefCell::new(None));
+        let value = Rc::clone(&told);
+        let Self { name, act, function } = self;
+        let act = move |stage: &Stage| {
+            *told.borrow_mut() = Some(act(stage)?);
+            Ok(())
+        };
+        let check = move |call: &Call| compare(find(call), value.borrow().as_ref());
+        Row { check: Box::new(check), ..Row::call(function, act).named(&name) }
+    }
+}
+
 impl Row {
+    /// Starts a row for a name with its action.
+    fn of<T>(name: &str, act: impl Fn(&Stage) -> Result<T> + 'static) -> Action<T> {
+        Action { name: name.to_owned(), act: Box::new(act), function: "" }
+    }
+
     /// Creates a row whose `act` calls `function`, with the value where `find` looks for it.
     fn new<T: PartialEq + Debug + 'static>(
         name: &str,
@@ -131,16 +183,7 @@ impl Row {
         find: impl Fn(&Call) -> Option<T> + 'static,
         value: T,
     ) -> Self {
-        let check = move |call: &Call| compare(find(call), Some(&value));
-        Self {
-            name: name.to_owned(),
-            on: On::Newest,
-            act: Box::new(act),
-            is_refused: false,
-            is_at_start: false,
-            function,
-            check: Box::new(check),
-        }
+        Self::of(name, act).calls(function).with(find, value)
     }
 
     /// Like [`new`](Self::new), with a value that `act` returns: a handle or an address.
@@ -150,14 +193,7 @@ impl Row {
         function: &'static str,
         find: impl Fn(&Call) -> Option<T> + 'static,
     ) -> Self {
-        let told = Rc::new(RefCell::new(None));
-        let value = Rc::clone(&told);
-        let act = move |stage: &Stage| {
-            *told.borrow_mut() = Some(act(stage)?);
-            Ok(())
-        };
-        let check = move |call: &Call| compare(find(call), value.borrow().as_ref());
-        Self { check: Box::new(check), ..Self::call(function, act).named(name) }
+        Self::of(name, act).calls(function).with_told(find)
     }
 
     /// Creates a row whose `act` calls `function`.

@@ -19,10 +19,12 @@ fn created<T: Texel>(shape: ArrayShape, options: ArrayOptions) -> impl Fn(&Stage
 }
 
 fn format_row<T: Texel>(name: &str, format: CUarray_format) -> Row {
-    Row::new(
+    Row::of(
         &format!("CUarray_format::CU_AD_FORMAT_{name}"),
         created::<T>(PLANE, ArrayOptions::default()),
-        CREATE,
+    )
+    .calls(CREATE)
+    .with(
         field("descriptor", |its: &CUDA_ARRAY3D_DESCRIPTOR| (its.Format, its.NumChannels)),
         (format, T::CHANNELS),
     )
@@ -91,13 +93,9 @@ fn shapes() -> Vec<Row> {
         flag("CUDA_ARRAY3D::CUDA_ARRAY3D_SURFACE_LDST", PLANE, surface, 2),
         flag("CUDA_ARRAY3D::CUDA_ARRAY3D_CUBEMAP", cube, none, 4),
         flag("CUDA_ARRAY3D::CUDA_ARRAY3D_TEXTURE_GATHER", PLANE, gather, 8),
-        Row::new(
-            "cuMipmappedArrayCreate",
-            mipmapped,
-            "cuMipmappedArrayCreate",
-            value("levels"),
-            3u32,
-        ),
+        Row::of("cuMipmappedArrayCreate", mipmapped)
+            .calls("cuMipmappedArrayCreate")
+            .with(value("levels"), 3u32),
         Row::call("cuMipmappedArrayGetLevel", mipmapped),
         Row::call("cuMipmappedArrayDestroy", mipmapped),
         Row::call("cuArrayDestroy", created::<f32>(PLANE, none)),
@@ -118,13 +116,9 @@ fn tiles(s: &Stage) -> Result<()> {
 
 fn sparse() -> Vec<Row> {
     vec![
-        Row::new(
-            "CUDA_ARRAY3D::CUDA_ARRAY3D_SPARSE",
-            tiles,
-            CREATE,
-            field("descriptor", |its: &CUDA_ARRAY3D_DESCRIPTOR| its.Flags),
-            0x40u32,
-        ),
+        Row::of("CUDA_ARRAY3D::CUDA_ARRAY3D_SPARSE", tiles)
+            .calls(CREATE)
+            .with(field("descriptor", |its: &CUDA_ARRAY3D_DESCRIPTOR| its.Flags), 0x40u32),
         Row::call("cuArrayGetSparseProperties", tiles),
         Row::call("cuMemMapArrayAsync", tiles),
     ]
@@ -161,10 +155,7 @@ fn copies() -> Vec<Row> {
         row("dstXInBytes", |its| its.dstXInBytes, 4),
         row("dstY", |its| its.dstY, 2),
         row("dstZ", |its| its.dstZ, 1),
-        Row::new(
-            "CUmemorytype::CU_MEMORYTYPE_ARRAY",
-            |s| copied(s).map(drop),
-            COPY,
+        Row::of("CUmemorytype::CU_MEMORYTYPE_ARRAY", |s| copied(s).map(drop)).calls(COPY).with(
             field("copy", |its: &CUDA_MEMCPY3D| [its.srcMemoryType, its.dstMemoryType]),
             [CUmemorytype::CU_MEMORYTYPE_ARRAY; 2],
         ),

@@ -53,30 +53,18 @@ fn begins() -> Vec<Row> {
     let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let mode = || value("mode");
     vec![
-        Row::new(
-            "cuStreamBeginCaptureToGraph",
-            |s| begun(s)?.end().map(drop),
-            "cuStreamBeginCaptureToGraph",
-            mode(),
-            relaxed,
-        ),
-        Row::new(
-            "cuStreamBeginCaptureToGraph",
-            |s| begun(s)?.end_with_nodes().map(drop),
-            "cuStreamBeginCaptureToGraph",
-            value("count"),
-            1_usize,
-        ),
-        Row::new(
-            "cuStreamBeginRecaptureToGraph",
-            |s| {
-                let graph = Graph::new(&s.context)?;
-                s.stream.begin_recapture(graph, MODE)?.end().map(drop)
-            },
-            "cuStreamBeginRecaptureToGraph",
-            mode(),
-            relaxed,
-        ),
+        Row::of("cuStreamBeginCaptureToGraph", |s| begun(s)?.end().map(drop))
+            .calls("cuStreamBeginCaptureToGraph")
+            .with(mode(), relaxed),
+        Row::of("cuStreamBeginCaptureToGraph", |s| begun(s)?.end_with_nodes().map(drop))
+            .calls("cuStreamBeginCaptureToGraph")
+            .with(value("count"), 1_usize),
+        Row::of("cuStreamBeginRecaptureToGraph", |s| {
+            let graph = Graph::new(&s.context)?;
+            s.stream.begin_recapture(graph, MODE)?.end().map(drop)
+        })
+        .calls("cuStreamBeginRecaptureToGraph")
+        .with(mode(), relaxed),
     ]
 }
 

@@ -146,20 +146,12 @@ fn affinity() -> Vec<Row> {
         Row::new(count_row, with_affinity, "cuCtxCreate_v3", value::<c_int>("count"), 1)
             .on(On::Oldest)
             .refused(),
-        Row::new(
-            kind_name,
-            |s| s.context.execution_affinity().map(drop),
-            "cuCtxGetExecAffinity",
-            value("kind"),
-            kind,
-        ),
-        Row::new(
-            kind_name,
-            |s| s.device.supports_execution_affinity().map(drop),
-            "cuDeviceGetExecAffinitySupport",
-            value("kind"),
-            kind,
-        ),
+        Row::of(kind_name, |s| s.context.execution_affinity().map(drop))
+            .calls("cuCtxGetExecAffinity")
+            .with(value("kind"), kind),
+        Row::of(kind_name, |s| s.device.supports_execution_affinity().map(drop))
+            .calls("cuDeviceGetExecAffinitySupport")
+            .with(value("kind"), kind),
     ]
 }
 
@@ -232,13 +224,9 @@ fn calls() -> Vec<Row> {
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    let value = Row::new(
-        "cuCtxSetLimit.value",
-        |s| s.context.set_limit(Limit::StackSize, 4096),
-        "cuCtxSetLimit",
-        value("value"),
-        4096_usize,
-    );
+    let value = Row::of("cuCtxSetLimit.value", |s| s.context.set_limit(Limit::StackSize, 4096))
+        .calls("cuCtxSetLimit")
+        .with(value("value"), 4096_usize);
     limits()
         .chain(flags())
         .chain(cache())

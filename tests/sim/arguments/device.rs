@@ -7,13 +7,7 @@ use cuda_safe::device::{AtomicOperation, PeerAttribute};
 
 macro_rules! attributes {
     ($($name:ident)*) => {
-        vec![$(Row::new(
-            concat!("CUdevice_attribute::CU_DEVICE_ATTRIBUTE_", stringify!($name)),
-            |s| s.device.attribute(attribute::$name).map(drop),
-            "cuDeviceGetAttribute",
-            value("attribute"),
-            raw(concat!("CU_DEVICE_ATTRIBUTE_", stringify!($name))),
-        )),*]
+        vec![$(Row::of(concat!("CUdevice_attribute::CU_DEVICE_ATTRIBUTE_", stringify!($name)), |s| s.device.attribute(attribute::$name).map(drop)).calls("cuDeviceGetAttribute").with(value("attribute"), raw(concat!("CU_DEVICE_ATTRIBUTE_", stringify!($name))))),*]
     };
 }
 
@@ -147,13 +141,9 @@ fn calls() -> Vec<Row> {
     let device = |argument| value::<CUdevice>(argument);
     vec![
         Row::call("cuDeviceGetCount", |_| Device::count().map(drop)),
-        Row::new(
-            "cuDeviceGet",
-            |_| Device::get(1).map(drop),
-            "cuDeviceGet",
-            value("ordinal"),
-            1_i32,
-        ),
+        Row::of("cuDeviceGet", |_| Device::get(1).map(drop))
+            .calls("cuDeviceGet")
+            .with(value("ordinal"), 1_i32),
         Row::call("cuDeviceGetName", |s| s.device.name().map(drop)),
         Row::call("cuDeviceGetUuid_v2", |s| s.device.uuid().map(drop)),
         Row::call("cuDeviceGetByPCIBusId", |s| {
@@ -162,13 +152,9 @@ fn calls() -> Vec<Row> {
             let device = s.peer.attribute(attribute::PCI_DEVICE_ID)?;
             Device::by_pci_bus_id(&format!("{domain:04x}:{bus:02x}:{device:02x}.0")).map(drop)
         }),
-        Row::new(
-            "cuDeviceTotalMem_v2",
-            |s| s.peer.total_memory().map(drop),
-            "cuDeviceTotalMem_v2",
-            device("device"),
-            1,
-        ),
+        Row::of("cuDeviceTotalMem_v2", |s| s.peer.total_memory().map(drop))
+            .calls("cuDeviceTotalMem_v2")
+            .with(device("device"), 1),
         Row::new("cuDeviceCanAccessPeer", both, "cuDeviceCanAccessPeer", device("device"), 0),
         Row::new("cuDeviceCanAccessPeer", both, "cuDeviceCanAccessPeer", device("peer"), 1),
     ]

@@ -45,53 +45,37 @@ fn timed(s: &Stage) -> Result<()> {
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = flags();
     rows.extend([
-        Row::new(
-            "CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL",
-            |s| {
-                let event = s.context.event()?;
-                captured(s, |stream| event.record_external(stream))
-            },
-            "cuEventRecordWithFlags",
-            value("flags"),
-            1_u32,
-        ),
-        Row::new(
-            "CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL",
-            |s| {
-                let event = s.context.event()?;
-                captured(s, |stream| stream.wait_external(&event))
-            },
-            "cuStreamWaitEvent",
-            value("flags"),
-            1_u32,
-        ),
-        Row::new(
-            "CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT",
-            |s| s.stream.wait_event(&s.context.event()?),
-            "cuStreamWaitEvent",
-            value("flags"),
-            0_u32,
-        ),
-        Row::told(
-            "cuEventRecord",
-            |s| {
-                let event = s.context.event()?;
-                event.record(&s.stream)?;
-                Ok((event.as_raw(), s.stream.as_raw()))
-            },
-            "cuEventRecord",
-            |call| Some((value("event")(call)?, value("stream")(call)?)),
-        ),
-        Row::told(
-            "cuIpcGetEventHandle",
-            |s| {
-                let event = s.context.event_with(INTERPROCESS)?;
-                event.ipc_handle()?;
-                Ok(event.as_raw())
-            },
-            "cuIpcGetEventHandle",
-            value("event"),
-        ),
+        Row::of("CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL", |s| {
+            let event = s.context.event()?;
+            captured(s, |stream| event.record_external(stream))
+        })
+        .calls("cuEventRecordWithFlags")
+        .with(value("flags"), 1_u32),
+        Row::of("CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL", |s| {
+            let event = s.context.event()?;
+            captured(s, |stream| stream.wait_external(&event))
+        })
+        .calls("cuStreamWaitEvent")
+        .with(value("flags"), 1_u32),
+        Row::of("CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT", |s| {
+            s.stream.wait_event(&s.context.event()?)
+        })
+        .calls("cuStreamWaitEvent")
+        .with(value("flags"), 0_u32),
+        Row::of("cuEventRecord", |s| {
+            let event = s.context.event()?;
+            event.record(&s.stream)?;
+            Ok((event.as_raw(), s.stream.as_raw()))
+        })
+        .calls("cuEventRecord")
+        .with_told(|call| Some((value("event")(call)?, value("stream")(call)?))),
+        Row::of("cuIpcGetEventHandle", |s| {
+            let event = s.context.event_with(INTERPROCESS)?;
+            event.ipc_handle()?;
+            Ok(event.as_raw())
+        })
+        .calls("cuIpcGetEventHandle")
+        .with_told(value("event")),
         Row::call("cuIpcOpenEventHandle", |s| {
             let handle = EventIpcHandle::from_bytes(cuda_sim::event_shared_by_another());
             // SAFETY: the software driver acts as the other process.

@@ -27,40 +27,26 @@ pub(super) fn rows() -> Vec<Row> {
     let kind = CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
     let pcie = CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE;
     vec![
-        Row::told(
-            RANGE,
-            |s| export(s, false),
-            RANGE,
-            |call| Some((value("address")(call)?, value("size")(call)?)),
-        ),
-        Row::new(
-            "CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD",
-            |s| export(s, false).map(drop),
-            RANGE,
-            |call| Some((value("kind")(call)?, value("flags")(call)?)),
-            (kind, 0_u64),
-        ),
-        Row::new(
-            "CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE",
-            |s| export(s, true).map(drop),
-            RANGE,
-            value("flags"),
-            u64::from(pcie.0),
-        ),
-        Row::new(
-            "cuMemGetLocationInfo.summaryGranularity",
-            residency,
-            LOCATIONS,
+        Row::of(RANGE, |s| export(s, false))
+            .calls(RANGE)
+            .with_told(|call| Some((value("address")(call)?, value("size")(call)?))),
+        Row::of("CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD", |s| {
+            export(s, false).map(drop)
+        })
+        .calls(RANGE)
+        .with(|call| Some((value("kind")(call)?, value("flags")(call)?)), (kind, 0_u64)),
+        Row::of("CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE", |s| {
+            export(s, true).map(drop)
+        })
+        .calls(RANGE)
+        .with(value("flags"), u64::from(pcie.0)),
+        Row::of("cuMemGetLocationInfo.summaryGranularity", residency).calls(LOCATIONS).with(
             |call| Some((value("size")(call)?, value("part")(call)?)),
             (100_000_usize, 50_001_usize),
         ),
-        Row::new(
-            "cuMemGetLocationInfo.samplingGranularity",
-            residency,
-            LOCATIONS,
-            value("sample"),
-            4097_usize,
-        ),
+        Row::of("cuMemGetLocationInfo.samplingGranularity", residency)
+            .calls(LOCATIONS)
+            .with(value("sample"), 4097_usize),
         Row::call(LOCATIONS, residency),
     ]
 }

@@ -16,13 +16,11 @@ fn asked<T: KernelAttributeValue + 'static, const SETTABLE: bool>(
     name: &str,
     attribute: KernelAttribute<T, SETTABLE>,
 ) -> Row {
-    Row::new(
-        &format!("CUfunction_attribute::{PREFIX}{name}"),
-        move |s| s.kernel.attribute(attribute).map(drop),
-        "cuFuncGetAttribute",
-        value("attribute"),
-        raw(name),
-    )
+    Row::of(&format!("CUfunction_attribute::{PREFIX}{name}"), move |s| {
+        s.kernel.attribute(attribute).map(drop)
+    })
+    .calls("cuFuncGetAttribute")
+    .with(value("attribute"), raw(name))
 }
 
 /// A row for an attribute that is set, with the number that the driver gets.
@@ -32,13 +30,11 @@ fn set<T: KernelAttributeValue + Copy + 'static>(
     its: T,
     number: i32,
 ) -> Row {
-    Row::new(
-        &format!("CUfunction_attribute::{PREFIX}{name}"),
-        move |s| s.kernel.set_attribute(attribute, its),
-        "cuFuncSetAttribute",
-        |call| Some((value("attribute")(call)?, value("value")(call)?)),
-        (raw(name), number),
-    )
+    Row::of(&format!("CUfunction_attribute::{PREFIX}{name}"), move |s| {
+        s.kernel.set_attribute(attribute, its)
+    })
+    .calls("cuFuncSetAttribute")
+    .with(|call| Some((value("attribute")(call)?, value("value")(call)?)), (raw(name), number))
 }
 
 fn attributes() -> Vec<Row> {
@@ -153,13 +149,11 @@ fn occupancy() -> Vec<Row> {
         Row::new(&format!("{active}.dynamicSMemSize"), blocks(shared), active, bytes(), 640),
         Row::new(&format!("{potential}.dynamicSMemSize"), block(shared), potential, bytes(), 640),
         Row::new(&format!("{potential}.blockSizeLimit"), block(few), potential, value("limit"), 96),
-        Row::new(
-            "cuOccupancyAvailableDynamicSMemPerBlock",
-            |s| s.kernel.available_shared_bytes(2, 64).map(drop),
-            "cuOccupancyAvailableDynamicSMemPerBlock",
-            both,
-            (2, 64),
-        ),
+        Row::of("cuOccupancyAvailableDynamicSMemPerBlock", |s| {
+            s.kernel.available_shared_bytes(2, 64).map(drop)
+        })
+        .calls("cuOccupancyAvailableDynamicSMemPerBlock")
+        .with(both, (2, 64)),
         Row::new(size_function, size, size_function, of_config(), [8, 32, 128, 1]),
         Row::new(clusters_function, clusters, clusters_function, of_config(), [8, 32, 128, 1]),
         Row::call("cuFuncLoad", |s| s.kernel.load()),

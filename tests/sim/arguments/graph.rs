@@ -65,17 +65,16 @@ fn changed(
 
 fn flags() -> Vec<Row> {
     let row = |flag: &str, value: u64, options: InstantiateOptions<'static>| {
-        Row::new(
+        Row::of(
             &format!("CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_{flag}"),
             move |s| {
                 let upload = (value == 2).then_some(&s.stream);
                 let options = InstantiateOptions { upload, ..options };
                 Graph::new(&s.context)?.instantiate_with(&options).map(drop)
             },
-            "cuGraphInstantiateWithParams",
-            field("params", |its: &CUDA_GRAPH_INSTANTIATE_PARAMS| its.flags),
-            value,
         )
+        .calls("cuGraphInstantiateWithParams")
+        .with(field("params", |its: &CUDA_GRAPH_INSTANTIATE_PARAMS| its.flags), value)
     };
     let none = InstantiateOptions::default();
     vec![
@@ -97,23 +96,17 @@ fn add_alloc(
 
 fn memory() -> Vec<Row> {
     type Parameters = CUDA_MEM_ALLOC_NODE_PARAMS_v1;
-    let access = Row::new(
-        "CUDA_MEM_ALLOC_NODE_PARAMS_v1::accessDescs",
-        |s| {
-            let access = [(s.device, MemoryAccess::ReadWrite)];
-            add_alloc(&mut all(s)?, &access).map(drop)
-        },
-        "cuGraphAddMemAllocNode",
-        field("params", |its: &Parameters| its.accessDescCount),
-        1usize,
-    );
-    let size = Row::new(
-        "CUDA_MEM_ALLOC_NODE_PARAMS_v1::bytesize",
-        |s| add_alloc(&mut all(s)?, &[]).map(drop),
-        "cuGraphAddMemAllocNode",
-        field("params", |its: &Parameters| its.bytesize),
-        8usize,
-    );
+    let access = Row::of("CUDA_MEM_ALLOC_NODE_PARAMS_v1::accessDescs", |s| {
+        let access = [(s.device, MemoryAccess::ReadWrite)];
+        add_alloc(&mut all(s)?, &access).map(drop)
+    })
+    .calls("cuGraphAddMemAllocNode")
+    .with(field("params", |its: &Parameters| its.accessDescCount), 1usize);
+    let size = Row::of("CUDA_MEM_ALLOC_NODE_PARAMS_v1::bytesize", |s| {
+        add_alloc(&mut all(s)?, &[]).map(drop)
+    })
+    .calls("cuGraphAddMemAllocNode")
+    .with(field("params", |its: &Parameters| its.bytesize), 8usize);
     vec![access, size]
 }
 
@@ -134,35 +127,30 @@ fn edges() -> impl Iterator<Item = Row> {
         ("CUgraphEdgeData::type_".to_owned(), EdgeKind::ProgrammaticLaunchOrder, (2, 1)),
     ];
     rows.into_iter().map(|(name, kind, value)| {
-        Row::new(
-            &name,
-            move |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let kernel = s.kernel.typed::<()>()?;
-                // SAFETY: the kernel accesses nothing.
-                let from = unsafe { graph.add_kernel(&[], &s.context, &kernel, ONE, ()) }?;
-                // SAFETY: as above.
-                let to = unsafe { graph.add_kernel(&[], &s.context, &kernel, ONE, ()) }?;
-                graph.add_dependency_with(from, to, kind)
-            },
-            "cuGraphAddDependencies_v2",
-            field("edges", |its: &CUgraphEdgeData| (its.from_port, its.type_)),
-            value,
-        )
+        Row::of(&name, move |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let kernel = s.kernel.typed::<()>()?;
+            // SAFETY: the kernel accesses nothing.
+            let from = unsafe { graph.add_kernel(&[], &s.context, &kernel, ONE, ()) }?;
+            // SAFETY: as above.
+            let to = unsafe { graph.add_kernel(&[], &s.context, &kernel, ONE, ()) }?;
+            graph.add_dependency_with(from, to, kind)
+        })
+        .calls("cuGraphAddDependencies_v2")
+        .with(field("edges", |its: &CUgraphEdgeData| (its.from_port, its.type_)), value)
     })
 }
 
 fn conditionals() -> Vec<Row> {
     type Add = fn(&mut Graph, ConditionalHandle) -> Result<Node<kind::Conditional>>;
     let row = |name: &str, add: Add, value: (u32, u32)| {
-        Row::new(
-            name,
-            move |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let handle = graph.conditional_handle(&s.context, None)?;
-                add(&mut graph, handle).map(drop)
-            },
-            "cuGraphAddNode_v2",
+        Row::of(name, move |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let handle = graph.conditional_handle(&s.context, None)?;
+            add(&mut graph, handle).map(drop)
+        })
+        .calls("cuGraphAddNode_v2")
+        .with(
             field("params", |its: &CUgraphNodeParams| {
                 // SAFETY: the row adds a conditional node, whose parameters are in this field.
                 let its = unsafe { its.__bindgen_anon_1.conditional };
@@ -185,26 +173,18 @@ fn conditionals() -> Vec<Row> {
             |graph, handle| graph.add_switch(&[], handle, 3, |_, _| Ok(())),
             (2, 3),
         ),
-        Row::new(
-            "cuGraphConditionalHandleCreate.defaultLaunchValue",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                graph.conditional_handle(&s.context, Some(5)).map(drop)
-            },
-            "cuGraphConditionalHandleCreate",
-            |call| Some((value::<u32>("default")(call)?, value::<u32>("flags")(call)?)),
-            (5, 1),
-        ),
-        Row::new(
-            "cuGraphConditionalHandleCreate",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                graph.conditional_handle(&s.context, None).map(drop)
-            },
-            "cuGraphConditionalHandleCreate",
-            value("flags"),
-            0u32,
-        ),
+        Row::of("cuGraphConditionalHandleCreate.defaultLaunchValue", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            graph.conditional_handle(&s.context, Some(5)).map(drop)
+        })
+        .calls("cuGraphConditionalHandleCreate")
+        .with(|call| Some((value::<u32>("default")(call)?, value::<u32>("flags")(call)?)), (5, 1)),
+        Row::of("cuGraphConditionalHandleCreate", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            graph.conditional_handle(&s.context, None).map(drop)
+        })
+        .calls("cuGraphConditionalHandleCreate")
+        .with(value("flags"), 0u32),
     ]
 }
 

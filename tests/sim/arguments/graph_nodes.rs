@@ -16,17 +16,16 @@ fn kernel(s: &Stage, graph: &mut Graph) -> Result<Node<kind::Kernel>> {
 
 fn parameters() -> Vec<Row> {
     vec![
-        Row::new(
-            "cuGraphKernelNodeSetParams",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let node = kernel(s, &mut graph)?;
-                let kernel = s.kernel.typed::<()>()?;
-                let config = LaunchConfig::new([7, 8, 9], [1, 2, 3]).with_shared_bytes(256);
-                // SAFETY: the kernel accesses nothing.
-                unsafe { graph.set_kernel(node, &s.context, &kernel, config, ()) }
-            },
-            "cuGraphKernelNodeSetParams_v2",
+        Row::of("cuGraphKernelNodeSetParams", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let node = kernel(s, &mut graph)?;
+            let kernel = s.kernel.typed::<()>()?;
+            let config = LaunchConfig::new([7, 8, 9], [1, 2, 3]).with_shared_bytes(256);
+            // SAFETY: the kernel accesses nothing.
+            unsafe { graph.set_kernel(node, &s.context, &kernel, config, ()) }
+        })
+        .calls("cuGraphKernelNodeSetParams_v2")
+        .with(
             field("params", |its: &CUDA_KERNEL_NODE_PARAMS| {
                 let grid = [its.gridDimX, its.gridDimY, its.gridDimZ];
                 let block = [its.blockDimX, its.blockDimY, its.blockDimZ];
@@ -34,63 +33,53 @@ fn parameters() -> Vec<Row> {
             }),
             ([7, 8, 9], [1, 2, 3], 256),
         ),
-        Row::told(
-            "cuGraphMemcpyNodeSetParams",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let mut a = graph.own(DeviceBuffer::<u8>::zeroed(&s.stream, 8)?)?;
-                let b = graph.own(DeviceBuffer::<u8>::zeroed(&s.stream, 8)?)?;
-                let c = graph.own(DeviceBuffer::<u8>::zeroed(&s.stream, 8)?)?;
-                let node = graph.add_copy(&[], &mut a, &b)?;
-                graph.set_copy(node, &mut a, &c)?;
-                Ok((a.as_raw(), c.as_raw(), 8))
-            },
-            "cuGraphMemcpyNodeSetParams",
-            field("copy", |its: &CUDA_MEMCPY3D| (its.dstDevice, its.srcDevice, its.WidthInBytes)),
-        ),
-        Row::told(
-            "cuGraphMemsetNodeSetParams",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let mut a = graph.own(DeviceBuffer::<u16>::zeroed(&s.stream, 8)?)?;
-                let node = graph.add_fill(&[], &mut a, 1)?;
-                graph.set_fill(node, &mut a, 9)?;
-                Ok((a.as_raw(), 9, 2, 8))
-            },
-            "cuGraphMemsetNodeSetParams",
-            field("params", |its: &CUDA_MEMSET_NODE_PARAMS| {
-                (its.dst, its.value, its.elementSize, its.width)
-            }),
-        ),
+        Row::of("cuGraphMemcpyNodeSetParams", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let mut a = graph.own(DeviceBuffer::<u8>::zeroed(&s.stream, 8)?)?;
+            let b = graph.own(DeviceBuffer::<u8>::zeroed(&s.stream, 8)?)?;
+            let c = graph.own(DeviceBuffer::<u8>::zeroed(&s.stream, 8)?)?;
+            let node = graph.add_copy(&[], &mut a, &b)?;
+            graph.set_copy(node, &mut a, &c)?;
+            Ok((a.as_raw(), c.as_raw(), 8))
+        })
+        .calls("cuGraphMemcpyNodeSetParams")
+        .with_told(field("copy", |its: &CUDA_MEMCPY3D| {
+            (its.dstDevice, its.srcDevice, its.WidthInBytes)
+        })),
+        Row::of("cuGraphMemsetNodeSetParams", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let mut a = graph.own(DeviceBuffer::<u16>::zeroed(&s.stream, 8)?)?;
+            let node = graph.add_fill(&[], &mut a, 1)?;
+            graph.set_fill(node, &mut a, 9)?;
+            Ok((a.as_raw(), 9, 2, 8))
+        })
+        .calls("cuGraphMemsetNodeSetParams")
+        .with_told(field("params", |its: &CUDA_MEMSET_NODE_PARAMS| {
+            (its.dst, its.value, its.elementSize, its.width)
+        })),
         Row::call("cuGraphHostNodeSetParams", |s| {
             let mut graph = Graph::new(&s.context)?;
             let node = graph.add_host_function(&[], || ())?;
             graph.set_host_function(node, || ())
         }),
-        Row::told(
-            "cuGraphEventRecordNodeSetEvent",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let node = graph.add_event_record(&[], &s.context.event()?)?;
-                let event = s.context.event()?;
-                graph.set_event_record(node, &event)?;
-                Ok(event.as_raw())
-            },
-            "cuGraphEventRecordNodeSetEvent",
-            value::<CUevent>("event"),
-        ),
-        Row::told(
-            "cuGraphEventWaitNodeSetEvent",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let node = graph.add_event_wait(&[], &s.context.event()?)?;
-                let event = s.context.event()?;
-                graph.set_event_wait(node, &event)?;
-                Ok(event.as_raw())
-            },
-            "cuGraphEventWaitNodeSetEvent",
-            value::<CUevent>("event"),
-        ),
+        Row::of("cuGraphEventRecordNodeSetEvent", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let node = graph.add_event_record(&[], &s.context.event()?)?;
+            let event = s.context.event()?;
+            graph.set_event_record(node, &event)?;
+            Ok(event.as_raw())
+        })
+        .calls("cuGraphEventRecordNodeSetEvent")
+        .with_told(value::<CUevent>("event")),
+        Row::of("cuGraphEventWaitNodeSetEvent", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let node = graph.add_event_wait(&[], &s.context.event()?)?;
+            let event = s.context.event()?;
+            graph.set_event_wait(node, &event)?;
+            Ok(event.as_raw())
+        })
+        .calls("cuGraphEventWaitNodeSetEvent")
+        .with_told(value::<CUevent>("event")),
         Row::call("cuGraphEventRecordNodeGetEvent", |s| {
             let mut graph = Graph::new(&s.context)?;
             let node = graph.add_event_record(&[], &s.context.event()?)?;
@@ -112,20 +101,16 @@ fn parameters() -> Vec<Row> {
 /// A row for an attribute of a kernel node.
 fn attribute<T: Copy + PartialEq + Debug + 'static>(attribute: NodeAttribute<T>, given: T) -> Row {
     let id = attribute.as_raw();
-    Row::new(
-        "cuGraphKernelNodeSetAttribute",
-        move |s| {
-            let mut graph = Graph::new(&s.context)?;
-            let node = kernel(s, &mut graph)?;
-            // SAFETY: the kernel does nothing, whatever its attributes.
-            unsafe { graph.set_kernel_attribute(node, attribute, given) }?;
-            assert_eq!(graph.kernel_attribute(node, attribute)?, given);
-            Ok(())
-        },
-        "cuGraphKernelNodeSetAttribute",
-        value::<CUkernelNodeAttrID>("id"),
-        id,
-    )
+    Row::of("cuGraphKernelNodeSetAttribute", move |s| {
+        let mut graph = Graph::new(&s.context)?;
+        let node = kernel(s, &mut graph)?;
+        // SAFETY: the kernel does nothing, whatever its attributes.
+        unsafe { graph.set_kernel_attribute(node, attribute, given) }?;
+        assert_eq!(graph.kernel_attribute(node, attribute)?, given);
+        Ok(())
+    })
+    .calls("cuGraphKernelNodeSetAttribute")
+    .with(value::<CUkernelNodeAttrID>("id"), id)
 }
 
 fn attributes() -> Vec<Row> {
@@ -155,17 +140,16 @@ fn attributes() -> Vec<Row> {
         attribute(node_attribute::CARVEOUT, 40),
         attribute(node_attribute::SHARED_MEMORY_MODE, shared),
         attribute(node_attribute::NVLINK_CENTRIC, true),
-        Row::new(
-            "CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let node = kernel(s, &mut graph)?;
-                // SAFETY: no kernel gets the handle.
-                let handle = unsafe { graph.make_device_updatable(node) }?;
-                assert_ne!(handle.as_raw(), 0);
-                Ok(())
-            },
-            "cuGraphKernelNodeSetAttribute",
+        Row::of("CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let node = kernel(s, &mut graph)?;
+            // SAFETY: no kernel gets the handle.
+            let handle = unsafe { graph.make_device_updatable(node) }?;
+            assert_ne!(handle.as_raw(), 0);
+            Ok(())
+        })
+        .calls("cuGraphKernelNodeSetAttribute")
+        .with(
             field("value", |its: &CUkernelNodeAttrValue| {
                 // SAFETY: the fields are numbers, for which any bits are valid.
                 unsafe { its.deviceUpdatableKernelNode }.deviceUpdatable
@@ -177,22 +161,19 @@ fn attributes() -> Vec<Row> {
             let node = kernel(s, &mut graph)?;
             graph.kernel_attribute(node, node_attribute::PRIORITY).map(drop)
         }),
-        Row::told(
-            "cuGraphKernelNodeCopyAttributes",
-            |s| {
-                let mut graph = Graph::new(&s.context)?;
-                let (from, to) = (kernel(s, &mut graph)?, kernel(s, &mut graph)?);
-                let priority = node_attribute::PRIORITY;
-                // SAFETY: the kernel does nothing, whatever its attributes.
-                unsafe { graph.set_kernel_attribute(from, priority, -2) }?;
-                // SAFETY: as above.
-                unsafe { graph.copy_kernel_attributes(from, to) }?;
-                assert_eq!(graph.kernel_attribute(to, priority)?, -2);
-                Ok(first_node(&graph))
-            },
-            "cuGraphKernelNodeCopyAttributes",
-            value::<CUgraphNode>("from"),
-        ),
+        Row::of("cuGraphKernelNodeCopyAttributes", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let (from, to) = (kernel(s, &mut graph)?, kernel(s, &mut graph)?);
+            let priority = node_attribute::PRIORITY;
+            // SAFETY: the kernel does nothing, whatever its attributes.
+            unsafe { graph.set_kernel_attribute(from, priority, -2) }?;
+            // SAFETY: as above.
+            unsafe { graph.copy_kernel_attributes(from, to) }?;
+            assert_eq!(graph.kernel_attribute(to, priority)?, -2);
+            Ok(first_node(&graph))
+        })
+        .calls("cuGraphKernelNodeCopyAttributes")
+        .with_told(value::<CUgraphNode>("from")),
     ]
 }
 
@@ -222,15 +203,14 @@ fn one_operation(
 
 fn operations() -> Vec<Row> {
     vec![
-        Row::told(
-            "cuGraphAddBatchMemOpNode",
-            |s| {
-                one_operation(s)?;
-                Ok((s.context.as_raw(), 1, 0))
-            },
-            "cuGraphAddBatchMemOpNode",
-            field("params", |its: &CUDA_BATCH_MEM_OP_NODE_PARAMS| (its.ctx, its.count, its.flags)),
-        ),
+        Row::of("cuGraphAddBatchMemOpNode", |s| {
+            one_operation(s)?;
+            Ok((s.context.as_raw(), 1, 0))
+        })
+        .calls("cuGraphAddBatchMemOpNode")
+        .with_told(field("params", |its: &CUDA_BATCH_MEM_OP_NODE_PARAMS| {
+            (its.ctx, its.count, its.flags)
+        })),
         Row::call("cuGraphBatchMemOpNodeGetParams", |s| {
             let (_word, graph, node, _) = one_operation(s)?;
             graph.memory_operations(node).map(drop)

@@ -37,20 +37,12 @@ fn counts() -> Vec<Row> {
     };
     let three = SplitByCount { min: 24, max_groups: Some(3), ..Default::default() };
     let mut rows = vec![
-        Row::new(
-            "cuDevSmResourceSplitByCount.nbGroups",
-            by_count(three.clone()),
-            function,
-            value("count"),
-            3_u32,
-        ),
-        Row::new(
-            "cuDevSmResourceSplitByCount.minCount",
-            by_count(three),
-            function,
-            value("min"),
-            24_u32,
-        ),
+        Row::of("cuDevSmResourceSplitByCount.nbGroups", by_count(three.clone()))
+            .calls(function)
+            .with(value("count"), 3_u32),
+        Row::of("cuDevSmResourceSplitByCount.minCount", by_count(three))
+            .calls(function)
+            .with(value("min"), 24_u32),
     ];
     rows.extend(flags("IGNORE_SM_COSCHEDULING", SplitFlags::IGNORE_SM_COSCHEDULING, 1));
     rows.extend(flags("MAX_POTENTIAL_CLUSTER_SIZE", SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE, 2));
@@ -119,13 +111,11 @@ fn requests() -> Vec<Row> {
         ..Default::default()
     };
     let act = move |s: &Stage| SmResource::of_device(&s.device)?.split(two.clone()).map(drop);
-    rows.push(Row::new(
-        "cuDevSmResourceSplit.nbGroups",
-        act,
-        "cuDevSmResourceSplit",
-        value("count"),
-        2_u32,
-    ));
+    rows.push(
+        Row::of("cuDevSmResourceSplit.nbGroups", act)
+            .calls("cuDevSmResourceSplit")
+            .with(value("count"), 2_u32),
+    );
     rows
 }
 
@@ -195,20 +185,15 @@ fn descriptors() -> Vec<Row> {
             CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX,
         ),
         scope("GREEN_CTX_BALANCED", to_balanced, balanced),
-        Row::new(
-            "CUdevWorkqueueConfigResource::sharingScope",
-            with_queues(to_balanced),
-            function,
-            queues(|its| its.sharingScope),
-            balanced,
-        ),
-        Row::new(
+        Row::of("CUdevWorkqueueConfigResource::sharingScope", with_queues(to_balanced))
+            .calls(function)
+            .with(queues(|its| its.sharingScope), balanced),
+        Row::of(
             "CUdevWorkqueueConfigResource::wqConcurrencyLimit",
             with_queues(|its| its.with_concurrency_limit(3)),
-            function,
-            queues(|its| its.wqConcurrencyLimit),
-            3,
-        ),
+        )
+        .calls(function)
+        .with(queues(|its| its.wqConcurrencyLimit), 3),
         flags("DEFAULT_STREAM", |s| green(s).map(drop), 1),
         flags(
             "NONE",

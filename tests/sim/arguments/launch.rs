@@ -64,13 +64,9 @@ fn row<T: PartialEq + Debug + 'static>(
     let id = CUlaunchAttributeID::from_name(&c_name).expect("a C name");
     let mut attributes = LaunchAttributes::default();
     set(&mut attributes);
-    Row::new(
-        &format!("CUlaunchAttributeID::{c_name}"),
-        move |s| launch_with(s, &attributes),
-        "cuLaunchKernelEx",
-        only(id, find),
-        raw,
-    )
+    Row::of(&format!("CUlaunchAttributeID::{c_name}"), move |s| launch_with(s, &attributes))
+        .calls("cuLaunchKernelEx")
+        .with(only(id, find), raw)
 }
 
 fn attributes() -> Vec<Row> {
@@ -240,22 +236,22 @@ fn events() -> Vec<Row> {
     vec![
         Row::told(name, programmatic(false), "cuLaunchKernelEx", found()),
         Row::told(name, programmatic(true), "cuLaunchKernelEx", found()),
-        Row::told(
-            "CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT",
-            |s| {
-                let event = s.context.event()?;
-                let attributes =
-                    LaunchAttributes { completion_event: Some(&event), ..Default::default() };
-                launch_with(s, &attributes)?;
-                s.stream.synchronize()?;
-                Ok(event.as_raw())
-            },
-            "cuLaunchKernelEx",
-            only(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, |value| {
+        Row::of("CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT", |s| {
+            let event = s.context.event()?;
+            let attributes =
+                LaunchAttributes { completion_event: Some(&event), ..Default::default() };
+            launch_with(s, &attributes)?;
+            s.stream.synchronize()?;
+            Ok(event.as_raw())
+        })
+        .calls("cuLaunchKernelEx")
+        .with_told(only(
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+            |value| {
                 // SAFETY: the fields are numbers, for which any bits are valid.
                 unsafe { value.launchCompletionEvent }.event
-            }),
-        ),
+            },
+        )),
     ]
 }
 
@@ -269,26 +265,16 @@ fn configs() -> Vec<Row> {
     ];
     ids.sort();
     vec![
-        Row::told(
-            "CUlaunchConfig::hStream",
-            |s| {
-                launch_with(s, &LaunchAttributes::default())?;
-                Ok(s.stream.as_raw())
-            },
-            "cuLaunchKernelEx",
-            field("config", |its: &CUlaunchConfig| its.hStream),
-        ),
-        Row::new(
-            "CUlaunchConfig::numAttrs",
-            both,
-            "cuLaunchKernelEx",
-            field("config", |its: &CUlaunchConfig| its.numAttrs),
-            2,
-        ),
-        Row::new(
-            "CUlaunchConfig::attrs",
-            both,
-            "cuLaunchKernelEx",
+        Row::of("CUlaunchConfig::hStream", |s| {
+            launch_with(s, &LaunchAttributes::default())?;
+            Ok(s.stream.as_raw())
+        })
+        .calls("cuLaunchKernelEx")
+        .with_told(field("config", |its: &CUlaunchConfig| its.hStream)),
+        Row::of("CUlaunchConfig::numAttrs", both)
+            .calls("cuLaunchKernelEx")
+            .with(field("config", |its: &CUlaunchConfig| its.numAttrs), 2),
+        Row::of("CUlaunchConfig::attrs", both).calls("cuLaunchKernelEx").with(
             |call| {
                 let attributes = call.values::<CUlaunchAttribute>("config.attrs")?;
                 let mut ids: Vec<_> = attributes.iter().map(|its| its.id).collect();

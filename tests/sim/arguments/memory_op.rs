@@ -145,34 +145,24 @@ fn types() -> Vec<Row> {
             Type::CU_STREAM_MEM_OP_WRITE_VALUE_64,
             7 << 32,
         ),
-        Row::new(
-            "CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES",
-            move |s| batch(s, flush).map(drop),
-            function,
-            kind,
-            Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES,
-        ),
-        Row::new(
-            barrier_name,
-            move |s| batch(s, barrier(BarrierScope::System)).map(drop),
-            function,
-            kind,
-            Type::CU_STREAM_MEM_OP_BARRIER,
-        ),
-        Row::new(
-            "CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS",
-            move |s| one(s, barrier(BarrierScope::System)).map(drop),
-            function,
-            scope,
-            0,
-        ),
-        Row::new(
-            "CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU",
-            move |s| one(s, barrier(BarrierScope::Device)).map(drop),
-            function,
-            scope,
-            1,
-        ),
+        Row::of("CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES", move |s| {
+            batch(s, flush).map(drop)
+        })
+        .calls(function)
+        .with(kind, Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES),
+        Row::of(barrier_name, move |s| batch(s, barrier(BarrierScope::System)).map(drop))
+            .calls(function)
+            .with(kind, Type::CU_STREAM_MEM_OP_BARRIER),
+        Row::of("CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS", move |s| {
+            one(s, barrier(BarrierScope::System)).map(drop)
+        })
+        .calls(function)
+        .with(scope, 0),
+        Row::of("CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU", move |s| {
+            one(s, barrier(BarrierScope::Device)).map(drop)
+        })
+        .calls(function)
+        .with(scope, 1),
     ]
 }
 
@@ -186,49 +176,37 @@ fn single() -> Vec<Row> {
     let flush_32 = |s: &Stage| one(s, wait_32(WaitCondition::Equal, true)).map(drop);
     let flush_64 = |s: &Stage| one(s, wait_64(WaitCondition::Equal, true)).map(drop);
     vec![
-        Row::told(
-            write,
-            move |s| Ok((one(s, small)?, 9, 0)),
-            "cuStreamWriteValue32_v2",
-            |call| {
+        Row::of(write, move |s| Ok((one(s, small)?, 9, 0)))
+            .calls("cuStreamWriteValue32_v2")
+            .with_told(|call| {
                 let flags: u32 = value("flags")(call)?;
                 Some((value("address")(call)?, value::<u32>("value")(call)?, flags))
-            },
-        ),
-        Row::told(
-            write,
-            move |s| Ok((one(s, large)?, 9 << 40, 0)),
-            "cuStreamWriteValue64_v2",
-            |call| {
+            }),
+        Row::of(write, move |s| Ok((one(s, large)?, 9 << 40, 0)))
+            .calls("cuStreamWriteValue64_v2")
+            .with_told(|call| {
                 let flags: u32 = value("flags")(call)?;
                 Some((value("address")(call)?, value::<u64>("value")(call)?, flags))
-            },
-        ),
-        Row::told(
-            "cuStreamWaitValue32_v2",
-            move |s| Ok((one(s, wait_32(WaitCondition::Equal, false))?, u32::MAX)),
-            "cuStreamWaitValue32_v2",
-            |call| Some((value("address")(call)?, value("value")(call)?)),
-        ),
-        Row::told(
-            "cuStreamWaitValue64_v2",
-            move |s| Ok((one(s, wait_64(WaitCondition::Equal, false))?, u64::MAX)),
-            "cuStreamWaitValue64_v2",
-            |call| Some((value("address")(call)?, value("value")(call)?)),
-        ),
-        Row::new(
-            "CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_NOR",
-            move |s| {
-                let mut zero = DeviceBuffer::<u64>::zeroed_sync(&s.stream, 1)?;
-                zero.zero()?;
-                // SAFETY: the word outlives the operation, and no other work uses it.
-                unsafe { s.stream.memory_operation(nor(zero.as_raw())) }?;
-                s.stream.synchronize()
-            },
-            "cuStreamWaitValue32_v2",
-            value("flags"),
-            3_u32,
-        ),
+            }),
+        Row::of("cuStreamWaitValue32_v2", move |s| {
+            Ok((one(s, wait_32(WaitCondition::Equal, false))?, u32::MAX))
+        })
+        .calls("cuStreamWaitValue32_v2")
+        .with_told(|call| Some((value("address")(call)?, value("value")(call)?))),
+        Row::of("cuStreamWaitValue64_v2", move |s| {
+            Ok((one(s, wait_64(WaitCondition::Equal, false))?, u64::MAX))
+        })
+        .calls("cuStreamWaitValue64_v2")
+        .with_told(|call| Some((value("address")(call)?, value("value")(call)?))),
+        Row::of("CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_NOR", move |s| {
+            let mut zero = DeviceBuffer::<u64>::zeroed_sync(&s.stream, 1)?;
+            zero.zero()?;
+            // SAFETY: the word outlives the operation, and no other work uses it.
+            unsafe { s.stream.memory_operation(nor(zero.as_raw())) }?;
+            s.stream.synchronize()
+        })
+        .calls("cuStreamWaitValue32_v2")
+        .with(value("flags"), 3_u32),
         Row::new(flush, flush_32, "cuStreamWaitValue32_v2", value("flags"), 1_u32 | 1 << 30),
         Row::new(flush, flush_64, "cuStreamWaitValue64_v2", value("flags"), 1_u32 | 1 << 30),
     ]

@@ -52,20 +52,12 @@ fn objects() -> Vec<Row> {
         object("CUmulticastObjectProp::size", options, |its| its.size, 2 * SIZE),
         object("CUmulticastObjectProp::handleTypes", shared, |its| its.handleTypes, 1),
         object("cuMulticastCreate", options, |its| its.flags, 0),
-        Row::new(
-            "cuMulticastGetGranularity",
-            granularity,
-            "cuMulticastGetGranularity",
-            value("option"),
-            recommended,
-        ),
-        Row::new(
-            "cuMulticastAddDevice",
-            bind_to_object,
-            "cuMulticastAddDevice",
-            value("device"),
-            1,
-        ),
+        Row::of("cuMulticastGetGranularity", granularity)
+            .calls("cuMulticastGetGranularity")
+            .with(value("option"), recommended),
+        Row::of("cuMulticastAddDevice", bind_to_object)
+            .calls("cuMulticastAddDevice")
+            .with(value("device"), 1),
         bound("cuMulticastBindMem", "cuMulticastBindMem_v2", "offset", SIZE),
         bound("cuMulticastBindAddr", "cuMulticastBindAddr_v2", "size", SIZE),
         bound("cuMulticastUnbind", "cuMulticastUnbind", "offset", SIZE),
@@ -173,27 +165,15 @@ fn endpoints() -> Vec<Row> {
         called("cuLogicalEndpointGetLimits"),
         called("cuLogicalEndpointQuery"),
         called("cuLogicalEndpointDestroy"),
-        Row::new(
-            "cuLogicalEndpointIdReserve",
-            bind_to_endpoint,
-            "cuLogicalEndpointIdReserve",
-            value("count"),
-            1_u32,
-        ),
-        Row::new(
-            "cuLogicalEndpointIdRelease",
-            bind_to_endpoint,
-            "cuLogicalEndpointIdRelease",
-            value("count"),
-            1_u32,
-        ),
-        Row::new(
-            "cuLogicalEndpointAddDevice",
-            add,
-            "cuLogicalEndpointAddDevice",
-            value("device"),
-            1,
-        ),
+        Row::of("cuLogicalEndpointIdReserve", bind_to_endpoint)
+            .calls("cuLogicalEndpointIdReserve")
+            .with(value("count"), 1_u32),
+        Row::of("cuLogicalEndpointIdRelease", bind_to_endpoint)
+            .calls("cuLogicalEndpointIdRelease")
+            .with(value("count"), 1_u32),
+        Row::of("cuLogicalEndpointAddDevice", add)
+            .calls("cuLogicalEndpointAddDevice")
+            .with(value("device"), 1),
         bound("cuLogicalEndpointBindMem", "offset", size),
         bound("cuLogicalEndpointBindAddr", "size", size),
         bound("cuLogicalEndpointUnbind", "offset", size),
@@ -213,20 +193,12 @@ fn places() -> Vec<Row> {
     vec![
         Row::call("cuDeviceGetCliqueCount", cliques),
         Row::call("cuDeviceGetCliqueInfo", cliques),
-        Row::new(
-            "cuDeviceGetFabricClusterUuid",
-            cluster,
-            "cuDeviceGetFabricClusterUuid",
-            value::<c_int>("device"),
-            0,
-        ),
-        Row::new(
-            "CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN",
-            localized,
-            "cuMemCreate",
-            its_type,
-            domain,
-        ),
+        Row::of("cuDeviceGetFabricClusterUuid", cluster)
+            .calls("cuDeviceGetFabricClusterUuid")
+            .with(value::<c_int>("device"), 0),
+        Row::of("CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN", localized)
+            .calls("cuMemCreate")
+            .with(its_type, domain),
     ]
 }
 
@@ -251,13 +223,9 @@ fn copies() -> Vec<Row> {
     ];
     let mut rows = vec![
         Row::call(function, copy_to_endpoint),
-        Row::new(
-            "CUDA_FABRIC_COPY_BATCH_OP::size",
-            copy_to_endpoint,
-            function,
-            move |call| Some(first(call)?.size),
-            12_usize,
-        ),
+        Row::of("CUDA_FABRIC_COPY_BATCH_OP::size", copy_to_endpoint)
+            .calls(function)
+            .with(move |call| Some(first(call)?.size), 12_usize),
     ];
     for (place, (name, kind)) in ["dst", "src"].into_iter().zip(kinds) {
         let operand = move |call: &Call| {

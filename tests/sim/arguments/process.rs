@@ -20,26 +20,18 @@ fn logs() -> Vec<Row> {
     vec![
         Row::call("cuLogsRegisterCallback", |_| LogCallback::new(|_, _| {}).map(drop)),
         Row::call("cuLogsUnregisterCallback", |_| LogCallback::new(|_, _| {}).map(drop)),
-        Row::new(
-            "cuLogsCurrent",
-            |_| LogPosition::end().map(drop),
-            "cuLogsCurrent",
-            value("flags"),
-            0_u32,
-        ),
+        Row::of("cuLogsCurrent", |_| LogPosition::end().map(drop))
+            .calls("cuLogsCurrent")
+            .with(value("flags"), 0_u32),
         Row::call("cuLogsDumpToMemory", |_| entries().map(drop)),
-        Row::new(
-            "cuLogsDumpToFile",
-            |_| {
-                let path = std::env::temp_dir().join(format!("cuda-log-{}", std::process::id()));
-                let done = LogPosition::end()?.write_to_file(&path);
-                let _ = std::fs::remove_file(path);
-                done
-            },
-            "cuLogsDumpToFile",
-            |call| call.values::<CUlogIterator>("iterator").map(<[_]>::len),
-            1,
-        ),
+        Row::of("cuLogsDumpToFile", |_| {
+            let path = std::env::temp_dir().join(format!("cuda-log-{}", std::process::id()));
+            let done = LogPosition::end()?.write_to_file(&path);
+            let _ = std::fs::remove_file(path);
+            done
+        })
+        .calls("cuLogsDumpToFile")
+        .with(|call| call.values::<CUlogIterator>("iterator").map(<[_]>::len), 1),
     ]
 }
 
@@ -50,10 +42,7 @@ fn setting(
     attribute: CUcoredumpSettings,
     bytes: Vec<u8>,
 ) -> Row {
-    Row::new(
-        name,
-        move |_| settings.apply()?.end(),
-        "cuCoredumpSetAttributeGlobal",
+    Row::of(name, move |_| settings.apply()?.end()).calls("cuCoredumpSetAttributeGlobal").with(
         move |call| {
             let found = value::<CUcoredumpSettings>("attribute")(call)?;
             (found == attribute).then(|| array::<u8>("value")(call))?
@@ -92,16 +81,12 @@ fn dumps() -> Vec<Row> {
         ),
         Row::call("cuCoredumpGetAttributeGlobal", |_| CoredumpSettings::of_process().map(drop)),
         Row::call("cuCoredumpGetAttribute", |s| s.context.coredump_settings().map(drop)),
-        Row::new(
-            "cuCoredumpSetAttribute",
-            |s| {
-                let settings = CoredumpSettings { on_exception: Some(true), ..Default::default() };
-                s.context.apply_coredump_settings(&settings)?.end()
-            },
-            "cuCoredumpSetAttribute",
-            array::<u8>("value"),
-            on(),
-        ),
+        Row::of("cuCoredumpSetAttribute", |s| {
+            let settings = CoredumpSettings { on_exception: Some(true), ..Default::default() };
+            s.context.apply_coredump_settings(&settings)?.end()
+        })
+        .calls("cuCoredumpSetAttribute")
+        .with(array::<u8>("value"), on()),
     ];
     let flags = [
         ("SKIP_NONRELOCATED_ELF_IMAGES", DumpFlags::SKIP_NONRELOCATED_ELF_IMAGES, 1 << 0),
@@ -167,77 +152,43 @@ fn checkpoints() -> Vec<Row> {
         state("cuCheckpointProcessGetState", |_| {
             process().and_then(|its| ProcessState::of(its.pid()).map(drop))
         }),
-        Row::new(
-            "cuCheckpointProcessGetRestoreThreadId",
-            |_| process().and_then(|its| restore_thread_of(its.pid()).map(drop)),
-            "cuCheckpointProcessGetRestoreThreadId",
-            value("pid"),
-            1,
-        ),
-        Row::new(
-            "CUcheckpointLockArgs::timeoutMs",
-            |s| locked(s).map(drop),
-            "cuCheckpointProcessLock",
-            field("options", |its: &CUcheckpointLockArgs| its.timeoutMs),
-            2,
-        ),
-        Row::new(
-            "cuCheckpointProcessCheckpoint",
-            |s| {
-                let checkpointed = locked(s)?.checkpoint()?;
-                CheckpointedProcess::of(checkpointed.pid()).map(drop)
-            },
-            "cuCheckpointProcessCheckpoint",
-            value::<c_int>("pid"),
-            1,
-        ),
-        Row::new(
-            "CUcheckpointRestoreArgs::gpuPairs",
-            restored,
-            restore,
-            field("options", |its: &CUcheckpointRestoreArgs| !its.gpuPairs.is_null()),
-            true,
-        ),
-        Row::new(
-            "CUcheckpointRestoreArgs::gpuPairsCount",
-            restored,
-            restore,
-            field("options", |its: &CUcheckpointRestoreArgs| its.gpuPairsCount),
-            1,
-        ),
-        Row::new(
-            "CUcheckpointGpuPair::oldUuid",
-            restored,
-            restore,
-            pair(|its| its.oldUuid.bytes[15] as u8),
-            0,
-        ),
-        Row::new(
-            "CUcheckpointGpuPair::newUuid",
-            restored,
-            restore,
-            pair(|its| its.newUuid.bytes[15] as u8),
-            1,
-        ),
-        Row::new(
-            "cuCheckpointProcessUnlock",
-            |s| locked(s)?.unlock().map(drop),
-            "cuCheckpointProcessUnlock",
-            value::<c_int>("pid"),
-            1,
-        ),
+        Row::of("cuCheckpointProcessGetRestoreThreadId", |_| {
+            process().and_then(|its| restore_thread_of(its.pid()).map(drop))
+        })
+        .calls("cuCheckpointProcessGetRestoreThreadId")
+        .with(value("pid"), 1),
+        Row::of("CUcheckpointLockArgs::timeoutMs", |s| locked(s).map(drop))
+            .calls("cuCheckpointProcessLock")
+            .with(field("options", |its: &CUcheckpointLockArgs| its.timeoutMs), 2),
+        Row::of("cuCheckpointProcessCheckpoint", |s| {
+            let checkpointed = locked(s)?.checkpoint()?;
+            CheckpointedProcess::of(checkpointed.pid()).map(drop)
+        })
+        .calls("cuCheckpointProcessCheckpoint")
+        .with(value::<c_int>("pid"), 1),
+        Row::of("CUcheckpointRestoreArgs::gpuPairs", restored)
+            .calls(restore)
+            .with(field("options", |its: &CUcheckpointRestoreArgs| !its.gpuPairs.is_null()), true),
+        Row::of("CUcheckpointRestoreArgs::gpuPairsCount", restored)
+            .calls(restore)
+            .with(field("options", |its: &CUcheckpointRestoreArgs| its.gpuPairsCount), 1),
+        Row::of("CUcheckpointGpuPair::oldUuid", restored)
+            .calls(restore)
+            .with(pair(|its| its.oldUuid.bytes[15] as u8), 0),
+        Row::of("CUcheckpointGpuPair::newUuid", restored)
+            .calls(restore)
+            .with(pair(|its| its.newUuid.bytes[15] as u8), 1),
+        Row::of("cuCheckpointProcessUnlock", |s| locked(s)?.unlock().map(drop))
+            .calls("cuCheckpointProcessUnlock")
+            .with(value::<c_int>("pid"), 1),
     ]
 }
 
 fn others() -> Vec<Row> {
     let flush = |name: &str, scope, raw: Scope| {
-        Row::new(
-            name,
-            move |s: &Stage| s.context.flush_gpu_direct_rdma_writes(scope),
-            "cuFlushGPUDirectRDMAWrites",
-            value("scope"),
-            raw,
-        )
+        Row::of(name, move |s: &Stage| s.context.flush_gpu_direct_rdma_writes(scope))
+            .calls("cuFlushGPUDirectRDMAWrites")
+            .with(value("scope"), raw)
     };
     vec![
         flush(
@@ -250,13 +201,12 @@ fn others() -> Vec<Row> {
             RdmaScope::AllDevices,
             Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES,
         ),
-        Row::new(
+        Row::of(
             "CUflushGPUDirectRDMAWritesTarget::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX",
             |s: &Stage| s.context.flush_gpu_direct_rdma_writes(RdmaScope::Owner),
-            "cuFlushGPUDirectRDMAWrites",
-            value("target"),
-            Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
-        ),
+        )
+        .calls("cuFlushGPUDirectRDMAWrites")
+        .with(value("target"), Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX),
         Row::call("cuDeviceGetLuid", |s| s.device.luid().map(drop)).refused(),
         Row::call("cuProfilerStart", |s| s.context.profiler_range()?.end()),
         Row::call("cuProfilerStop", |s| s.context.profiler_range()?.end()),

@@ -20,13 +20,9 @@ fn options() -> Vec<Row> {
     vec![
         Row::new(name, made(blocking), function, value("flags"), 0_u32),
         Row::new(non_blocking, made(plain), function, value("flags"), 1_u32),
-        Row::new(
-            "cuStreamCreateWithPriority.priority",
-            made(urgent),
-            function,
-            value("priority"),
-            -3,
-        ),
+        Row::of("cuStreamCreateWithPriority.priority", made(urgent))
+            .calls(function)
+            .with(value("priority"), -3),
     ]
 }
 
@@ -150,23 +146,18 @@ fn domains() -> Vec<Row> {
         Row::new(name, act(MemorySyncDomain::Default), function, found(), default),
         Row::new(remote_name, act(MemorySyncDomain::Remote), function, found(), remote),
         Row::new(attribute, act(MemorySyncDomain::Remote), function, found(), remote),
-        Row::new(
-            "CUlaunchMemSyncDomainMap::default_",
-            set_map,
-            function,
-            part(|its| its.default_),
-            1,
-        ),
+        Row::of("CUlaunchMemSyncDomainMap::default_", set_map)
+            .calls(function)
+            .with(part(|its| its.default_), 1),
         Row::new("CUlaunchMemSyncDomainMap::remote", set_map, function, part(|its| its.remote), 2),
         Row::new(map_attribute, set_map, function, part(|its| its.remote), 2),
-        Row::new(
-            "CUstreamAttrID::CU_STREAM_ATTRIBUTE_PRIORITY",
-            |s| s.stream.set_priority(-2),
-            function,
-            // SAFETY: the field is a number, for which any bits are valid.
-            set(CU_STREAM_ATTRIBUTE_PRIORITY, |value| unsafe { value.priority }),
-            -2,
-        ),
+        Row::of("CUstreamAttrID::CU_STREAM_ATTRIBUTE_PRIORITY", |s| s.stream.set_priority(-2))
+            .calls(function)
+            .with(
+                // SAFETY: the field is a number, for which any bits are valid.
+                set(CU_STREAM_ATTRIBUTE_PRIORITY, |value| unsafe { value.priority }),
+                -2,
+            ),
     ]
 }
 
@@ -240,16 +231,13 @@ fn calls() -> Vec<Row> {
         Row::call("cuStreamIsCapturing", |s| s.stream.capture_status().map(drop)),
         Row::call("cuStreamGetCaptureInfo_v3", |s| s.stream.capture_id().map(drop)),
         Row::call("cuStreamGetCaptureInfo_v2", |s| s.stream.capture_id().map(drop)).on(On::Oldest),
-        Row::told(
-            "cuStreamCopyAttributes",
-            |s| {
-                let other = s.context.stream()?;
-                other.copy_attributes_from(&s.stream)?;
-                Ok([other.as_raw(), s.stream.as_raw()])
-            },
-            "cuStreamCopyAttributes",
-            |call| Some([value("to")(call)?, value("from")(call)?]),
-        ),
+        Row::of("cuStreamCopyAttributes", |s| {
+            let other = s.context.stream()?;
+            other.copy_attributes_from(&s.stream)?;
+            Ok([other.as_raw(), s.stream.as_raw()])
+        })
+        .calls("cuStreamCopyAttributes")
+        .with_told(|call| Some([value("to")(call)?, value("from")(call)?])),
         Row::call("cuStreamGetCtx", move |s| {
             // SAFETY: the stream outlives the borrowed stream.
             unsafe { Stream::borrow_checked(raw(s), &s.context) }.map(drop)

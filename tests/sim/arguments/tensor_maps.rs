@@ -159,51 +159,30 @@ fn tiled_rows() -> Vec<Row> {
     let act = |s: &Stage| tiled(s, TensorDataType::F32, TensorMapOptions::default());
     let done = move |s: &Stage| act(s).map(drop);
     vec![
-        Row::new(
-            "cuTensorMapEncodeTiled.globalDim",
-            done,
-            TILED,
-            array::<u64>("dimensions"),
-            vec![16, 5, 4, 3],
-        ),
-        Row::new(
-            "cuTensorMapEncodeTiled.globalStrides",
-            done,
-            TILED,
-            array::<u64>("strides"),
-            vec![128, 640, 2560],
-        ),
-        Row::new(
-            "cuTensorMapEncodeTiled.boxDim",
-            done,
-            TILED,
-            array::<u32>("extents"),
-            vec![16, 4, 3, 2],
-        ),
-        Row::new(
-            "cuTensorMapEncodeTiled.elementStrides",
-            done,
-            TILED,
-            array::<u32>("element_strides"),
-            vec![1, 2, 3, 4],
-        ),
-        Row::new(
-            "CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE",
-            done,
-            TILED,
-            value("interleave"),
-            CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-        ),
-        Row::told(
-            TILED,
-            move |s| act(s).map(|address| (usize::try_from(address).unwrap_or(0), 4_u32)),
-            TILED,
-            |call| {
-                let address: *mut core::ffi::c_void = value("address")(call)?;
-                Some((address.addr(), value("rank")(call)?))
-            },
-        ),
-        Row::told(REPLACE, replace, REPLACE, |call| {
+        Row::of("cuTensorMapEncodeTiled.globalDim", done)
+            .calls(TILED)
+            .with(array::<u64>("dimensions"), vec![16, 5, 4, 3]),
+        Row::of("cuTensorMapEncodeTiled.globalStrides", done)
+            .calls(TILED)
+            .with(array::<u64>("strides"), vec![128, 640, 2560]),
+        Row::of("cuTensorMapEncodeTiled.boxDim", done)
+            .calls(TILED)
+            .with(array::<u32>("extents"), vec![16, 4, 3, 2]),
+        Row::of("cuTensorMapEncodeTiled.elementStrides", done)
+            .calls(TILED)
+            .with(array::<u32>("element_strides"), vec![1, 2, 3, 4]),
+        Row::of("CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE", done)
+            .calls(TILED)
+            .with(value("interleave"), CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE),
+        Row::of(TILED, move |s| {
+            act(s).map(|address| (usize::try_from(address).unwrap_or(0), 4_u32))
+        })
+        .calls(TILED)
+        .with_told(|call| {
+            let address: *mut core::ffi::c_void = value("address")(call)?;
+            Some((address.addr(), value("rank")(call)?))
+        }),
+        Row::of(REPLACE, replace).calls(REPLACE).with_told(|call| {
             let address: *mut core::ffi::c_void = value("address")(call)?;
             Some(address.addr())
         }),
@@ -232,38 +211,24 @@ fn im2col_rows() -> Vec<Row> {
         corner("cuTensorMapEncodeIm2col.pixelBoxUpperCorner", "upper", vec![2, 1]),
         narrow("cuTensorMapEncodeIm2col.channelsPerPixel", "channels", 16),
         narrow("cuTensorMapEncodeIm2col.pixelsPerColumn", "pixels", 33),
-        Row::new(
-            "cuTensorMapEncodeIm2col.elementStrides",
-            im2col,
-            IM2COL,
-            array("element_strides"),
-            strides.clone(),
-        ),
+        Row::of("cuTensorMapEncodeIm2col.elementStrides", im2col)
+            .calls(IM2COL)
+            .with(array("element_strides"), strides.clone()),
         wide_corner("cuTensorMapEncodeIm2colWide.pixelBoxLowerCornerWidth", "lower", -5),
         wide_corner("cuTensorMapEncodeIm2colWide.pixelBoxUpperCornerWidth", "upper", 6),
         wide_number("cuTensorMapEncodeIm2colWide.channelsPerPixel", "channels", 16),
         wide_number("cuTensorMapEncodeIm2colWide.pixelsPerColumn", "pixels", 33),
-        Row::new(
-            "cuTensorMapEncodeIm2colWide.elementStrides",
-            w,
-            WIDE,
-            array("element_strides"),
-            strides,
-        ),
-        Row::new(
-            "CUtensorMapIm2ColWideMode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W",
-            w,
-            WIDE,
-            value("mode"),
-            Mode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W,
-        ),
-        Row::new(
-            "CUtensorMapIm2ColWideMode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128",
-            |s| wide(s, Im2colWideMode::W128),
-            WIDE,
-            value("mode"),
-            Mode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128,
-        ),
+        Row::of("cuTensorMapEncodeIm2colWide.elementStrides", w)
+            .calls(WIDE)
+            .with(array("element_strides"), strides),
+        Row::of("CUtensorMapIm2ColWideMode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W", w)
+            .calls(WIDE)
+            .with(value("mode"), Mode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W),
+        Row::of("CUtensorMapIm2ColWideMode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128", |s| {
+            wide(s, Im2colWideMode::W128)
+        })
+        .calls(WIDE)
+        .with(value("mode"), Mode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128),
     ]
 }
 

@@ -94,13 +94,9 @@ fn reservations() -> Vec<Row> {
     };
     vec![
         parameter("cuMemAddressReserve.alignment", aligned, "alignment", 1 << 30),
-        Row::new(
-            "cuMemAddressReserve.addr",
-            reserve(wished),
-            "cuMemAddressReserve",
-            value("hint"),
-            1_u64 << 40,
-        ),
+        Row::of("cuMemAddressReserve.addr", reserve(wished))
+            .calls("cuMemAddressReserve")
+            .with(value("hint"), 1_u64 << 40),
         call("cuMemAddressFree", reserve(aligned), "size", SIZE),
     ]
 }

@@ -132,7 +132,7 @@ fn volume_rows() -> Vec<Row> {
             let [pitch, rows] = [[44, 7], [52, 8]][which];
             Ok((start, pitch, rows))
         };
-        Row::told(name, act, VOLUMES, move |call| {
+        Row::of(name, act).calls(VOLUMES).with_told(move |call| {
             let copies = array::<CUDA_MEMCPY3D_BATCH_OP>("copies")(call)?;
             copies.first().map(|copy| place(find(copy)))
         })
@@ -152,19 +152,21 @@ fn volume_rows() -> Vec<Row> {
             |copy| [copy.src.type_, copy.dst.type_],
             [pointer; 2],
         ),
-        Row::told("CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY", texels, VOLUMES, |call| {
-            let copies = array::<CUDA_MEMCPY3D_BATCH_OP>("copies")(call)?;
-            let copy = copies.first()?;
-            let kind = CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY;
-            if copy.dst.type_ != kind {
-                return None;
-            }
-            // SAFETY: the operand has the type of an array.
-            let its = unsafe { copy.dst.op.array };
-            let offset = [its.offset.x, its.offset.y, its.offset.z];
-            let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
-            Some((its.array.addr(), offset, extent, place(&copy.src)))
-        }),
+        Row::of("CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY", texels)
+            .calls(VOLUMES)
+            .with_told(|call| {
+                let copies = array::<CUDA_MEMCPY3D_BATCH_OP>("copies")(call)?;
+                let copy = copies.first()?;
+                let kind = CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY;
+                if copy.dst.type_ != kind {
+                    return None;
+                }
+                // SAFETY: the operand has the type of an array.
+                let its = unsafe { copy.dst.op.array };
+                let offset = [its.offset.x, its.offset.y, its.offset.z];
+                let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
+                Some((its.array.addr(), offset, extent, place(&copy.src)))
+            }),
         Row::call(VOLUMES, |s| volumes(s).map(drop)),
         Row::call("cuMemcpy3DAsync_v2", |s| volumes(s).map(drop)).on(On::Oldest),
     ]
@@ -187,23 +189,16 @@ fn single_rows() -> Vec<Row> {
     };
     let stream = CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
     vec![
-        Row::new(
-            "cuMemcpyWithAttributesAsync",
-            line,
-            "cuMemcpyWithAttributesAsync",
+        Row::of("cuMemcpyWithAttributesAsync", line).calls("cuMemcpyWithAttributesAsync").with(
             |call| {
                 let attributes = field("attributes", |its: &CUmemcpyAttributes| its.srcAccessOrder);
                 Some((attributes(call)?, value::<usize>("size")(call)?))
             },
             (during, 16),
         ),
-        Row::new(
-            "cuMemcpy3DWithAttributesAsync",
-            volume,
-            "cuMemcpy3DWithAttributesAsync",
-            field("copy", |its: &CUDA_MEMCPY3D_BATCH_OP| its.srcAccessOrder),
-            stream,
-        ),
+        Row::of("cuMemcpy3DWithAttributesAsync", volume)
+            .calls("cuMemcpy3DWithAttributesAsync")
+            .with(field("copy", |its: &CUDA_MEMCPY3D_BATCH_OP| its.srcAccessOrder), stream),
     ]
 }
 
@@ -239,7 +234,7 @@ pub(in crate::arguments) fn rows() -> Vec<Row> {
         hint("CUmemcpyAttributes::dstLocHint", move |its| numa(&its.dstLocHint), (3, 6)),
         hint("CUmemcpyAttributes::flags", |its| its.flags, overlap),
         hint("CUmemcpyFlags::CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE", |its| its.flags, overlap),
-        Row::told(PEER, peer, PEER, |call| {
+        Row::of(PEER, peer).calls(PEER).with_told(|call| {
             let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
             field("copy", |its: &CUDA_MEMCPY3D_PEER| {
                 assert_eq!([its.srcMemoryType, its.dstMemoryType], [device; 2]);

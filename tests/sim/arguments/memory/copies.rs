@@ -102,25 +102,18 @@ fn boxes() -> Vec<Row> {
         volume("srcHeight", |its| its.srcHeight, HOST.rows),
         volume("dstHeight", |its| its.dstHeight, DEVICE.rows),
         volume("Depth", |its| its.Depth, VOLUME.depth),
-        Row::told(
-            "CUmemorytype::CU_MEMORYTYPE_DEVICE",
-            |s| copy_between(s, PLANE),
-            "cuMemcpy2DAsync_v2",
-            field("copy", |its: &CUDA_MEMCPY2D| [its.srcMemoryType, its.dstMemoryType]),
-        ),
-        Row::told(
-            "CUmemorytype::CU_MEMORYTYPE_DEVICE",
-            |s| copy_between(s, VOLUME),
-            "cuMemcpy3DAsync_v2",
-            field("copy", |its: &CUDA_MEMCPY3D| [its.srcMemoryType, its.dstMemoryType]),
-        ),
-        Row::new(
-            "CUmemorytype::CU_MEMORYTYPE_HOST",
-            |s| copy_in(s, PLANE).map(drop),
-            "cuMemcpy2DAsync_v2",
-            field("copy", |its: &CUDA_MEMCPY2D| its.srcMemoryType),
-            CUmemorytype::CU_MEMORYTYPE_HOST,
-        ),
+        Row::of("CUmemorytype::CU_MEMORYTYPE_DEVICE", |s| copy_between(s, PLANE))
+            .calls("cuMemcpy2DAsync_v2")
+            .with_told(field("copy", |its: &CUDA_MEMCPY2D| [its.srcMemoryType, its.dstMemoryType])),
+        Row::of("CUmemorytype::CU_MEMORYTYPE_DEVICE", |s| copy_between(s, VOLUME))
+            .calls("cuMemcpy3DAsync_v2")
+            .with_told(field("copy", |its: &CUDA_MEMCPY3D| [its.srcMemoryType, its.dstMemoryType])),
+        Row::of("CUmemorytype::CU_MEMORYTYPE_HOST", |s| copy_in(s, PLANE).map(drop))
+            .calls("cuMemcpy2DAsync_v2")
+            .with(
+                field("copy", |its: &CUDA_MEMCPY2D| its.srcMemoryType),
+                CUmemorytype::CU_MEMORYTYPE_HOST,
+            ),
     ]);
     rows
 }
@@ -177,10 +170,7 @@ fn lines() -> Vec<Row> {
     /// The checks of a fill of a line.
     macro_rules! line {
         ($function:literal, $value:expr) => {
-            Row::new(
-                $function,
-                fill($value),
-                $function,
+            Row::of($function, fill($value)).calls($function).with(
                 |call| Some((value("value")(call)?, value("count")(call)?)),
                 ($value, 6_usize),
             )
@@ -189,10 +179,7 @@ fn lines() -> Vec<Row> {
     /// The checks of a fill of a plane.
     macro_rules! plane {
         ($function:literal, $value:expr) => {
-            Row::new(
-                $function,
-                fill_3d($value),
-                $function,
+            Row::of($function, fill_3d($value)).calls($function).with(
                 |call| {
                     let extent: (usize, usize) = (value("width")(call)?, value("height")(call)?);
                     Some((value("value")(call)?, extent, value("pitch")(call)?))
@@ -218,7 +205,7 @@ fn lines() -> Vec<Row> {
         plane!("cuMemsetD2D8Async", 0x31_u8),
         plane!("cuMemsetD2D16Async", 0x3132_u16),
         plane!("cuMemsetD2D32Async", 0x3132_3334_u32),
-        Row::told("cuMemcpyPeerAsync", peer, "cuMemcpyPeerAsync", |call| {
+        Row::of("cuMemcpyPeerAsync", peer).calls("cuMemcpyPeerAsync").with_told(|call| {
             Some((value("its")(call)?, value("others")(call)?, value::<usize>("size")(call)?))
         }),
         Row::call("cuMemcpyDtoDAsync_v2", move |s| buffer(s)?.copy_from(&buffer(s)?)),

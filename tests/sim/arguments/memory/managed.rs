@@ -64,13 +64,12 @@ fn advice() -> Vec<Row> {
         row("UNSET_ACCESSED_BY", Advice::NotAccessedBy, peer),
     ];
     rows.push(
-        Row::new(
-            "CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY",
-            move |s| {
-                buffer(s)?.range(..)?.advise(Advice::AccessedBy(there(s)))?;
-                s.stream.synchronize()
-            },
-            "cuMemAdvise",
+        Row::of("CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY", move |s| {
+            buffer(s)?.range(..)?.advise(Advice::AccessedBy(there(s)))?;
+            s.stream.synchronize()
+        })
+        .calls("cuMemAdvise")
+        .with(
             |call| Some((value("advice")(call)?, value::<i32>("device")(call)?)),
             (CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY, 1),
         )
@@ -95,22 +94,14 @@ fn locations() -> Vec<Row> {
         row("HOST", |_| MemoryLocation::Host, 0),
         row("HOST_NUMA", |_| MemoryLocation::HostNuma(0), 0),
         row("HOST_NUMA_CURRENT", |_| MemoryLocation::HostNumaCurrent, 0),
-        Row::new(
-            "CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE",
-            here,
-            "cuMemPrefetchAsync",
-            value("device"),
-            0_i32,
-        )
-        .on(On::Oldest),
-        Row::new(
-            "CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST",
-            to_host,
-            "cuMemPrefetchAsync",
-            value("device"),
-            -1_i32,
-        )
-        .on(On::Oldest),
+        Row::of("CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE", here)
+            .calls("cuMemPrefetchAsync")
+            .with(value("device"), 0_i32)
+            .on(On::Oldest),
+        Row::of("CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST", to_host)
+            .calls("cuMemPrefetchAsync")
+            .with(value("device"), -1_i32)
+            .on(On::Oldest),
     ]
 }
 

@@ -100,13 +100,14 @@ fn attributes() -> Vec<Row> {
         let act =
             move |s: &Stage| DeviceBuffer::<u8>::zeroed_sync(&s.stream, 64)?.set_sync_memops(on);
         let raw = CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
-        rows.push(Row::new(
-            "CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS",
-            act,
-            "cuPointerSetAttribute",
-            |call| Some((value("attribute")(call)?, array::<u8>("value")(call)?)),
-            (raw, u32::from(on).to_ne_bytes().to_vec()),
-        ));
+        rows.push(
+            Row::of("CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS", act)
+                .calls("cuPointerSetAttribute")
+                .with(
+                    |call| Some((value("attribute")(call)?, array::<u8>("value")(call)?)),
+                    (raw, u32::from(on).to_ne_bytes().to_vec()),
+                ),
+        );
     }
     rows
 }
@@ -139,13 +140,9 @@ fn calls() -> Vec<Row> {
     };
     let pitched = |s: &Stage| PitchedBuffer::<u32>::zeroed(&s.stream, 10, 3).map(drop);
     vec![
-        Row::new(
-            "CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS",
-            open,
-            "cuIpcOpenMemHandle_v2",
-            value("flags"),
-            1_u32,
-        ),
+        Row::of("CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS", open)
+            .calls("cuIpcOpenMemHandle_v2")
+            .with(value("flags"), 1_u32),
         Row::call("cuIpcCloseMemHandle", open),
         Row::call("cuIpcGetMemHandle", |s| {
             let buffer = plain(s)?;
@@ -154,18 +151,11 @@ fn calls() -> Vec<Row> {
         }),
         Row::new("cuMemAlloc_v2", |s| plain(s).map(drop), "cuMemAlloc_v2", value("size"), 64_usize),
         Row::call("cuMemFree_v2", |s| plain(s).map(drop)),
-        Row::new(
-            "cuMemAllocAsync",
-            |s| DeviceBuffer::<u16>::uninit(&s.stream, 9).map(drop),
-            "cuMemAllocAsync",
-            value("size"),
-            18_usize,
-        ),
+        Row::of("cuMemAllocAsync", |s| DeviceBuffer::<u16>::uninit(&s.stream, 9).map(drop))
+            .calls("cuMemAllocAsync")
+            .with(value("size"), 18_usize),
         Row::call("cuMemFreeAsync", |s| DeviceBuffer::<u16>::uninit(&s.stream, 9).map(drop)),
-        Row::new(
-            "cuMemAllocPitch_v2",
-            pitched,
-            "cuMemAllocPitch_v2",
+        Row::of("cuMemAllocPitch_v2", pitched).calls("cuMemAllocPitch_v2").with(
             |call| Some((value("width")(call)?, value("height")(call)?, value("element")(call)?)),
             (40_usize, 3_usize, 4_u32),
         ),

@@ -81,10 +81,7 @@ fn asked<T: PoolValue + 'static, A: 'static>(name: &str, attribute: PoolAttribut
 /// A row for an attribute that is set, with the bytes that the driver reads.
 fn set(name: &str, act: fn(&MemoryPool) -> Result<()>, bytes: &[u8]) -> Row {
     let (name, raw) = name_of(name);
-    Row::new(
-        &name,
-        move |s| act(&pool(s)?),
-        "cuMemPoolSetAttribute",
+    Row::of(&name, move |s| act(&pool(s)?)).calls("cuMemPoolSetAttribute").with(
         |call| Some((value("attribute")(call)?, array("value")(call)?)),
         (raw, bytes.to_vec()),
     )
@@ -161,27 +158,15 @@ fn access() -> Vec<Row> {
         row("NONE", MemoryAccess::None, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE),
         row("READ", MemoryAccess::Read, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ),
         row("READWRITE", MemoryAccess::ReadWrite, both),
-        Row::new(
-            "CUmemAccessDesc::flags",
-            grant,
-            "cuMemPoolSetAccess",
-            field("map", |its: &CUmemAccessDesc| its.flags),
-            both,
-        ),
-        Row::new(
-            "CUmemAccessDesc::location",
-            grant,
-            "cuMemPoolSetAccess",
-            field("map", |its: &CUmemAccessDesc| place(&its.location)),
-            (DEVICE, 1),
-        ),
-        Row::new(
-            "cuMemPoolGetAccess",
-            |s| pool(s)?.access(&s.peer).map(drop),
-            "cuMemPoolGetAccess",
-            field("location", place),
-            (DEVICE, 1),
-        ),
+        Row::of("CUmemAccessDesc::flags", grant)
+            .calls("cuMemPoolSetAccess")
+            .with(field("map", |its: &CUmemAccessDesc| its.flags), both),
+        Row::of("CUmemAccessDesc::location", grant)
+            .calls("cuMemPoolSetAccess")
+            .with(field("map", |its: &CUmemAccessDesc| place(&its.location)), (DEVICE, 1)),
+        Row::of("cuMemPoolGetAccess", |s| pool(s)?.access(&s.peer).map(drop))
+            .calls("cuMemPoolGetAccess")
+            .with(field("location", place), (DEVICE, 1)),
     ]
 }
 
@@ -217,33 +202,22 @@ fn places() -> impl Iterator<Item = Row> {
 fn calls() -> Vec<Row> {
     let buffer = |s: &Stage| DeviceBuffer::<u8>::uninit_from_pool(&pool(s)?, &s.stream, 48);
     vec![
-        Row::new(
-            "cuMemPoolTrimTo.minBytesToKeep",
-            |s| pool(s)?.trim_to(12_345),
-            "cuMemPoolTrimTo",
-            value("keep"),
-            12_345_usize,
-        ),
+        Row::of("cuMemPoolTrimTo.minBytesToKeep", |s| pool(s)?.trim_to(12_345))
+            .calls("cuMemPoolTrimTo")
+            .with(value("keep"), 12_345_usize),
         Row::call("cuMemPoolDestroy", |s| pool(s).map(drop)),
-        Row::new(
-            "cuMemAllocFromPoolAsync",
-            move |s| buffer(s).map(drop),
-            "cuMemAllocFromPoolAsync",
-            value("size"),
-            48_usize,
-        ),
+        Row::of("cuMemAllocFromPoolAsync", move |s| buffer(s).map(drop))
+            .calls("cuMemAllocFromPoolAsync")
+            .with(value("size"), 48_usize),
         Row::call("cuDeviceGetDefaultMemPool", |s| MemoryPool::default_of(&s.context).map(drop)),
         Row::call("cuDeviceGetMemPool", |s| s.device.memory_pool().map(drop)),
-        Row::told(
-            "cuDeviceSetMemPool",
-            |s| {
-                let pool = MemoryPool::default_of(&s.context)?;
-                s.device.set_memory_pool(&pool)?;
-                Ok(pool.as_raw())
-            },
-            "cuDeviceSetMemPool",
-            value("pool"),
-        ),
+        Row::of("cuDeviceSetMemPool", |s| {
+            let pool = MemoryPool::default_of(&s.context)?;
+            s.device.set_memory_pool(&pool)?;
+            Ok(pool.as_raw())
+        })
+        .calls("cuDeviceSetMemPool")
+        .with_told(value("pool")),
     ]
 }
 
@@ -275,13 +249,9 @@ fn shared() -> Vec<Row> {
     let kind = || value("kind");
     let descriptor = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     vec![
-        Row::new(
-            name,
-            move |s| shareable(s)?.export().map(drop),
-            "cuMemPoolExportToShareableHandle",
-            kind(),
-            descriptor,
-        ),
+        Row::of(name, move |s| shareable(s)?.export().map(drop))
+            .calls("cuMemPoolExportToShareableHandle")
+            .with(kind(), descriptor),
         Row::new(name, import, "cuMemPoolImportFromShareableHandle", kind(), descriptor),
         Row::call("cuMemPoolExportPointer", move |s| handle(s).map(drop)),
         Row::call("cuMemPoolImportPointer", import),
