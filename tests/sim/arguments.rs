@@ -186,19 +186,12 @@ impl Row {
         Self::of(name, act).calls(function).with(find, value)
     }
 
-    /// Like [`new`](Self::new), with a value that `act` returns: a handle or an address.
-    fn told<T: PartialEq + Debug + 'static>(
-        name: &str,
-        act: impl Fn(&Stage) -> Result<T> + 'static,
-        function: &'static str,
-        find: impl Fn(&Call) -> Option<T> + 'static,
-    ) -> Self {
-        Self::of(name, act).calls(function).with_told(find)
-    }
-
     /// Creates a row whose `act` calls `function`.
-    fn call(function: &'static str, act: impl Fn(&Stage) -> Result<()> + 'static) -> Self {
-        Self::new(function, act, function, |_| Some(()), ())
+    fn call<T: 'static>(
+        function: &'static str,
+        act: impl Fn(&Stage) -> Result<T> + 'static,
+    ) -> Self {
+        Self::of(function, act).calls(function).with(|_| Some(()), ())
     }
 
     /// Marks that the call is made once per process, before the first context exists.

@@ -54,8 +54,7 @@ fn a_driver_before_13_0_does_not_restore_on_other_gpus() {
 fn a_failed_lock_returns_the_process() {
     let (_end, _context) = in_child!(on(Profile::h200()));
     let busy = other(CudaProcess { is_busy: true, ..Default::default() });
-    let rejected = busy.try_lock(Some(Duration::from_millis(5)));
-    let rejected = rejected.expect_err("busy");
+    let rejected = busy.try_lock(Some(Duration::from_millis(5))).expect_err("busy");
     let code = CUresult::CUDA_ERROR_NOT_READY;
     assert_eq!(rejected.error.code(), Some(code));
     assert_eq!(state(), ProcessState::Running);
@@ -71,8 +70,7 @@ fn a_failed_checkpoint_returns_the_lock() {
     assert_eq!(state(), ProcessState::Locked);
     rejected.value.unlock().expect("locked");
 
-    let locked = managed().lock(None).expect("idle");
-    let error = locked.checkpoint().expect_err("managed memory");
+    let error = managed().lock(None).expect("idle").checkpoint().expect_err("managed memory");
     let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
     assert_eq!(error.code(), Some(code));
     assert_eq!(state(), ProcessState::Running, "the lock was dropped");
@@ -82,8 +80,7 @@ fn a_failed_checkpoint_returns_the_lock() {
 fn a_process_with_imports_is_never_restored() {
     let (_end, _context) = in_child!(on(Profile::h200()));
     let importer = other(CudaProcess { has_imports: true, ..Default::default() });
-    let checkpointed = importer.lock(None).expect("idle").checkpoint();
-    let checkpointed = checkpointed.expect("locked");
+    let checkpointed = importer.lock(None).expect("idle").checkpoint().expect("locked");
     for _ in 0..2 {
         let rejected = CheckpointedProcess::of(OTHER).expect("checkpointed");
         let rejected = rejected.try_restore_on(&[]).expect_err("imports");

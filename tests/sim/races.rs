@@ -107,8 +107,7 @@ fn a_race_is_found_with_every_seed() {
     const SEED: &str = "CUDA_TESTS_SEED";
     for seed in 0..8 {
         common::child::in_child(&[(SEED, &seed.to_string())], || {
-            let seed = std::env::var(SEED).expect("it is set");
-            let seed = seed.parse().expect("a number");
+            let seed = std::env::var(SEED).expect("it is set").parse().expect("a number");
             let bench = Bench::new(Profile::h200().with_race_detection().with_seed(seed));
             for round in 1..=12 {
                 // Memory of this round, because a race is listed once for each allocation.
@@ -360,8 +359,7 @@ fn memory_that_is_freed_on_another_stream_than_it_is_used_on_is_a_race() {
     const SEED: &str = "CUDA_TESTS_SEED";
     for seed in 0..4 {
         common::child::in_child(&[(SEED, &seed.to_string())], || {
-            let seed = std::env::var(SEED).expect("it is set");
-            let seed = seed.parse().expect("a number");
+            let seed = std::env::var(SEED).expect("it is set").parse().expect("a number");
             let profile = Profile::h200().with_race_detection().with_seed(seed);
             let bench = Bench::new(profile.with_lenient_misuse());
             let mut its = 0;

@@ -83,8 +83,7 @@ fn a_green_context_with_a_deferred_release_keeps_its_sms_until_the_next_split() 
 fn a_report_hook_may_own_objects_that_report_when_they_are_dropped() {
     in_child!();
     start(Profile::h200());
-    let context = context();
-    let stream = context.stream().expect("a stream");
+    let stream = context().stream().expect("a stream");
     cuda_safe::set_report_hook(move |_| {
         let _ = &stream;
     });
@@ -125,8 +124,7 @@ fn wrapping_a_foreign_context_leaks_nothing() {
         }
     }
     // The context is destroyed, so the owner is dropped.
-    let own = Context::new(&context.device(), ContextFlags::empty());
-    let raw = own.expect("a context").as_raw();
+    let raw = Context::new(&context.device(), ContextFlags::empty()).expect("a context").as_raw();
     // SAFETY: the context is destroyed, which the driver detects.
     let refused = unsafe { Context::from_foreign(raw, Tell(sender)) };
     let refused = refused.expect_err("destroyed");
@@ -321,8 +319,7 @@ fn a_captured_stream_refuses_pending_copies() {
     // SAFETY: the stream is alive.
     let code = unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) };
     assert!(code.is_success());
-    let refused = buffer.as_mut_slice().try_copy_from_pinned(host);
-    let refused = refused.expect_err("in a capture");
+    let refused = buffer.as_mut_slice().try_copy_from_pinned(host).expect_err("in a capture");
     let mut graph = std::ptr::null_mut();
     // SAFETY: the stream is alive, and the pointer refers to a local variable.
     let code = unsafe { cuStreamEndCapture(stream.as_raw(), &raw mut graph) };

@@ -101,7 +101,7 @@ fn shapes() -> Vec<Row> {
         Row::call("cuArrayDestroy", created::<f32>(PLANE, none)),
         Row::call("cuArray3DGetDescriptor_v2", |s| {
             let array = Array::<u8>::new(&s.stream, PLANE)?;
-            array.descriptor().map(drop)
+            array.descriptor()
         }),
     ]
 }
@@ -144,7 +144,7 @@ fn copies() -> Vec<Row> {
     };
     let arrays = |name: &str| {
         let found = field("copy", |its: &CUDA_MEMCPY3D| [its.srcArray, its.dstArray]);
-        Row::told(&format!("CUDA_MEMCPY3D::{name}"), copied, COPY, found)
+        Row::of(&format!("CUDA_MEMCPY3D::{name}"), copied).calls(COPY).with_told(found)
     };
     vec![
         arrays("srcArray"),
@@ -155,7 +155,7 @@ fn copies() -> Vec<Row> {
         row("dstXInBytes", |its| its.dstXInBytes, 4),
         row("dstY", |its| its.dstY, 2),
         row("dstZ", |its| its.dstZ, 1),
-        Row::of("CUmemorytype::CU_MEMORYTYPE_ARRAY", |s| copied(s).map(drop)).calls(COPY).with(
+        Row::of("CUmemorytype::CU_MEMORYTYPE_ARRAY", copied).calls(COPY).with(
             field("copy", |its: &CUDA_MEMCPY3D| [its.srcMemoryType, its.dstMemoryType]),
             [CUmemorytype::CU_MEMORYTYPE_ARRAY; 2],
         ),

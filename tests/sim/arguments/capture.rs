@@ -53,15 +53,15 @@ fn begins() -> Vec<Row> {
     let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let mode = || value("mode");
     vec![
-        Row::of("cuStreamBeginCaptureToGraph", |s| begun(s)?.end().map(drop))
+        Row::of("cuStreamBeginCaptureToGraph", |s| begun(s)?.end())
             .calls("cuStreamBeginCaptureToGraph")
             .with(mode(), relaxed),
-        Row::of("cuStreamBeginCaptureToGraph", |s| begun(s)?.end_with_nodes().map(drop))
+        Row::of("cuStreamBeginCaptureToGraph", |s| begun(s)?.end_with_nodes())
             .calls("cuStreamBeginCaptureToGraph")
             .with(value("count"), 1_usize),
         Row::of("cuStreamBeginRecaptureToGraph", |s| {
             let graph = Graph::new(&s.context)?;
-            s.stream.begin_recapture(graph, MODE)?.end().map(drop)
+            s.stream.begin_recapture(graph, MODE)?.end()
         })
         .calls("cuStreamBeginRecaptureToGraph")
         .with(mode(), relaxed),

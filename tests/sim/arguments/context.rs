@@ -146,10 +146,10 @@ fn affinity() -> Vec<Row> {
         Row::new(count_row, with_affinity, "cuCtxCreate_v3", value::<c_int>("count"), 1)
             .on(On::Oldest)
             .refused(),
-        Row::of(kind_name, |s| s.context.execution_affinity().map(drop))
+        Row::of(kind_name, |s| s.context.execution_affinity())
             .calls("cuCtxGetExecAffinity")
             .with(value("kind"), kind),
-        Row::of(kind_name, |s| s.device.supports_execution_affinity().map(drop))
+        Row::of(kind_name, |s| s.device.supports_execution_affinity())
             .calls("cuDeviceGetExecAffinitySupport")
             .with(value("kind"), kind),
     ]
@@ -190,12 +190,12 @@ fn calls() -> Vec<Row> {
         Row::at_start("cuCtxGetId", |_| Some(()), ()),
         Row::call("cuCtxGetDevice_v2", |s| {
             // SAFETY: the context outlives the borrowed context.
-            unsafe { Context::borrow_raw(s.context.as_raw()) }.map(drop)
+            unsafe { Context::borrow_raw(s.context.as_raw()) }
         }),
-        Row::call("cuCtxGetApiVersion", |s| s.context.api_version().map(drop)),
-        Row::call("cuCtxGetCacheConfig", |s| s.context.cache_preference().map(drop)),
-        Row::call("cuCtxGetFlags", |s| s.context.flags().map(drop)),
-        Row::call("cuCtxGetStreamPriorityRange", |s| s.context.stream_priorities().map(drop)),
+        Row::call("cuCtxGetApiVersion", |s| s.context.api_version()),
+        Row::call("cuCtxGetCacheConfig", |s| s.context.cache_preference()),
+        Row::call("cuCtxGetFlags", |s| s.context.flags()),
+        Row::call("cuCtxGetStreamPriorityRange", |s| s.context.stream_priorities()),
         Row::call("cuCtxResetPersistingL2Cache", |s| s.context.reset_persisting_l2()),
         Row::call("cuCtxSynchronize", |s| s.context.synchronize()).on(On::Oldest),
         Row::call("cuCtxSynchronize_v2", |s| s.context.synchronize()),
@@ -209,15 +209,15 @@ fn calls() -> Vec<Row> {
                 bound.join().expect("no panic")
             })
         }),
-        Row::call("cuCtxDestroy_v2", |s| Context::new(&s.device, ContextFlags::empty()).map(drop)),
-        Row::call("cuDevicePrimaryCtxGetState", |s| s.device.primary_state().map(drop)),
-        Row::call("cuDevicePrimaryCtxRetain", |s| Context::primary(&s.peer).map(drop)),
-        Row::call("cuDevicePrimaryCtxRelease_v2", |s| Context::primary(&s.peer).map(drop)),
+        Row::call("cuCtxDestroy_v2", |s| Context::new(&s.device, ContextFlags::empty())),
+        Row::call("cuDevicePrimaryCtxGetState", |s| s.device.primary_state()),
+        Row::call("cuDevicePrimaryCtxRetain", |s| Context::primary(&s.peer)),
+        Row::call("cuDevicePrimaryCtxRelease_v2", |s| Context::primary(&s.peer)),
         Row::call("cuDevicePrimaryCtxReset_v2", |s| {
             // SAFETY: nothing is created in the primary context of this device.
             unsafe { s.peer.reset_primary() }
         }),
-        Row::call("cuMemGetInfo_v2", |s| s.context.memory_info().map(drop)),
+        Row::call("cuMemGetInfo_v2", |s| s.context.memory_info()),
         Row::call("cuCtxRecordEvent", |s| s.context.record_event(&s.context.event()?)),
         Row::call("cuCtxWaitEvent", |s| s.context.wait_event(&s.context.event()?)),
     ]

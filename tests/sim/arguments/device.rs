@@ -7,7 +7,7 @@ use cuda_safe::device::{AtomicOperation, PeerAttribute};
 
 macro_rules! attributes {
     ($($name:ident)*) => {
-        vec![$(Row::of(concat!("CUdevice_attribute::CU_DEVICE_ATTRIBUTE_", stringify!($name)), |s| s.device.attribute(attribute::$name).map(drop)).calls("cuDeviceGetAttribute").with(value("attribute"), raw(concat!("CU_DEVICE_ATTRIBUTE_", stringify!($name))))),*]
+        vec![$(Row::of(concat!("CUdevice_attribute::CU_DEVICE_ATTRIBUTE_", stringify!($name)), |s| s.device.attribute(attribute::$name)).calls("cuDeviceGetAttribute").with(value("attribute"), raw(concat!("CU_DEVICE_ATTRIBUTE_", stringify!($name))))),*]
     };
 }
 
@@ -140,19 +140,19 @@ fn calls() -> Vec<Row> {
     let both = |s: &Stage| s.device.can_access_peer(&s.peer).map(drop);
     let device = |argument| value::<CUdevice>(argument);
     vec![
-        Row::call("cuDeviceGetCount", |_| Device::count().map(drop)),
-        Row::of("cuDeviceGet", |_| Device::get(1).map(drop))
+        Row::call("cuDeviceGetCount", |_| Device::count()),
+        Row::of("cuDeviceGet", |_| Device::get(1))
             .calls("cuDeviceGet")
             .with(value("ordinal"), 1_i32),
-        Row::call("cuDeviceGetName", |s| s.device.name().map(drop)),
-        Row::call("cuDeviceGetUuid_v2", |s| s.device.uuid().map(drop)),
+        Row::call("cuDeviceGetName", |s| s.device.name()),
+        Row::call("cuDeviceGetUuid_v2", |s| s.device.uuid()),
         Row::call("cuDeviceGetByPCIBusId", |s| {
             let domain = s.peer.attribute(attribute::PCI_DOMAIN_ID)?;
             let bus = s.peer.attribute(attribute::PCI_BUS_ID)?;
             let device = s.peer.attribute(attribute::PCI_DEVICE_ID)?;
-            Device::by_pci_bus_id(&format!("{domain:04x}:{bus:02x}:{device:02x}.0")).map(drop)
+            Device::by_pci_bus_id(&format!("{domain:04x}:{bus:02x}:{device:02x}.0"))
         }),
-        Row::of("cuDeviceTotalMem_v2", |s| s.peer.total_memory().map(drop))
+        Row::of("cuDeviceTotalMem_v2", |s| s.peer.total_memory())
             .calls("cuDeviceTotalMem_v2")
             .with(device("device"), 1),
         Row::new("cuDeviceCanAccessPeer", both, "cuDeviceCanAccessPeer", device("device"), 0),

@@ -79,10 +79,10 @@ pub(super) fn rows() -> Vec<Row> {
         Row::call("cuIpcOpenEventHandle", |s| {
             let handle = EventIpcHandle::from_bytes(cuda_sim::event_shared_by_another());
             // SAFETY: the software driver acts as the other process.
-            unsafe { s.context.open_event(&handle) }.map(drop)
+            unsafe { s.context.open_event(&handle) }
         }),
-        Row::call("cuEventDestroy_v2", |s| s.context.event().map(drop)),
-        Row::call("cuEventQuery", |s| s.context.event()?.is_complete().map(drop)),
+        Row::call("cuEventDestroy_v2", |s| s.context.event()),
+        Row::call("cuEventQuery", |s| s.context.event()?.is_complete()),
         Row::call("cuEventSynchronize", |s| s.context.event()?.synchronize()),
         Row::call("cuEventElapsedTime_v2", timed),
         Row::call("cuEventElapsedTime", timed).on(On::Oldest),

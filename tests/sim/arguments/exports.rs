@@ -30,13 +30,11 @@ pub(super) fn rows() -> Vec<Row> {
         Row::of(RANGE, |s| export(s, false))
             .calls(RANGE)
             .with_told(|call| Some((value("address")(call)?, value("size")(call)?))),
-        Row::of("CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD", |s| {
-            export(s, false).map(drop)
-        })
-        .calls(RANGE)
-        .with(|call| Some((value("kind")(call)?, value("flags")(call)?)), (kind, 0_u64)),
+        Row::of("CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD", |s| export(s, false))
+            .calls(RANGE)
+            .with(|call| Some((value("kind")(call)?, value("flags")(call)?)), (kind, 0_u64)),
         Row::of("CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE", |s| {
-            export(s, true).map(drop)
+            export(s, true)
         })
         .calls(RANGE)
         .with(value("flags"), u64::from(pcie.0)),

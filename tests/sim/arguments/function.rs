@@ -17,7 +17,7 @@ fn asked<T: KernelAttributeValue + 'static, const SETTABLE: bool>(
     attribute: KernelAttribute<T, SETTABLE>,
 ) -> Row {
     Row::of(&format!("CUfunction_attribute::{PREFIX}{name}"), move |s| {
-        s.kernel.attribute(attribute).map(drop)
+        s.kernel.attribute(attribute)
     })
     .calls("cuFuncGetAttribute")
     .with(value("attribute"), raw(name))
@@ -150,14 +150,14 @@ fn occupancy() -> Vec<Row> {
         Row::new(&format!("{potential}.dynamicSMemSize"), block(shared), potential, bytes(), 640),
         Row::new(&format!("{potential}.blockSizeLimit"), block(few), potential, value("limit"), 96),
         Row::of("cuOccupancyAvailableDynamicSMemPerBlock", |s| {
-            s.kernel.available_shared_bytes(2, 64).map(drop)
+            s.kernel.available_shared_bytes(2, 64)
         })
         .calls("cuOccupancyAvailableDynamicSMemPerBlock")
         .with(both, (2, 64)),
         Row::new(size_function, size, size_function, of_config(), [8, 32, 128, 1]),
         Row::new(clusters_function, clusters, clusters_function, of_config(), [8, 32, 128, 1]),
         Row::call("cuFuncLoad", |s| s.kernel.load()),
-        Row::call("cuFuncIsLoaded", |s| s.kernel.is_loaded().map(drop)),
+        Row::call("cuFuncIsLoaded", |s| s.kernel.is_loaded()),
     ]
 }
 

@@ -70,7 +70,7 @@ fn flags() -> Vec<Row> {
             move |s| {
                 let upload = (value == 2).then_some(&s.stream);
                 let options = InstantiateOptions { upload, ..options };
-                Graph::new(&s.context)?.instantiate_with(&options).map(drop)
+                Graph::new(&s.context)?.instantiate_with(&options)
             },
         )
         .calls("cuGraphInstantiateWithParams")
@@ -98,21 +98,19 @@ fn memory() -> Vec<Row> {
     type Parameters = CUDA_MEM_ALLOC_NODE_PARAMS_v1;
     let access = Row::of("CUDA_MEM_ALLOC_NODE_PARAMS_v1::accessDescs", |s| {
         let access = [(s.device, MemoryAccess::ReadWrite)];
-        add_alloc(&mut all(s)?, &access).map(drop)
+        add_alloc(&mut all(s)?, &access)
     })
     .calls("cuGraphAddMemAllocNode")
     .with(field("params", |its: &Parameters| its.accessDescCount), 1usize);
-    let size = Row::of("CUDA_MEM_ALLOC_NODE_PARAMS_v1::bytesize", |s| {
-        add_alloc(&mut all(s)?, &[]).map(drop)
-    })
-    .calls("cuGraphAddMemAllocNode")
-    .with(field("params", |its: &Parameters| its.bytesize), 8usize);
+    let size = Row::of("CUDA_MEM_ALLOC_NODE_PARAMS_v1::bytesize", |s| add_alloc(&mut all(s)?, &[]))
+        .calls("cuGraphAddMemAllocNode")
+        .with(field("params", |its: &Parameters| its.bytesize), 8usize);
     vec![access, size]
 }
 
 fn usage() -> Vec<Row> {
     vec![
-        Row::call("cuDeviceGetGraphMemAttribute", |s| s.device.graph_memory().map(drop)),
+        Row::call("cuDeviceGetGraphMemAttribute", |s| s.device.graph_memory()),
         Row::call("cuDeviceSetGraphMemAttribute", |s| s.device.reset_graph_memory_high()),
         Row::call("cuDeviceGraphMemTrim", |s| s.device.trim_graph_memory()),
     ]
@@ -147,7 +145,7 @@ fn conditionals() -> Vec<Row> {
         Row::of(name, move |s| {
             let mut graph = Graph::new(&s.context)?;
             let handle = graph.conditional_handle(&s.context, None)?;
-            add(&mut graph, handle).map(drop)
+            add(&mut graph, handle)
         })
         .calls("cuGraphAddNode_v2")
         .with(
@@ -175,13 +173,13 @@ fn conditionals() -> Vec<Row> {
         ),
         Row::of("cuGraphConditionalHandleCreate.defaultLaunchValue", |s| {
             let mut graph = Graph::new(&s.context)?;
-            graph.conditional_handle(&s.context, Some(5)).map(drop)
+            graph.conditional_handle(&s.context, Some(5))
         })
         .calls("cuGraphConditionalHandleCreate")
         .with(|call| Some((value::<u32>("default")(call)?, value::<u32>("flags")(call)?)), (5, 1)),
         Row::of("cuGraphConditionalHandleCreate", |s| {
             let mut graph = Graph::new(&s.context)?;
-            graph.conditional_handle(&s.context, None).map(drop)
+            graph.conditional_handle(&s.context, None)
         })
         .calls("cuGraphConditionalHandleCreate")
         .with(value("flags"), 0u32),
@@ -206,22 +204,20 @@ fn built() -> Vec<Row> {
     rows.extend([
         Row::call("cuGraphAddNode_v2", |s| {
             let child = Graph::new(&s.context)?;
-            Graph::new(&s.context)?.add_child_moved(&[], child).map(drop)
+            Graph::new(&s.context)?.add_child_moved(&[], child)
         }),
         with("cuGraphRemoveDependencies_v2", |_, its| {
             its.graph.remove_dependency(its.kernel, its.empty)
         }),
         with("cuGraphDestroyNode", |_, its| its.graph.remove(its.empty)),
-        Row::call("cuGraphClone", |s| Graph::new(&s.context)?.try_clone().map(drop)),
+        Row::call("cuGraphClone", |s| Graph::new(&s.context)?.try_clone()),
         Row::call("cuGraphNodeFindInClone", |s| {
             let mut graph = Graph::new(&s.context)?;
             let node = graph.add_empty(&[])?;
-            graph.try_clone()?.node_in_clone(node).map(drop)
+            graph.try_clone()?.node_in_clone(node)
         }),
-        Row::call("cuGraphInstantiateWithFlags", |s| {
-            Graph::new(&s.context)?.instantiate().map(drop)
-        })
-        .on(On::Oldest),
+        Row::call("cuGraphInstantiateWithFlags", |s| Graph::new(&s.context)?.instantiate())
+            .on(On::Oldest),
         with("cuGraphGetNodes", |_, its| its.graph.nodes().map(drop)),
         with("cuGraphGetRootNodes", |_, its| its.graph.roots().map(drop)),
         with("cuGraphGetEdges_v2", |_, its| its.graph.edges().map(drop)),

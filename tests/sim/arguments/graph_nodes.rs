@@ -83,12 +83,12 @@ fn parameters() -> Vec<Row> {
         Row::call("cuGraphEventRecordNodeGetEvent", |s| {
             let mut graph = Graph::new(&s.context)?;
             let node = graph.add_event_record(&[], &s.context.event()?)?;
-            graph.raw_node_event(node).map(drop)
+            graph.raw_node_event(node)
         }),
         Row::call("cuGraphEventWaitNodeGetEvent", |s| {
             let mut graph = Graph::new(&s.context)?;
             let node = graph.add_event_wait(&[], &s.context.event()?)?;
-            graph.raw_node_event(node).map(drop)
+            graph.raw_node_event(node)
         }),
         Row::call("cuGraphChildGraphNodeGetGraph", |s| {
             let mut graph = Graph::new(&s.context)?;
@@ -159,7 +159,7 @@ fn attributes() -> Vec<Row> {
         Row::call("cuGraphKernelNodeGetAttribute", |s| {
             let mut graph = Graph::new(&s.context)?;
             let node = kernel(s, &mut graph)?;
-            graph.kernel_attribute(node, node_attribute::PRIORITY).map(drop)
+            graph.kernel_attribute(node, node_attribute::PRIORITY)
         }),
         Row::of("cuGraphKernelNodeCopyAttributes", |s| {
             let mut graph = Graph::new(&s.context)?;
@@ -213,7 +213,7 @@ fn operations() -> Vec<Row> {
         })),
         Row::call("cuGraphBatchMemOpNodeGetParams", |s| {
             let (_word, graph, node, _) = one_operation(s)?;
-            graph.memory_operations(node).map(drop)
+            graph.memory_operations(node)
         }),
         Row::call("cuGraphBatchMemOpNodeSetParams", |s| {
             let (_word, mut graph, node, other) = one_operation(s)?;
@@ -236,11 +236,11 @@ fn semaphores() -> Vec<Row> {
     vec![
         Row::call("cuGraphAddExternalSemaphoresSignalNode", |s| {
             // SAFETY: there is no semaphore, here and below.
-            unsafe { Graph::new(&s.context)?.add_semaphore_signals(&[], &[]) }.map(drop)
+            unsafe { Graph::new(&s.context)?.add_semaphore_signals(&[], &[]) }
         }),
         Row::call("cuGraphAddExternalSemaphoresWaitNode", |s| {
             // SAFETY: as above.
-            unsafe { Graph::new(&s.context)?.add_semaphore_waits(&[], &[]) }.map(drop)
+            unsafe { Graph::new(&s.context)?.add_semaphore_waits(&[], &[]) }
         }),
         signals("cuGraphExternalSemaphoresSignalNodeGetParams", |graph, node| {
             graph.semaphore_signals(node).map(drop)

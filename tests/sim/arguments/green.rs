@@ -210,16 +210,16 @@ fn streams() -> Vec<Row> {
     vec![
         Row::new("cuGreenCtxStreamCreate.priority", act, function, value("priority"), -2),
         Row::new("CUstream_flags::CU_STREAM_NON_BLOCKING", act, function, value("flags"), 1_u32),
-        Row::call("cuGreenCtxDestroy", |s| green(s).map(drop)),
-        Row::call("cuGreenCtxGetId", |s| green(s)?.id().map(drop)),
+        Row::call("cuGreenCtxDestroy", green),
+        Row::call("cuGreenCtxGetId", |s| green(s)?.id()),
         Row::call("cuGreenCtxRecordEvent", |s| green(s)?.record_event(&s.context.event()?)),
         Row::call("cuGreenCtxWaitEvent", |s| green(s)?.wait_event(&s.context.event()?)),
-        Row::call("cuCtxFromGreenCtx", |s| green(s)?.as_raw_context().map(drop)),
+        Row::call("cuCtxFromGreenCtx", |s| green(s)?.as_raw_context()),
         Row::call("cuStreamGetGreenCtx", |s| {
             let stream = green(s)?.stream()?;
             // SAFETY: the stream outlives the borrowed stream.
             let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), stream.context()) }?;
-            GreenContext::of_stream(&borrowed).map(drop)
+            GreenContext::of_stream(&borrowed)
         }),
     ]
 }

@@ -234,8 +234,8 @@ fn events() -> Vec<Row> {
     };
     let name = "CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT";
     vec![
-        Row::told(name, programmatic(false), "cuLaunchKernelEx", found()),
-        Row::told(name, programmatic(true), "cuLaunchKernelEx", found()),
+        Row::of(name, programmatic(false)).calls("cuLaunchKernelEx").with_told(found()),
+        Row::of(name, programmatic(true)).calls("cuLaunchKernelEx").with_told(found()),
         Row::of("CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT", |s| {
             let event = s.context.event()?;
             let attributes =

@@ -107,7 +107,7 @@ fn types() -> Vec<Row> {
             true => found_64,
             false => found_32,
         };
-        Row::told(&name, act, function, find)
+        Row::of(&name, act).calls(function).with_told(find)
     };
     let flush = |_| MemoryOperation::FlushRemoteWrites;
     let kind = |call: &Call| {
@@ -146,20 +146,20 @@ fn types() -> Vec<Row> {
             7 << 32,
         ),
         Row::of("CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES", move |s| {
-            batch(s, flush).map(drop)
+            batch(s, flush)
         })
         .calls(function)
         .with(kind, Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES),
-        Row::of(barrier_name, move |s| batch(s, barrier(BarrierScope::System)).map(drop))
+        Row::of(barrier_name, move |s| batch(s, barrier(BarrierScope::System)))
             .calls(function)
             .with(kind, Type::CU_STREAM_MEM_OP_BARRIER),
         Row::of("CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS", move |s| {
-            one(s, barrier(BarrierScope::System)).map(drop)
+            one(s, barrier(BarrierScope::System))
         })
         .calls(function)
         .with(scope, 0),
         Row::of("CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU", move |s| {
-            one(s, barrier(BarrierScope::Device)).map(drop)
+            one(s, barrier(BarrierScope::Device))
         })
         .calls(function)
         .with(scope, 1),
@@ -235,11 +235,11 @@ fn reductions() -> Vec<Row> {
     let function = "cuStreamBatchMemOp_v2";
     let of_small = |name: &str, reduction, raw| {
         let act = move |s: &Stage| Ok((kind, one(s, small(reduction))?, 7, raw, narrow));
-        Row::told(name, act, function, found_reduction)
+        Row::of(name, act).calls(function).with_told(found_reduction)
     };
     let of_large = |name: &str, reduction, raw| {
         let act = move |s: &Stage| Ok((kind, batch(s, large(reduction))?, 7 << 40, raw, wide));
-        Row::told(name, act, function, found_reduction)
+        Row::of(name, act).calls(function).with_told(found_reduction)
     };
     vec![
         of_small(

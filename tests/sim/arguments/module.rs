@@ -15,8 +15,7 @@ fn only(key: CUjit_option) -> impl Fn(&Call) -> Option<usize> {
     let of_key = of(key);
     move |call| {
         let keys = call.values::<CUjit_option>("keys")?;
-        let others = keys.iter().filter(|its| !ERRORS.contains(its));
-        let is_alone = others.eq([&key]);
+        let is_alone = keys.iter().filter(|its| !ERRORS.contains(its)).eq([&key]);
         is_alone.then(|| of_key(call))?
     }
 }
@@ -24,8 +23,7 @@ fn only(key: CUjit_option) -> impl Fn(&Call) -> Option<usize> {
 /// Finds the value of an option.
 fn of(key: CUjit_option) -> impl Fn(&Call) -> Option<usize> {
     move |call| {
-        let keys = call.values::<CUjit_option>("keys")?;
-        let place = keys.iter().position(|its| *its == key)?;
+        let place = call.values::<CUjit_option>("keys")?.iter().position(|its| *its == key)?;
         Some(call.values::<*mut c_void>("values")?.get(place)?.addr())
     }
 }
@@ -161,30 +159,30 @@ fn calls() -> Vec<Row> {
     let piece = (CUjitInputType::CU_JIT_INPUT_PTX, VECTOR.len() + 1);
     vec![
         Row::new("CUjitInputType::CU_JIT_INPUT_PTX", ptx, "cuLinkAddData_v2", in_data, piece),
-        Row::call("cuModuleLoadDataEx", |s| module(s).map(drop)),
-        Row::call("cuModuleUnload", |s| module(s).map(drop)),
-        Row::call("cuModuleGetFunction", |s| module(s)?.kernel("nothing").map(drop)),
+        Row::call("cuModuleLoadDataEx", module),
+        Row::call("cuModuleUnload", module),
+        Row::call("cuModuleGetFunction", |s| module(s)?.kernel("nothing")),
         Row::call("cuModuleGetFunctionCount", names),
         Row::call("cuModuleEnumerateFunctions", names),
         Row::call("cuFuncGetName", names),
         Row::call("cuFuncGetParamCount", parameters),
         Row::call("cuFuncGetParamInfo", parameters),
         Row::call("cuModuleGetGlobal_v2", |s| {
-            Module::from_ptx(&s.context, GLOBALS)?.global("counter").map(drop)
+            Module::from_ptx(&s.context, GLOBALS)?.global("counter")
         }),
-        Row::call("cuModuleGetLoadingMode", |_| Module::loading_mode().map(drop)),
-        Row::call("cuLibraryLoadData", |_| library().map(drop)),
-        Row::call("cuLibraryUnload", |_| library().map(drop)),
+        Row::call("cuModuleGetLoadingMode", |_| Module::loading_mode()),
+        Row::call("cuLibraryLoadData", |_| library()),
+        Row::call("cuLibraryUnload", |_| library()),
         Row::call("cuLibraryGetKernel", kernel),
         Row::call("cuKernelGetFunction", kernel),
         Row::call("cuLibraryGetKernelCount", library_names),
         Row::call("cuLibraryEnumerateKernels", library_names),
         Row::call("cuKernelGetName", library_names),
         Row::call("cuLibraryGetGlobal", |s| {
-            Library::from_ptx(GLOBALS)?.global(&s.context, "counter").map(drop)
+            Library::from_ptx(GLOBALS)?.global(&s.context, "counter")
         }),
         Row::call("cuLibraryGetManaged", |s| {
-            Library::from_ptx(GLOBALS)?.managed(&s.context, "everywhere").map(drop)
+            Library::from_ptx(GLOBALS)?.managed(&s.context, "everywhere")
         }),
         Row::call("cuLinkComplete", linked),
         Row::call("cuLinkDestroy", linked),

@@ -20,10 +20,10 @@ fn logs() -> Vec<Row> {
     vec![
         Row::call("cuLogsRegisterCallback", |_| LogCallback::new(|_, _| {}).map(drop)),
         Row::call("cuLogsUnregisterCallback", |_| LogCallback::new(|_, _| {}).map(drop)),
-        Row::of("cuLogsCurrent", |_| LogPosition::end().map(drop))
+        Row::of("cuLogsCurrent", |_| LogPosition::end())
             .calls("cuLogsCurrent")
             .with(value("flags"), 0_u32),
-        Row::call("cuLogsDumpToMemory", |_| entries().map(drop)),
+        Row::call("cuLogsDumpToMemory", |_| entries()),
         Row::of("cuLogsDumpToFile", |_| {
             let path = std::env::temp_dir().join(format!("cuda-log-{}", std::process::id()));
             let done = LogPosition::end()?.write_to_file(&path);
@@ -79,8 +79,8 @@ fn dumps() -> Vec<Row> {
             CUcoredumpSettings::CU_COREDUMP_PIPE,
             path(),
         ),
-        Row::call("cuCoredumpGetAttributeGlobal", |_| CoredumpSettings::of_process().map(drop)),
-        Row::call("cuCoredumpGetAttribute", |s| s.context.coredump_settings().map(drop)),
+        Row::call("cuCoredumpGetAttributeGlobal", |_| CoredumpSettings::of_process()),
+        Row::call("cuCoredumpGetAttribute", |s| s.context.coredump_settings()),
         Row::of("cuCoredumpSetAttribute", |s| {
             let settings = CoredumpSettings { on_exception: Some(true), ..Default::default() };
             s.context.apply_coredump_settings(&settings)?.end()
@@ -157,12 +157,12 @@ fn checkpoints() -> Vec<Row> {
         })
         .calls("cuCheckpointProcessGetRestoreThreadId")
         .with(value("pid"), 1),
-        Row::of("CUcheckpointLockArgs::timeoutMs", |s| locked(s).map(drop))
+        Row::of("CUcheckpointLockArgs::timeoutMs", locked)
             .calls("cuCheckpointProcessLock")
             .with(field("options", |its: &CUcheckpointLockArgs| its.timeoutMs), 2),
         Row::of("cuCheckpointProcessCheckpoint", |s| {
             let checkpointed = locked(s)?.checkpoint()?;
-            CheckpointedProcess::of(checkpointed.pid()).map(drop)
+            CheckpointedProcess::of(checkpointed.pid())
         })
         .calls("cuCheckpointProcessCheckpoint")
         .with(value::<c_int>("pid"), 1),
@@ -178,7 +178,7 @@ fn checkpoints() -> Vec<Row> {
         Row::of("CUcheckpointGpuPair::newUuid", restored)
             .calls(restore)
             .with(pair(|its| its.newUuid.bytes[15] as u8), 1),
-        Row::of("cuCheckpointProcessUnlock", |s| locked(s)?.unlock().map(drop))
+        Row::of("cuCheckpointProcessUnlock", |s| locked(s)?.unlock())
             .calls("cuCheckpointProcessUnlock")
             .with(value::<c_int>("pid"), 1),
     ]
@@ -207,7 +207,7 @@ fn others() -> Vec<Row> {
         )
         .calls("cuFlushGPUDirectRDMAWrites")
         .with(value("target"), Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX),
-        Row::call("cuDeviceGetLuid", |s| s.device.luid().map(drop)).refused(),
+        Row::call("cuDeviceGetLuid", |s| s.device.luid()).refused(),
         Row::call("cuProfilerStart", |s| s.context.profiler_range()?.end()),
         Row::call("cuProfilerStop", |s| s.context.profiler_range()?.end()),
     ]

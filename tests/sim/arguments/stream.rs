@@ -110,7 +110,7 @@ fn windows() -> Vec<Row> {
     let name = "CUstreamAttrID::CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW";
     let function = "cuStreamSetAttribute";
     vec![
-        Row::told("CUaccessPolicyWindow::base_ptr", set_window, function, start),
+        Row::of("CUaccessPolicyWindow::base_ptr", set_window).calls(function).with_told(start),
         row("CUaccessPolicyWindow::num_bytes", |its| its.num_bytes, 24),
         row("CUaccessPolicyWindow::hitRatio", |its| its.hitRatio, 0.25),
         row("CUaccessPolicyWindow::hitProp", |its| its.hitProp, persisting),
@@ -223,14 +223,14 @@ fn calls() -> Vec<Row> {
     let raw = |s: &Stage| s.stream.as_raw();
     vec![
         Row::call("cuStreamSynchronize", |s| s.stream.synchronize()),
-        Row::call("cuStreamQuery", |s| s.stream.is_complete().map(drop)),
-        Row::call("cuStreamDestroy_v2", |s| s.context.stream().map(drop)),
-        Row::call("cuStreamGetPriority", |s| s.stream.priority().map(drop)),
-        Row::call("cuStreamGetFlags", |s| s.stream.is_blocking().map(drop)),
-        Row::call("cuStreamGetId", |s| s.stream.id().map(drop)),
-        Row::call("cuStreamIsCapturing", |s| s.stream.capture_status().map(drop)),
-        Row::call("cuStreamGetCaptureInfo_v3", |s| s.stream.capture_id().map(drop)),
-        Row::call("cuStreamGetCaptureInfo_v2", |s| s.stream.capture_id().map(drop)).on(On::Oldest),
+        Row::call("cuStreamQuery", |s| s.stream.is_complete()),
+        Row::call("cuStreamDestroy_v2", |s| s.context.stream()),
+        Row::call("cuStreamGetPriority", |s| s.stream.priority()),
+        Row::call("cuStreamGetFlags", |s| s.stream.is_blocking()),
+        Row::call("cuStreamGetId", |s| s.stream.id()),
+        Row::call("cuStreamIsCapturing", |s| s.stream.capture_status()),
+        Row::call("cuStreamGetCaptureInfo_v3", |s| s.stream.capture_id()),
+        Row::call("cuStreamGetCaptureInfo_v2", |s| s.stream.capture_id()).on(On::Oldest),
         Row::of("cuStreamCopyAttributes", |s| {
             let other = s.context.stream()?;
             other.copy_attributes_from(&s.stream)?;
@@ -240,13 +240,13 @@ fn calls() -> Vec<Row> {
         .with_told(|call| Some([value("to")(call)?, value("from")(call)?])),
         Row::call("cuStreamGetCtx", move |s| {
             // SAFETY: the stream outlives the borrowed stream.
-            unsafe { Stream::borrow_checked(raw(s), &s.context) }.map(drop)
+            unsafe { Stream::borrow_checked(raw(s), &s.context) }
         }),
-        Row::call("cuStreamAddCallback", |s| s.stream.completion().map(drop)),
+        Row::call("cuStreamAddCallback", |s| s.stream.completion()),
         Row::call("cuLaunchHostFunc", |s| s.stream.launch_host_function(|| ())),
-        Row::call("cuStreamEndCapture", |s| graph(s).map(drop)),
-        Row::call("cuGraphDestroy", |s| graph(s).map(drop)),
-        Row::call("cuGraphExecDestroy", |s| graph(s)?.instantiate().map(drop)),
+        Row::call("cuStreamEndCapture", graph),
+        Row::call("cuGraphDestroy", graph),
+        Row::call("cuGraphExecDestroy", |s| graph(s)?.instantiate()),
         Row::call("cuGraphLaunch", |s| {
             let graph = graph(s)?.instantiate()?;
             // SAFETY: the graph is empty.

@@ -188,8 +188,7 @@ fn lines_are_copied_by_offsets() {
     let bench = &in_child!(without_misuse());
     let (first, second) = (array(FLOAT, 1, [4, 0, 0], 0), array(FLOAT, 1, [4, 0, 0], 0));
     let device = memory(16);
-    let values = [1u32, 2, 3, 4];
-    let from = values.as_ptr().cast();
+    let from = [1u32, 2, 3, 4].as_ptr().cast();
     succeeds!(cuMemcpyHtoAAsync_v2(first, 0, from, 16, bench.stream));
     succeeds!(cuStreamSynchronize(bench.stream));
     succeeds!(cuMemcpyHtoA_v2(second, 8, from, 8));

@@ -70,8 +70,7 @@ fn captured_launches_of_a_builder_and_of_a_typed_kernel_make_the_same_calls() {
     let stream = stream(&context);
     let nothing = nothing(&context);
     let config = LaunchConfig::linear(1, 1);
-    let open = stream.begin_capture(CaptureMode::ThreadLocal);
-    let open = open.expect("begins");
+    let open = stream.begin_capture(CaptureMode::ThreadLocal).expect("begins");
     // SAFETY: the kernel does nothing.
     let typed = calls(|| unsafe { nothing.launch(&stream, config, ()) }.expect("typed"));
     let built = calls(|| {
@@ -224,8 +223,7 @@ fn splitting_a_part_of_a_pool_again_creates_nothing() {
     let (whole, halves) =
         (of(&[PartitionSize::Sms(64), PartitionSize::Rest]), of(&[PartitionSize::Percent(50); 2]));
     let split = || {
-        let lease = pool.try_lease(&whole).expect("a lease");
-        let part = lease.into_partitions().remove(0);
+        let part = pool.try_lease(&whole).expect("a lease").into_partitions().remove(0);
         let smaller = part.split(&halves).expect("a split");
         for part in smaller.iter() {
             part.stream().expect("a stream");
@@ -271,8 +269,7 @@ fn a_default_stream_queries_the_current_context() {
     let current = context.make_current().expect("current");
     let log = calls(|| current.legacy_stream().record_event(&event).expect("a record"));
     assert_eq!(log, ["cuCtxGetCurrent", "cuEventRecord"]);
-    let own = Context::new(&context.device(), ContextFlags::empty());
-    let own = own.expect("a context");
+    let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
     let inner = own.make_current().expect("current");
     let log = calls(|| current.legacy_stream().record_event(&event).expect("a record"));
     let around = [

@@ -93,8 +93,7 @@ fn a_small_buffer_has_the_last_entries() {
     for _ in 0..3 {
         Device::by_pci_bus_id("no bus").expect_err("no device");
     }
-    let line = entries().expect("the log").lines().next().map(str::len);
-    let line = line.expect("an entry") + 1;
+    let line = entries().expect("the log").lines().next().map(str::len).expect("an entry") + 1;
     let dump = |room: usize| {
         let (mut bytes, mut size) = (vec![0_u8; room], room);
         let start = bytes.as_mut_ptr().cast();

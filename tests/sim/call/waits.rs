@@ -214,8 +214,7 @@ fn make(context: &Context, stream: &Stream) -> Result<(), Error> {
     event.synchronize()?;
     let module = Module::from_ptx(context, VECTOR)?;
     assert_eq!(module.kernel("nothing")?.context(), context);
-    let library = Library::from_ptx(VECTOR)?;
-    let nothing = library.kernel(context, "nothing")?.typed::<()>()?;
+    let nothing = Library::from_ptx(VECTOR)?.kernel(context, "nothing")?.typed::<()>()?;
     // SAFETY: the kernel does nothing.
     unsafe { nothing.launch(stream, LaunchConfig::linear(1, 1), ()) }?;
     stream.synchronize()
@@ -224,8 +223,7 @@ fn make(context: &Context, stream: &Stream) -> Result<(), Error> {
 #[test]
 fn objects_created_for_a_stream_belong_to_its_device_with_any_current_context() {
     let (_end, first) = in_child!(on(Profile::h200().with_devices(2)));
-    let second = Context::primary(&Device::get(1).expect("there are two"));
-    let second = second.expect("a context");
+    let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
     let stream = second.stream().expect("a stream");
     make(&second, &stream).expect("with nothing current");
     let made = first.with_current(|_| make(&second, &stream));
@@ -265,8 +263,7 @@ fn a_reset_primary_context_works_like_a_new_one() {
     // SAFETY: nothing in this process uses the device.
     unsafe { device.reset_primary() }.expect("a reset");
     assert!(!device.primary_state().expect("an answer").active);
-    let again = Context::primary(&device).expect("a context");
-    let stream = again.stream().expect("a stream");
+    let stream = Context::primary(&device).expect("a context").stream().expect("a stream");
     stream.synchronize().expect("a wait");
 }
 

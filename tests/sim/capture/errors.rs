@@ -139,8 +139,7 @@ fn a_reader_dropped_while_its_home_stream_is_captured_is_deferred() {
     let (_end, context) = in_child!(leaking());
     let home = context.stream().expect("a stream");
     let stream = context.stream().expect("a stream");
-    let buffer = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
-    let shared = buffer.share().expect("an event");
+    let shared = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory").share().expect("an event");
     for captured in [&home, &stream] {
         let reader = shared.on(&stream).expect("a reader");
         let capture = captured.begin_capture(CaptureMode::ThreadLocal).expect("begins");
@@ -168,11 +167,9 @@ fn a_graph_retains_every_object_of_a_kind() {
         max_groups: Some(2),
         ..Default::default()
     });
-    let groups = split.expect("groups").groups;
-    let greens = groups.into_iter().map(|group| GreenContext::new([group]));
+    let greens = split.expect("groups").groups.into_iter().map(|group| GreenContext::new([group]));
     let greens: Vec<_> = greens.map(|green| green.expect("a green context")).collect();
-    let streams = greens.iter().map(|green| green.stream().expect("a stream"));
-    let streams: Vec<_> = streams.collect();
+    let streams: Vec<_> = greens.iter().map(|green| green.stream().expect("a stream")).collect();
     let others = [(); 2].map(|()| {
         let flags = ContextFlags::empty();
         Context::new(&context.device(), flags).expect("a context")

@@ -337,8 +337,7 @@ fn is_other_partition(launched: Result<(), Error>) -> bool {
 fn a_capture_into_a_graph_decides_in_which_partition_it_is_launched() {
     let (_end, context) = in_child!(on(Profile::h200()));
     let module = Module::from_ptx(&context, VECTOR).expect("a module");
-    let nothing = module.kernel("nothing").expect("a kernel");
-    let nothing = nothing.typed::<()>().expect("no parameters");
+    let nothing = module.kernel("nothing").expect("a kernel").typed::<()>().expect("no parameters");
     let one = LaunchConfig::linear(1, 1);
     let groups = SmResource::of_device(&context.device()).expect("has them");
     let split = groups.split_by_count(SplitByCount::default());

@@ -21,8 +21,7 @@ fn leaking(leaks: u64) -> (AtEnd, Context) {
         let context = crate::context();
         cuda_sim::clear_calls();
         drain(&context);
-        let calls = cuda_sim::calls();
-        let failed = calls.iter().find(|call| !call.result.is_success());
+        let failed = cuda_sim::calls().into_iter().find(|call| !call.result.is_success());
         assert!(failed.is_none(), "{failed:?}");
         assert_eq!(cuda_safe::leaked(), leaks);
         let reports: Vec<String> = heard.try_iter().collect();
@@ -49,8 +48,7 @@ fn lent_stream(context: &Context) -> (CUstream, Stream) {
 }
 
 fn lent_context(context: &Context) -> (CUcontext, Context) {
-    let own = Context::new(&context.device(), ContextFlags::empty());
-    let raw = own.expect("a context").into_raw();
+    let raw = Context::new(&context.device(), ContextFlags::empty()).expect("a context").into_raw();
     // SAFETY: everything created in the context is dropped before it is destroyed.
     let lent = unsafe { Context::borrow_raw(raw) };
     (raw, lent.expect("it is alive"))
@@ -84,8 +82,7 @@ fn the_release_of_a_reader_on_a_borrowed_stream_is_not_deferred() {
     let (raw, stream) = lent_stream(&context);
     let home = context.stream().expect("a stream");
     let buffer = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
-    let shared = buffer.share().expect("written memory");
-    let reader = shared.on(&stream).expect("a reader");
+    let reader = buffer.share().expect("written memory").on(&stream).expect("a reader");
     drop(stream);
     drop_in_host_function(&context, reader);
     destroy_stream(raw);

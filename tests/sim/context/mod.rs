@@ -19,8 +19,7 @@ fn pop() {
 #[test]
 fn destroying_a_context_destroys_everything_created_in_it() {
     let (context, _stream) = &in_child!(expecting_misuse());
-    let own = Context::new(&context.device(), ContextFlags::empty());
-    let own = own.expect("a context").into_raw();
+    let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context").into_raw();
     let before = cuda_sim::alive();
     // SAFETY: the context is alive.
     succeeds(unsafe { cuCtxPushCurrent_v2(own) });

@@ -177,8 +177,7 @@ fn a_kernel_that_uses_peer_memory_without_access_is_fatal() {
     let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
     let (here, there) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
     let plain = DeviceBuffer::<f32>::zeroed_sync(&there, 4).expect("memory");
-    let shared = plain.share().expect("an event");
-    let reader = shared.on_peer(&here).expect("a reader");
+    let reader = plain.share().expect("an event").on_peer(&here).expect("a reader");
     let add = two_devices::add(&first);
     let mut sum = DeviceBuffer::<f32>::zeroed(&here, 4).expect("memory");
     // SAFETY: the contract is violated on purpose: no access is enabled, which the driver must

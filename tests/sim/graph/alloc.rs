@@ -203,8 +203,7 @@ fn a_moved_child_graph_allocates_memory_that_its_parent_uses() {
     let mut data = parent.own(buffer).expect("the graph owns it");
     let early = parent.add_empty(&[]).expect("a node");
     let child = parent.add_child_moved(&[], child).expect("a node");
-    let copy = parent.add_copy(&[child.id()], &mut data, &memory);
-    let copy = copy.expect("a node");
+    let copy = parent.add_copy(&[child.id()], &mut data, &memory).expect("a node");
     assert!(matches!(invalid(parent.remove(early)), Invalid::MemoryNodes { .. }));
     let free = parent.add_free(&[copy.id()], &mut memory).expect("a node");
     let mut executable = parent.instantiate().expect("an executable graph");
@@ -238,8 +237,7 @@ fn freeing_memory_of_a_buffer(
     let (graph, mut memory) = keeping(context);
     let mut executable = graph.instantiate().expect("an executable graph");
     executable.launch(stream).expect("a launch");
-    let buffer = executable.take_allocation(&memory, stream);
-    let mut buffer = buffer.expect("the launch kept it");
+    let mut buffer = executable.take_allocation(&memory, stream).expect("the launch kept it");
     buffer.fill(9).expect("a fill");
     drop(executable);
     let graph = freed_by_parent(context, graph, &mut memory);

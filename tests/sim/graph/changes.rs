@@ -40,8 +40,7 @@ fn objects_that_a_node_used_before_are_dropped_unless_an_executable_graph_shares
     let (_end, context) = in_child!(on(Profile::h200()));
     let (first, second) = (Arc::new(()), Arc::new(()));
     let mut graph = Graph::new(&context).expect("a graph");
-    let host = graph.add_host_function(&[], owner(&first));
-    let host = host.expect("a node");
+    let host = graph.add_host_function(&[], owner(&first)).expect("a node");
     let kernel = nothing(&context);
     // SAFETY: the kernel accesses nothing.
     let node = unsafe { graph.add_kernel(&[], &context, &kernel, ONE, ()) };

@@ -170,8 +170,7 @@ fn a_graph_is_not_added_to_itself_through_a_second_handle() {
     let same = unsafe { Graph::borrow_raw(graph.as_raw(), &context) };
     let mut same = same.expect("a graph");
     assert_eq!(invalid(same.add_child(&[], &mut graph)), Invalid::GraphInItself);
-    let refused = same.try_add_child_moved(&[], graph);
-    let refused = refused.expect_err("the same graph");
+    let refused = same.try_add_child_moved(&[], graph).expect_err("the same graph");
     assert!(matches!(&refused.error, Error::Invalid(why) if **why == Invalid::GraphInItself));
 }
 

@@ -160,8 +160,7 @@ fn a_graph_that_a_kernel_launches_lives_as_long_as_the_launches_of_the_kernel() 
     let (stream, other) = (stream.expect("a stream"), other.expect("a stream"));
     let (executable, data) = work(&context, &stream);
     let device = DeviceGraph::new(executable, &other).expect("an upload");
-    let outer = launcher(&context, &device).instantiate();
-    let outer = outer.expect("an executable graph");
+    let outer = launcher(&context, &device).instantiate().expect("an executable graph");
     drop(device);
     cuda_sim::clear_calls();
     outer.launch(&stream).expect("a launch");
@@ -185,8 +184,7 @@ fn the_host_uses_a_device_graph_again_after_the_launches_of_the_kernel() {
     let (_end, context, stream) = in_child!(on_stream());
     let (executable, mut data) = work(&context, &stream);
     let device = DeviceGraph::new(executable, &stream).expect("an upload");
-    let outer = launcher(&context, &device).instantiate();
-    let outer = outer.expect("an executable graph");
+    let outer = launcher(&context, &device).instantiate().expect("an executable graph");
     outer.launch(&stream).expect("a launch");
     let device = device.into_executable().expect_err("a graph uses it");
     drop(outer);

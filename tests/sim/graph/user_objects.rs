@@ -215,8 +215,7 @@ fn a_release_of_more_references_than_there_are_is_a_misuse() {
 #[test]
 fn a_dead_user_object_is_a_misuse() {
     let _bench = in_child!(misused("used after its last reference was released"));
-    let ended = Ended::default();
-    let object = ended.object();
+    let object = Ended::default().object();
     succeeds!(cuUserObjectRelease(object, 1));
     assert!(!code!(cuUserObjectRetain(object, 1)).is_success());
 }

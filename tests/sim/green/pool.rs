@@ -32,13 +32,11 @@ fn a_partitioning_without_streams_passes_on_the_work_it_must_wait_for() {
 #[test]
 fn a_kernel_node_does_not_take_the_context_of_a_pooled_stream() {
     let (_end, context) = in_child!(on(Profile::h200()));
-    let pool = pool(&context);
-    let stream = pool.try_lease(&of(16)).expect("a lease")[0].stream();
+    let stream = pool(&context).try_lease(&of(16)).expect("a lease")[0].stream();
     let stream = stream.expect("a stream");
     let module = Module::from_ptx(&context, include_str!("../../kernels/vector.ptx"));
     let nothing = module.expect("a module").kernel("nothing");
-    let nothing = nothing.and_then(|kernel| kernel.typed::<()>());
-    let nothing = nothing.expect("a kernel");
+    let nothing = nothing.and_then(|kernel| kernel.typed::<()>()).expect("a kernel");
     let mut graph = Graph::new(&context).expect("a graph");
     let config = LaunchConfig::linear(1, 1);
     // SAFETY: the kernel accesses no memory.
@@ -56,8 +54,7 @@ fn a_created_partitioning_is_counted_even_if_the_lease_fails() {
     let stream = pool.try_lease(&of(16)).expect("a lease")[0].stream();
     drop(stream.expect("a stream"));
     let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-    let fault = Fault::of_function("cuEventRecord").with(refused);
-    let fault = fault.inject(Scope::Process);
+    let fault = Fault::of_function("cuEventRecord").with(refused).inject(Scope::Process);
     let why = pool.try_lease(&of(32)).expect_err("the end is not recorded");
     assert_eq!(why.code(), Some(refused));
     drop(fault);
@@ -82,8 +79,7 @@ impl Drop for Owner {
 #[test]
 fn a_partition_holds_no_lock_during_deferred_releases() {
     let (_end, context) = in_child!(on(Profile::h200()));
-    let pool = pool(&context);
-    let partitions = pool.try_lease(&of(16)).expect("a lease").into_partitions();
+    let partitions = pool(&context).try_lease(&of(16)).expect("a lease").into_partitions();
     let partition = Arc::new(partitions.into_iter().next().expect("one"));
     let (sender, streams) = channel();
     let owner = Owner(Arc::clone(&partition), sender);

@@ -15,8 +15,7 @@ fn launch(context: &Context, stream: &Stream) -> Module {
 /// Launches a kernel of a PTX text.
 fn launch_of(context: &Context, stream: &Stream, text: &str, name: &str) -> Module {
     let module = Module::from_ptx(context, text).expect("the test kernels");
-    let kernel = module.kernel(name);
-    let kernel = kernel.expect("found").typed::<()>();
+    let kernel = module.kernel(name).expect("found").typed::<()>();
     let kernel = kernel.expect("its parameters");
     // SAFETY: the kernel uses no memory.
     let given = unsafe { kernel.launch(stream, LaunchConfig::linear(1, 1), ()) };

@@ -115,8 +115,7 @@ fn a_kernel_that_reads_past_the_address_space_is_an_illegal_address() {
     let (context, stream) = &in_child!(crate::software::misuses::expecting_misuse());
     cuda_sim::kernel::register("scale", |launch| launch.read::<i32>(0, usize::MAX / 2).map(|_| ()));
     let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
-    let scale = module.kernel("scale").expect("found");
-    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
+    let scale = module.kernel("scale").expect("found").typed::<(&mut [i32], i32, i32, u32)>();
     let mut x = DeviceBuffer::<i32>::zeroed(stream, 1).expect("memory");
     let (scale, config) = (scale.expect("its parameters"), LaunchConfig::linear(1, 1));
     // SAFETY: the contract is violated on purpose: the buffer has only one element.
@@ -223,8 +222,7 @@ fn devices_before_9_0_have_no_clusters() {
     let (_end, context) = in_child!(on(Profile::a100()));
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-    let nothing = module.kernel("nothing").expect("found");
-    let nothing = nothing.typed::<()>().expect("its parameters");
+    let nothing = module.kernel("nothing").expect("found").typed::<()>().expect("its parameters");
     let attributes = LaunchAttributes { cluster: Some([2, 1, 1]), ..Default::default() };
     let config = LaunchConfig::linear(2, 32);
     // SAFETY: the kernel does nothing.
@@ -237,8 +235,7 @@ fn devices_before_9_0_have_no_clusters() {
 fn a_launch_event_completes_after_its_kernel() {
     let (_end, context, stream) = in_child!(on_stream());
     let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-    let scale = module.kernel("scale").expect("found");
-    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
+    let scale = module.kernel("scale").expect("found").typed::<(&mut [i32], i32, i32, u32)>();
     let scale = scale.expect("its parameters");
     let mut x = DeviceBuffer::from_slice(&stream, &[1; 4]).expect("a copy");
     let event = context.event().expect("an event");
@@ -263,8 +260,7 @@ fn a_cooperative_launch_in_a_green_context_uses_only_its_sms() {
     let green = GreenContext::new(split.expect("a split").groups).expect("a partition");
     let stream = green.stream().expect("a stream");
     let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-    let nothing = module.kernel("nothing").expect("found");
-    let nothing = nothing.typed::<()>().expect("its parameters");
+    let nothing = module.kernel("nothing").expect("found").typed::<()>().expect("its parameters");
     let cooperative = LaunchAttributes { cooperative: true, ..Default::default() };
     for (blocks, fits) in [(2 * 16, true), (2 * 16 + 1, false)] {
         let config = LaunchConfig::linear(blocks, 1024);

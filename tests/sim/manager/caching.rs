@@ -212,8 +212,7 @@ fn all_bytes_of_a_limit_can_be_allocated_and_no_more() {
     let (_end, _rest0, pool) = in_child!(with_pool(options));
     let first = pool.allocate(SLAB, Order::NONE).expect("memory");
     let second = pool.allocate(SLAB, Order::NONE).expect("all of the limit");
-    let error = pool.allocate(1, Order::NONE).expect_err("over the limit");
-    let text = error.to_string();
+    let text = pool.allocate(1, Order::NONE).expect_err("over the limit").to_string();
     assert!(text.contains(&(2 * SLAB).to_string()), "{text}");
     free(&pool, first, Order::NONE);
     let again = pool.allocate(SLAB, Order::NONE).expect("within the limit");
@@ -241,8 +240,7 @@ fn a_trim_keeps_the_requested_number_of_bytes() {
     let (_end, context, pool) = in_child!(with_pool(options()));
     let stream = context.stream().expect("a stream");
     let order = persistent(stream.as_raw());
-    let sizes = [SLAB, 2 * SLAB, 3 * SLAB];
-    let blocks = sizes.map(|size| pool.allocate(size, order).expect("memory"));
+    let blocks = [SLAB, 2 * SLAB, 3 * SLAB].map(|size| pool.allocate(size, order).expect("memory"));
     for block in blocks {
         free(&pool, block, order);
     }
@@ -325,8 +323,7 @@ fn a_thread_cache_holds_no_more_bytes_than_the_options_allow() {
 #[test]
 fn a_thread_finds_memory_that_another_thread_freed_on_the_stream() {
     let (_end, context, pool) = in_child!(with_pool(options()));
-    let stream = context.stream().expect("a stream");
-    let raw = stream.as_raw().addr();
+    let raw = context.stream().expect("a stream").as_raw().addr();
     let order = || persistent(std::ptr::without_provenance_mut(raw));
     let block = pool.allocate(1000, order()).expect("memory");
     let address = block.address;

@@ -252,8 +252,7 @@ fn a_manager_is_not_created_in_a_host_function() {
         scope.spawn(|| stream.synchronize().expect("a wait"));
         drop(bytes(&stream, 10));
     });
-    let answers = INSIDE.get().expect("just set").lock().expect("no panic");
-    let answer = answers.recv().expect("it ran");
+    let answer = INSIDE.get().expect("just set").lock().expect("no panic").recv().expect("it ran");
     assert!(matches!(answer, Err(Error::InHostFunction)), "{answer:?}");
     drop(stream);
 }
@@ -490,8 +489,7 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
 fn memory_of_another_process_is_opened_again_after_it_is_closed() {
     let (_end, context) = in_child!(with(small));
     let own = MemoryPointer::allocate(&context, 100).expect("memory");
-    let own = AutoFreePointer::from(own);
-    let mut bytes = own.export().expect("plain").handle().to_bytes();
+    let mut bytes = AutoFreePointer::from(own).export().expect("plain").handle().to_bytes();
     bytes[..64].copy_from_slice(&cuda_sim::shared_by_another(8192));
     let handle = IpcHandle::from_bytes(&bytes);
     // SAFETY: the software driver acts as the other process.

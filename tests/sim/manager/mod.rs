@@ -290,8 +290,7 @@ fn a_trim_releases_whole_slabs() {
     let guard = manager.defer_cleanup();
     assert_eq!(manager.trim(0).expect("nothing to trim"), 0);
     drop(guard);
-    let before = stats(&context);
-    let kept = before.cached();
+    let kept = stats(&context).cached();
     assert_eq!(manager.trim(kept).expect("enough"), 0);
     assert_eq!(manager.trim(kept - 1).expect("one"), SMALL);
     assert_eq!(manager.trim(0).expect("the others"), 2 * SMALL);

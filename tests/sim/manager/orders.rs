@@ -135,8 +135,7 @@ fn the_drop_of_a_reader_uses_the_context_of_its_stream_if_it_needs_one() {
     let (_end, context) = in_child!(leaking());
     let (home, stream) = (context.stream(), context.stream());
     let (home, stream) = (home.expect("a stream"), stream.expect("a stream"));
-    let buffer = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
-    let shared = buffer.share().expect("an event");
+    let shared = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory").share().expect("an event");
     let reader = shared.on(&stream).expect("a reader");
     drop(shared);
     let wants = |function| fail(function, 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);

@@ -98,8 +98,7 @@ mod events {
     #[test]
     fn an_order_event_belongs_to_the_context_of_its_stream() {
         let (_end, context) = in_child!(on(Profile::h200()));
-        let created = Context::new(&context.device(), ContextFlags::empty());
-        let created = created.expect("a context");
+        let created = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         let (stream, its) = (context.stream().expect("a"), created.stream().expect("b"));
         let event = OrderEvent::new(&created).expect("an event");
         for order in [Order::of(&stream), persistent(CU_STREAM_LEGACY)] {

@@ -108,8 +108,7 @@ fn an_allocation_from_a_pool_needs_a_stream_of_its_own() {
 #[test]
 fn a_pool_of_another_context_is_refused() {
     let (_end, context) = in_child!(on(Profile::h200()));
-    let created = Context::new(&context.device(), ContextFlags::empty());
-    let created = created.expect("a context");
+    let created = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
     let stream = context.stream().expect("a stream");
     let (base, pool) = (base(&context), pool(&created));
     let refused = base.allocate_from_pool(&pool, 100, Order::of(&stream));
@@ -124,12 +123,10 @@ fn a_pool_of_another_context_is_refused() {
 #[test]
 fn a_free_on_a_stream_of_another_context_completes_before_the_pool_is_destroyed() {
     let (_end, context) = in_child!(on(Profile::h200()));
-    let created = Context::new(&context.device(), ContextFlags::empty());
-    let created = created.expect("a context");
+    let created = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
     let (stream, other) = (context.stream().expect("a"), created.stream().expect("b"));
     let (base, pool) = (base(&context), pool(&context));
-    let block = base.allocate_from_pool(&pool, 100, Order::of(&stream));
-    let block = block.expect("memory");
+    let block = base.allocate_from_pool(&pool, 100, Order::of(&stream)).expect("memory");
     stream.synchronize().expect("the memory exists");
     let freed = calls(|| free(&base, block, &pool, Order::of(&other)));
     let place = |name| freed.iter().position(|its| *its == name);

@@ -357,8 +357,7 @@ fn slabs_that_were_not_freed_because_of_a_panic_stay_cached() {
     for block in blocks {
         free(&pool, block, Order::NONE);
     }
-    let upstream = pool.upstream().downcast_ref::<Upstream>();
-    let upstream = upstream.expect("its type");
+    let upstream = pool.upstream().downcast_ref::<Upstream>().expect("its type");
     upstream.panics.store(true, Ordering::SeqCst);
     catch_unwind(AssertUnwindSafe(|| pool.trim(0))).expect_err("the panic");
     let stats = pool.stats();

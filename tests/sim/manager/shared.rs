@@ -162,14 +162,12 @@ fn a_manager_over_a_shareable_pool_shares_its_memory() {
     let stream = context.stream().expect("a stream");
     let memory = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
     let memory = AutoFreePointer::from(memory);
-    let part = memory.part(1024, 100).expect("within");
-    let exported = part.export().expect("it is shareable");
+    let exported = memory.part(1024, 100).expect("within").export().expect("it is shareable");
     let handle = exported.handle();
     assert_eq!((handle.kind(), handle.offset(), handle.size()), (IpcKind::Pool, 1024, 100));
     assert_eq!(memory.export().expect("as above").handle().as_bytes(), handle.as_bytes());
     let manager = context.memory_manager_as::<OrderedManager>();
-    let manager = manager.expect("made").expect("the chosen manager");
-    let pool = manager.pool().expect("its own");
+    let pool = manager.expect("made").expect("the chosen manager").pool().expect("its own");
     drop(pool.export().expect("a descriptor"));
     // Synchronous memory, without a stream order, can still be shared.
     let plain = MemoryPointer::allocate(&context, 100).expect("memory");
@@ -259,8 +257,7 @@ fn pool_memory_is_opened_only_on_its_device() {
     of_two_devices(|context, other| {
         let stream = context.stream().expect("a stream");
         let memory = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
-        let exported = AutoFreePointer::from(memory).export();
-        let exported = exported.expect("it is shareable");
+        let exported = AutoFreePointer::from(memory).export().expect("it is shareable");
         let mut sent = exported.handle().to_bytes();
         let ordinal = context.device().ordinal() as usize;
         let descriptor = pool_of_device_shared_by_another(ordinal).expect("a file");

@@ -54,8 +54,7 @@ fn check_waits(profile: &str, bytes: usize, expected: usize) {
     let mut batch = CopyBatch::new(&stream);
     batch.push_from_slice(&mut target, &slice).expect("a copy");
     batch.enqueue().expect("the copy");
-    let calls = cuda_sim::calls();
-    let calls = calls.iter().map(|call| call.function);
+    let calls = cuda_sim::calls().into_iter().map(|call| call.function);
     assert_eq!(calls.filter(|its| *its == "cuStreamSynchronize").count(), expected);
 }
 

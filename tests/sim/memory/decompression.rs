@@ -128,8 +128,7 @@ fn the_memory_of_a_decompression_is_checked() {
 fn data_that_is_not_valid_is_a_misuse() {
     in_child!();
     start(WITH_ENGINE.parse().expect("a profile"));
-    let context = crate::context();
-    let stream = context.stream().expect("a stream");
+    let stream = crate::context().stream().expect("a stream");
     let source = sync(&stream, &LZ4[..3]);
     decompress(&stream, &source).expect_err("an illegal address");
     let misuses = cuda_sim::misuses();

@@ -30,8 +30,7 @@ fn host_address(memory: &PinnedBuffer<i32>) -> u64 {
 fn scale<'a>(stream: &Stream, x: impl Into<DeviceSliceMut<'a, i32>>) -> Result<(), Error> {
     let x = x.into();
     let module = Module::from_ptx(stream.context(), include_str!("../../kernels/vector.ptx"))?;
-    let kernel = module.kernel("scale")?;
-    let kernel = kernel.typed::<(&mut [i32], i32, i32, u32)>()?;
+    let kernel = module.kernel("scale")?.typed::<(&mut [i32], i32, i32, u32)>()?;
     let config = LaunchConfig::for_elements(LEN, 128)?;
     // SAFETY: the kernel accesses the first `LEN` elements, and the memory has that many.
     unsafe { kernel.launch(stream, config, (x, 3, 1, LEN as u32)) }
@@ -41,22 +40,19 @@ fn scale<'a>(stream: &Stream, x: impl Into<DeviceSliceMut<'a, i32>>) -> Result<(
 fn only_registered_and_write_combined_memory_has_a_separate_device_address() {
     let (_end, context) = in_child!(on(profile()));
     let usual = PinnedBuffer::<i32>::zeroed(&context, LEN).expect("memory");
-    let info = context.pointer_info(host_address(&usual));
-    let info = info.expect("an answer").expect("known");
+    let info = context.pointer_info(host_address(&usual)).expect("an answer").expect("known");
     assert_eq!(info.device_address, Some(host_address(&usual)));
     let shared = context.device().attribute(attribute::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
     assert!(!shared.expect("known"));
     for memory in disjoint(&context) {
         let host = host_address(&memory);
-        let info = context.pointer_info(host).expect("an answer");
-        let info = info.expect("known");
+        let info = context.pointer_info(host).expect("an answer").expect("known");
         let device = info.device_address.expect("it is mapped");
         assert_ne!(device, host);
         assert_eq!(info.host_address, Some(host));
         // Each address converts to the other, at any offset in the memory.
         for offset in [0, 4 * LEN as u64 - 1] {
-            let its = context.pointer_info(device + offset).expect("an answer");
-            let its = its.expect("known");
+            let its = context.pointer_info(device + offset).expect("an answer").expect("known");
             assert_eq!(its.device_address, Some(device + offset));
             assert_eq!(its.host_address, Some(host + offset));
             assert_eq!(its.buffer_id, info.buffer_id);
@@ -80,8 +76,7 @@ fn mapped_memory_is_accessed_at_its_device_address() {
         let mut copy = DeviceBuffer::<i32>::zeroed(&stream, LEN).expect("memory");
         copy.copy_from(&mapped).expect("a copy");
         assert_eq!(copy.to_vec().expect("a copy")[..2], [16, 1]);
-        let exported = ArrayView::new(mapped.as_slice(), &[LEN]).expect("a view");
-        let exported = exported.array_interface();
+        let exported = ArrayView::new(mapped.as_slice(), &[LEN]).expect("a view").array_interface();
         assert_eq!(exported.expect("an interface").address(), mapped.as_raw());
         mapped.as_mut_slice().fill(9).expect("a fill");
         assert_eq!(*mapped.host().expect("a wait"), [9; LEN]);
@@ -103,8 +98,7 @@ fn mapped_memory_of_a_manager_reports_its_device_address() {
     let combined = MappedMemory::allocate(&context, 64, PinnedFlags::WRITE_COMBINED);
     for memory in [pinned.expect("pinned"), combined.expect("memory")] {
         let host = memory.as_ptr().addr() as u64;
-        let info = context.pointer_info(host).expect("an answer");
-        let device = info.expect("known").device_address;
+        let device = context.pointer_info(host).expect("an answer").expect("known").device_address;
         assert_ne!(device, Some(host));
         assert_eq!(Some(memory.as_raw()), device);
     }
@@ -122,8 +116,7 @@ fn foreign_arrays_in_host_memory_are_imported_with_their_device_address() {
     for memory in disjoint(&context) {
         let layout = || Layout::c_contiguous(&[LEN], 4).expect("a layout");
         let host = host_address(&memory);
-        let info = context.pointer_info(host).expect("an answer");
-        let device = info.expect("known").device_address;
+        let device = context.pointer_info(host).expect("an answer").expect("known").device_address;
         let array =
             ArrayInterface::new(TypeString::native(Kind::Int, 4).expect("i4"), layout(), host);
         let array = array.expect("it is valid");

@@ -139,8 +139,7 @@ fn one_output_pointer_may_be_passed_twice() {
 #[test]
 fn pinned_memory_is_freed_with_its_context() {
     let (context, _stream) = &in_child!(expecting_misuse());
-    let own = Context::new(&context.device(), ContextFlags::empty());
-    let own = own.expect("a context").into_raw();
+    let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context").into_raw();
     let mut host = std::ptr::null_mut();
     // SAFETY: the context is alive.
     succeeds(unsafe { cuCtxPushCurrent_v2(own) });

@@ -12,8 +12,7 @@ const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
 
 /// Returns a divided buffer of two ranges with two elements each.
 fn two_ranges(context: &Context) -> [PinnedRange<i32>; 2] {
-    let host = PinnedBuffer::zeroed(context, 4).expect("memory");
-    let ranges = host.into_chunks(2).expect("ranges");
+    let ranges = PinnedBuffer::zeroed(context, 4).expect("memory").into_chunks(2).expect("ranges");
     ranges.try_into().expect("two ranges")
 }
 
@@ -67,8 +66,7 @@ fn a_copy_whose_end_cannot_be_marked_is_waited_for_and_returns_its_range() {
     {
         let [range, other] = two_ranges(&context);
         let fault = Fault::of_function(function).with(UNKNOWN).inject(Scope::Thread);
-        let rejected = buffer.as_slice().try_copy_to_pinned(range);
-        let rejected = rejected.expect_err("the fault");
+        let rejected = buffer.as_slice().try_copy_to_pinned(range).expect_err("the fault");
         drop(fault);
         assert_eq!(rejected.error.code(), Some(UNKNOWN));
         assert!(rejected.error.to_string().starts_with(function));
@@ -129,8 +127,7 @@ fn copies_of_ranges_and_clones_are_refused_during_a_capture() {
         Error::Invalid(invalid) => **invalid == Invalid::StreamIsCaptured,
         _ => false,
     };
-    let rejected = buffer.as_slice().try_copy_to_pinned(range);
-    let rejected = rejected.expect_err("captured");
+    let rejected = buffer.as_slice().try_copy_to_pinned(range).expect_err("captured");
     assert!(is_refused(&rejected.error));
     assert_eq!(*rejected.value, [0, 0]);
     assert!(is_refused(&buffer.try_clone().expect_err("captured")));

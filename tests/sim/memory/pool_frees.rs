@@ -24,8 +24,7 @@ fn a_pool_removes_the_complete_events_of_frees_when_it_has_64_of_them() {
     assert_eq!(free(), 1);
     cuda_sim::clear_calls();
     drop(pool);
-    let calls = cuda_sim::calls();
-    let calls: Vec<_> = calls.iter().map(|call| call.function).collect();
+    let calls: Vec<_> = cuda_sim::calls().iter().map(|call| call.function).collect();
     let place = |name| calls.iter().position(|its| *its == name);
     let (waits, destroys) = (place("cuEventSynchronize"), place("cuMemPoolDestroy"));
     assert!(waits.is_some() && waits < destroys, "{calls:?}");

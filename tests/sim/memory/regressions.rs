@@ -12,8 +12,7 @@ fn a_release_whose_queries_always_fail_is_not_repeated_for_ever() {
     let (_end, context) = in_child!(leaking());
     let stream = context.stream().expect("a stream");
     let memory = PhysicalMemory::new(context.device(), PAGE).expect("memory");
-    let space = Reservation::new(PAGE).expect("a reservation");
-    let mapping = space.map(0, memory).expect("a mapping");
+    let mapping = Reservation::new(PAGE).expect("a reservation").map(0, memory).expect("a mapping");
     let mut buffer = mapping.into_buffer::<u32>(&stream).expect("a buffer");
     buffer.fill(7).expect("a fill");
     let _refused = fail_from("cuStreamQuery", 1, CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -36,8 +35,7 @@ fn a_batch_waits_if_its_slices_are_large_together() {
         batch.push_from_slice(target, &slice).expect("a copy");
     }
     batch.enqueue().expect("the copies");
-    let calls = cuda_sim::calls();
-    let waits = calls.iter().filter(|its| its.function == "cuStreamSynchronize");
+    let waits = cuda_sim::calls().into_iter().filter(|its| its.function == "cuStreamSynchronize");
     assert_eq!(waits.count(), 1);
 }
 
@@ -53,8 +51,7 @@ fn memory_of_another_device_is_bound_on_no_driver() {
     let object = team.complete().expect("all devices");
     let memory = || PhysicalMemory::new(devices[1], PAGE).expect("memory");
     object.bind(devices[0], 0, memory()).expect_err("memory of another device");
-    let space = Reservation::new(PAGE).expect("addresses");
-    let mapping = space.map(0, memory()).expect("a mapping");
+    let mapping = Reservation::new(PAGE).expect("addresses").map(0, memory()).expect("a mapping");
     object.bind_mapping(devices[0], 0, mapping).expect_err("memory of another device");
 }
 
@@ -105,8 +102,7 @@ fn a_handle_whose_size_is_refused_is_released() {
     let descriptor = memory.export().expect("a descriptor");
     // SAFETY: the driver exported the descriptor. The size is refused.
     unsafe { PhysicalMemory::import(&descriptor, PAGE + 1) }.expect_err("a size");
-    let space = Reservation::new(PAGE).expect("addresses");
-    let mapping = space.map(0, memory).expect("a mapping");
+    let mapping = Reservation::new(PAGE).expect("addresses").map(0, memory).expect("a mapping");
     // SAFETY: the address is that of a mapping. The size is refused.
     unsafe { PhysicalMemory::retain(mapping.address(), 0) }.expect_err("a size");
     drop((descriptor, mapping));

@@ -40,8 +40,7 @@ fn parameters_that_exceed_the_limit_are_refused() {
 fn the_alignment_of_a_pointee_does_not_align_the_parameter() {
     let (_end, context) = in_child!(on(Profile::h200()));
     let params = ".param .u8 a, .param .u64 .ptr .global .align 1 b";
-    let kernel = load(&context, params, "").and_then(|module| module.kernel("k"));
-    let kernel = kernel.expect("PTX");
+    let kernel = load(&context, params, "").and_then(|module| module.kernel("k")).expect("PTX");
     let all = kernel.parameters().expect("known").expect("known");
     assert_eq!((all[1].offset, all[1].size), (8, 8));
 }
@@ -105,8 +104,7 @@ fn kernels_are_unloaded_with_the_context_of_their_module() {
     in_child!();
     start(Profile::h200());
     let own = Context::new(&context().device(), ContextFlags::empty()).expect("a context");
-    let kernel = load(&own, "", "").and_then(|module| module.kernel("k"));
-    let kernel = kernel.expect("found");
+    let kernel = load(&own, "", "").and_then(|module| module.kernel("k")).expect("found");
     // SAFETY: the contract is violated on purpose: the object still owns the handle.
     assert!(unsafe { cuCtxDestroy_v2(own.as_raw()) }.is_success());
     let mut name = std::ptr::null();

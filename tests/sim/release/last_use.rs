@@ -12,8 +12,7 @@ const PLANE: ArrayShape = ArrayShape::TwoD { width: 4, height: 4 };
 /// Returns mapped memory that work on the stream uses.
 fn used(context: &Context, stream: &Stream) -> DeviceBuffer<u32> {
     let memory = PhysicalMemory::new(context.device(), PAGE).expect("memory");
-    let space = Reservation::new(PAGE).expect("a reservation");
-    let mapping = space.map(0, memory).expect("a mapping");
+    let mapping = Reservation::new(PAGE).expect("a reservation").map(0, memory).expect("a mapping");
     let mut buffer = mapping.into_buffer::<u32>(stream).expect("a buffer");
     buffer.fill(7).expect("a fill");
     buffer

@@ -173,9 +173,8 @@ fn synchronous_memory_is_freed_after_a_wait_for_its_stream() {
     cuda_sim::record_arguments(true);
     drop(buffer);
     cuda_sim::record_arguments(false);
-    let calls = cuda_sim::calls();
-    let wait = calls.iter().find(|call| call.function == "cuStreamSynchronize");
-    let arguments = &wait.expect("a wait").arguments;
+    let wait = cuda_sim::calls().into_iter().find(|call| call.function == "cuStreamSynchronize");
+    let arguments = wait.expect("a wait").arguments;
     let waited = arguments.iter().find_map(|its| its.values::<CUstream>());
     assert_eq!(waited, Some(&[stream.as_raw()][..]));
 }

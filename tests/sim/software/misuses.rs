@@ -119,8 +119,7 @@ fn a_leak_is_counted() {
 #[test]
 fn a_wrong_context_is_refused() {
     let (context, stream) = &in_child!(expecting_misuse());
-    let own = Context::new(&context.device(), ContextFlags::empty());
-    let own = own.expect("a context");
+    let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
     let event = own.event().expect("an event");
     // SAFETY: both objects are alive; their contexts differ, which is the planted bug.
     let code = unsafe { cuEventRecord(event.as_raw(), stream.as_raw()) };

@@ -201,8 +201,7 @@ fn copies_find_out_which_memory_each_address_is_in() {
 fn a_copy_of_freed_device_memory_is_not_taken_for_a_copy_of_host_memory() {
     in_child!();
     start(Profile::h200());
-    let context = crate::context();
-    let _current = context.make_current().expect("current");
+    let _current = crate::context().make_current().expect("current");
     let device = device_memory(64);
     free(device);
     let mut host = [0_u8; 64];

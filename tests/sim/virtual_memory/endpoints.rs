@@ -124,8 +124,7 @@ fn read(stream: &Stream, endpoint: &LogicalEndpoint, offset: usize, len: usize) 
 #[test]
 fn copies_over_the_fabric_run_in_stream_order() {
     let (_end, _context, [device, _]) = in_child!(with("h200@13.5"));
-    let context = Context::primary(&device).expect("a context");
-    let stream = context.stream().expect("a stream");
+    let stream = Context::primary(&device).expect("a context").stream().expect("a stream");
     let ids = EndpointIds::reserve(1).expect("ids");
     let endpoint = create(&ids, EndpointDevices::Unicast(device), 2 * PAGE);
     let pages = [0, PAGE].map(|offset| {
@@ -153,8 +152,7 @@ fn copies_over_the_fabric_run_in_stream_order() {
 #[test]
 fn a_copy_to_an_endpoint_of_several_devices_writes_the_memory_of_all() {
     let (_end, _context, devices) = in_child!(with("h200*2@13.5"));
-    let context = Context::primary(&devices[0]).expect("a context");
-    let stream = context.stream().expect("a stream");
+    let stream = Context::primary(&devices[0]).expect("a context").stream().expect("a stream");
     let ids = EndpointIds::reserve(3).expect("ids");
     let options = EndpointOptions::new(EndpointDevices::Multicast(2), PAGE);
     let mut pending = ids.create(0, &options).expect("an endpoint");
@@ -173,8 +171,7 @@ fn a_copy_to_an_endpoint_of_several_devices_writes_the_memory_of_all() {
         let memory = memory(devices[index]);
         let mapping = spaces[index].map(0, memory).expect("a mapping");
         let address = mapping.address();
-        let by_address = single[index].bind_mapping(devices[index], 0, mapping);
-        let by_address = by_address.expect("bound");
+        let by_address = single[index].bind_mapping(devices[index], 0, mapping).expect("bound");
         let id = team.id();
         let start = std::ptr::with_exposed_provenance_mut(address as usize);
         let raw = devices[index].as_raw();

@@ -47,8 +47,7 @@ fn memory_of_a_locality_domain_is_used_like_other_memory_of_its_device() {
     assert_eq!(memory.location(), location);
     assert_eq!(memory.properties().expect("known").location, Some(location));
     assert_eq!(location.to_string(), "locality domain 1 of device 0");
-    let space = Reservation::new(size).expect("addresses");
-    let mapping = space.map(0, memory).expect("a mapping");
+    let mapping = Reservation::new(size).expect("addresses").map(0, memory).expect("a mapping");
     let stream = context.stream().expect("a stream");
     let mut buffer = mapping.into_buffer::<u32>(&stream).expect("a buffer");
     buffer.fill(5).expect("a fill");

@@ -63,8 +63,7 @@ fn a_kernel_adds_up_the_memory_of_all_devices() {
     both.set_access(devices[0], MemoryAccess::ReadWrite).expect("access");
     // SAFETY: the image is valid.
     let module = unsafe { Module::from_image(&context, IMAGE) }.expect("a module");
-    let kernel = module.kernel("sum_up").expect("a kernel");
-    let kernel = kernel.typed::<(u64,)>().expect("one address");
+    let kernel = module.kernel("sum_up").expect("a kernel").typed::<(u64,)>().expect("one address");
     let config = LaunchConfig::new([1; 3], [1; 3]);
     // SAFETY: the address is a mapping of the object, which lives until the work is done.
     unsafe { kernel.launch(&stream, config, (both.address(),)) }.expect("a launch");
@@ -90,8 +89,7 @@ fn an_object_without_all_of_its_devices_binds_nothing() {
     let missing = Invalid::MissingDevices { devices: 2, added: 1 };
     assert!(matches!(&rejected.error, Error::Invalid(what) if **what == missing));
     // Another process may add the other device.
-    let object = rejected.value.complete_elsewhere();
-    let refused = object.try_bind(devices[0], 0, memory(devices[0]));
+    let refused = rejected.value.complete_elsewhere().try_bind(devices[0], 0, memory(devices[0]));
     let rejected = refused.map(drop).expect_err("not all devices were added");
     assert_eq!(rejected.error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
     assert_eq!(rejected.value.size(), PAGE);

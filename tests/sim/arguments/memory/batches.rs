@@ -167,8 +167,8 @@ fn volume_rows() -> Vec<Row> {
                 let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
                 Some((its.array.addr(), offset, extent, place(&copy.src)))
             }),
-        Row::call(VOLUMES, |s| volumes(s).map(drop)),
-        Row::call("cuMemcpy3DAsync_v2", |s| volumes(s).map(drop)).on(On::Oldest),
+        Row::call(VOLUMES, volumes),
+        Row::call("cuMemcpy3DAsync_v2", volumes).on(On::Oldest),
     ]
 }
 
@@ -207,8 +207,7 @@ type Peers = (u64, usize, usize, usize);
 /// Returns the source, the target and the extent of a copy between contexts.
 fn peer(s: &Stage) -> Result<(Peers, Peers, [usize; 3])> {
     let other = Context::primary(&s.peer)?.stream()?;
-    let shared = DeviceBuffer::<u32>::zeroed(&other, 512)?.share()?;
-    let reader = shared.on_peer(&s.stream)?;
+    let reader = DeviceBuffer::<u32>::zeroed(&other, 512)?.share()?.on_peer(&s.stream)?;
     let mut target = DeviceBuffer::<u32>::zeroed(&s.stream, 512)?;
     target.as_mut_slice().copy_3d_from_peer(VOLUME, OTHER, &reader, PLACE)?;
     s.stream.synchronize()?;

@@ -65,8 +65,12 @@ macro_rules! boxes {
         let place = |name: &str, is_in: bool, find: fn(&$ty) -> Sides| {
             let name = format!(concat!(stringify!($ty), "::{}"), name);
             match is_in {
-                true => Row::told(&name, |s| copy_in(s, $extent), $in, field("copy", find)),
-                false => Row::told(&name, |s| copy_out(s, $extent), $out, field("copy", find)),
+                true => Row::of(&name, |s| copy_in(s, $extent))
+                    .calls($in)
+                    .with_told(field("copy", find)),
+                false => Row::of(&name, |s| copy_out(s, $extent))
+                    .calls($out)
+                    .with_told(field("copy", find)),
             }
         };
         vec![
@@ -108,7 +112,7 @@ fn boxes() -> Vec<Row> {
         Row::of("CUmemorytype::CU_MEMORYTYPE_DEVICE", |s| copy_between(s, VOLUME))
             .calls("cuMemcpy3DAsync_v2")
             .with_told(field("copy", |its: &CUDA_MEMCPY3D| [its.srcMemoryType, its.dstMemoryType])),
-        Row::of("CUmemorytype::CU_MEMORYTYPE_HOST", |s| copy_in(s, PLANE).map(drop))
+        Row::of("CUmemorytype::CU_MEMORYTYPE_HOST", |s| copy_in(s, PLANE))
             .calls("cuMemcpy2DAsync_v2")
             .with(
                 field("copy", |its: &CUDA_MEMCPY2D| its.srcMemoryType),
@@ -144,7 +148,7 @@ fn batches() -> Vec<Row> {
     vec![
         Row::new(name, act, function, order(), stream),
         Row::new("CUmemcpyAttributes::srcAccessOrder", act, function, order(), stream),
-        Row::told(function, batch, function, lists),
+        Row::of(function, batch).calls(function).with_told(lists),
     ]
 }
 
@@ -190,8 +194,7 @@ fn lines() -> Vec<Row> {
     }
     let peer = |s: &Stage| {
         let other = Context::primary(&s.peer)?.stream()?;
-        let shared = DeviceBuffer::<u8>::zeroed(&other, 16)?.share()?;
-        let reader = shared.on_peer(&s.stream)?;
+        let reader = DeviceBuffer::<u8>::zeroed(&other, 16)?.share()?.on_peer(&s.stream)?;
         DeviceBuffer::<u8>::zeroed(&s.stream, 16)?.copy_from_peer(&reader)?;
         s.stream.synchronize()?;
         Ok((s.context.as_raw(), other.context().as_raw(), 16))
@@ -209,17 +212,17 @@ fn lines() -> Vec<Row> {
             Some((value("its")(call)?, value("others")(call)?, value::<usize>("size")(call)?))
         }),
         Row::call("cuMemcpyDtoDAsync_v2", move |s| buffer(s)?.copy_from(&buffer(s)?)),
-        Row::call("cuMemcpyDtoH_v2", move |s| buffer(s)?.to_vec().map(drop)),
+        Row::call("cuMemcpyDtoH_v2", move |s| buffer(s)?.to_vec()),
         Row::call("cuMemcpyHtoDAsync_v2", move |s| {
-            buffer(s)?.copy_from_pinned(pinned(s)?)?.synchronize().map(drop)
+            buffer(s)?.copy_from_pinned(pinned(s)?)?.synchronize()
         }),
         Row::call("cuMemcpyDtoHAsync_v2", move |s| {
-            buffer(s)?.copy_to_pinned(pinned(s)?)?.synchronize().map(drop)
+            buffer(s)?.copy_to_pinned(pinned(s)?)?.synchronize()
         }),
         // The copy of a slice is made at once if no work is pending.
         Row::call("cuMemcpyHtoDAsync_v2", move |s| buffer(s)?.copy_from_slice(&[1; 16])),
-        Row::call("cuMemcpyBatchAsync_v2", |s| batch(s).map(drop)),
-        Row::call("cuMemcpyDtoDAsync_v2", |s| batch(s).map(drop)).on(On::Oldest),
+        Row::call("cuMemcpyBatchAsync_v2", batch),
+        Row::call("cuMemcpyDtoDAsync_v2", batch).on(On::Oldest),
     ]
 }
 

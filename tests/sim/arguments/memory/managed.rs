@@ -52,7 +52,7 @@ fn advice() -> Vec<Row> {
             let location = place.map(|_| location);
             Some((value("advice")(call)?, value("size")(call)?, location))
         };
-        Row::told(&format!("CUmem_advise::{name}"), act, "cuMemAdvise_v2", found)
+        Row::of(&format!("CUmem_advise::{name}"), act).calls("cuMemAdvise_v2").with_told(found)
     };
     let peer = Some((DEVICE, 1));
     let mut rows = vec![
@@ -167,10 +167,12 @@ fn batches() -> Vec<Row> {
     };
     let (first, last) = ("cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync");
     vec![
-        Row::told(first, prefetch, first, sizes()),
+        Row::of(first, prefetch).calls(first).with_told(sizes()),
         Row::new(first, move |s| prefetch(s).map(drop), first, places, both.clone()),
-        Row::told("cuMemDiscardBatchAsync", discard, "cuMemDiscardBatchAsync", sizes()),
-        Row::told(last, move_there, last, sizes()),
+        Row::of("cuMemDiscardBatchAsync", discard)
+            .calls("cuMemDiscardBatchAsync")
+            .with_told(sizes()),
+        Row::of(last, move_there).calls(last).with_told(sizes()),
         Row::new(last, move |s| move_there(s).map(drop), last, places, both),
     ]
 }

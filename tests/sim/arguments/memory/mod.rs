@@ -147,35 +147,33 @@ fn calls() -> Vec<Row> {
         Row::call("cuIpcGetMemHandle", |s| {
             let buffer = plain(s)?;
             let block = Block { address: buffer.as_raw(), size: 64, token: Default::default() };
-            IpcHandle::of(&s.context, &block).map(drop)
+            IpcHandle::of(&s.context, &block)
         }),
         Row::new("cuMemAlloc_v2", |s| plain(s).map(drop), "cuMemAlloc_v2", value("size"), 64_usize),
-        Row::call("cuMemFree_v2", |s| plain(s).map(drop)),
-        Row::of("cuMemAllocAsync", |s| DeviceBuffer::<u16>::uninit(&s.stream, 9).map(drop))
+        Row::call("cuMemFree_v2", plain),
+        Row::of("cuMemAllocAsync", |s| DeviceBuffer::<u16>::uninit(&s.stream, 9))
             .calls("cuMemAllocAsync")
             .with(value("size"), 18_usize),
-        Row::call("cuMemFreeAsync", |s| DeviceBuffer::<u16>::uninit(&s.stream, 9).map(drop)),
+        Row::call("cuMemFreeAsync", |s| DeviceBuffer::<u16>::uninit(&s.stream, 9)),
         Row::of("cuMemAllocPitch_v2", pitched).calls("cuMemAllocPitch_v2").with(
             |call| Some((value("width")(call)?, value("height")(call)?, value("element")(call)?)),
             (40_usize, 3_usize, 4_u32),
         ),
-        Row::call("cuMemFreeHost", |s| PinnedBuffer::<u8>::zeroed(&s.context, 64).map(drop)),
-        Row::call("cuMemHostGetFlags", |s| {
-            PinnedBuffer::<u8>::zeroed(&s.context, 64)?.flags().map(drop)
-        }),
+        Row::call("cuMemFreeHost", |s| PinnedBuffer::<u8>::zeroed(&s.context, 64)),
+        Row::call("cuMemHostGetFlags", |s| PinnedBuffer::<u8>::zeroed(&s.context, 64)?.flags()),
         Row::call("cuMemHostGetDevicePointer_v2", |s| {
             let options = PinnedOptions { mapped: true, ..Default::default() };
             let memory = PinnedBuffer::<u8>::zeroed_with(&s.context, 64, options)?;
-            MappedBuffer::new(memory, &s.stream).map(drop)
+            MappedBuffer::new(memory, &s.stream)
         }),
-        Row::call("cuMemHostUnregister", |s| {
-            PinnedBuffer::register(&s.context, vec![0_u8; 64]).map(drop)
-        }),
-        Row::call("cuMemGetAddressRange_v2", |s| {
-            s.context.address_range(plain(s)?.as_raw()).map(drop)
-        }),
-        Row::told("cuCtxEnablePeerAccess", peers, "cuCtxEnablePeerAccess", value("peer")),
-        Row::told("cuCtxDisablePeerAccess", peers, "cuCtxDisablePeerAccess", value("peer")),
+        Row::call("cuMemHostUnregister", |s| PinnedBuffer::register(&s.context, vec![0_u8; 64])),
+        Row::call("cuMemGetAddressRange_v2", |s| s.context.address_range(plain(s)?.as_raw())),
+        Row::of("cuCtxEnablePeerAccess", peers)
+            .calls("cuCtxEnablePeerAccess")
+            .with_told(value("peer")),
+        Row::of("cuCtxDisablePeerAccess", peers)
+            .calls("cuCtxDisablePeerAccess")
+            .with_told(value("peer")),
     ]
 }
 

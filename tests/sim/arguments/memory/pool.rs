@@ -164,7 +164,7 @@ fn access() -> Vec<Row> {
         Row::of("CUmemAccessDesc::location", grant)
             .calls("cuMemPoolSetAccess")
             .with(field("map", |its: &CUmemAccessDesc| place(&its.location)), (DEVICE, 1)),
-        Row::of("cuMemPoolGetAccess", |s| pool(s)?.access(&s.peer).map(drop))
+        Row::of("cuMemPoolGetAccess", |s| pool(s)?.access(&s.peer))
             .calls("cuMemPoolGetAccess")
             .with(field("location", place), (DEVICE, 1)),
     ]
@@ -205,12 +205,12 @@ fn calls() -> Vec<Row> {
         Row::of("cuMemPoolTrimTo.minBytesToKeep", |s| pool(s)?.trim_to(12_345))
             .calls("cuMemPoolTrimTo")
             .with(value("keep"), 12_345_usize),
-        Row::call("cuMemPoolDestroy", |s| pool(s).map(drop)),
-        Row::of("cuMemAllocFromPoolAsync", move |s| buffer(s).map(drop))
+        Row::call("cuMemPoolDestroy", pool),
+        Row::of("cuMemAllocFromPoolAsync", buffer)
             .calls("cuMemAllocFromPoolAsync")
             .with(value("size"), 48_usize),
-        Row::call("cuDeviceGetDefaultMemPool", |s| MemoryPool::default_of(&s.context).map(drop)),
-        Row::call("cuDeviceGetMemPool", |s| s.device.memory_pool().map(drop)),
+        Row::call("cuDeviceGetDefaultMemPool", |s| MemoryPool::default_of(&s.context)),
+        Row::call("cuDeviceGetMemPool", |s| s.device.memory_pool()),
         Row::of("cuDeviceSetMemPool", |s| {
             let pool = MemoryPool::default_of(&s.context)?;
             s.device.set_memory_pool(&pool)?;
@@ -249,11 +249,11 @@ fn shared() -> Vec<Row> {
     let kind = || value("kind");
     let descriptor = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     vec![
-        Row::of(name, move |s| shareable(s)?.export().map(drop))
+        Row::of(name, move |s| shareable(s)?.export())
             .calls("cuMemPoolExportToShareableHandle")
             .with(kind(), descriptor),
         Row::new(name, import, "cuMemPoolImportFromShareableHandle", kind(), descriptor),
-        Row::call("cuMemPoolExportPointer", move |s| handle(s).map(drop)),
+        Row::call("cuMemPoolExportPointer", handle),
         Row::call("cuMemPoolImportPointer", import),
     ]
 }

@@ -10,8 +10,7 @@ use crate::software::misuses::succeeds;
 fn the_sms_of_a_stream_are_reported_since_13_1() {
     let profiles = ["h200@12.4", "h200@12.9", "h200", "h200@13.1", "h200@13.5"];
     on_each(&profiles, |_, context| {
-        let green = green(&context);
-        let stream = green.stream().expect("a stream");
+        let stream = green(&context).stream().expect("a stream");
         match SmResource::of_stream(&stream) {
             Ok(resource) => assert!(offers(13, 1) && resource.sm_count() == 8),
             Err(error) => assert_eq!(
@@ -240,8 +239,7 @@ fn streams_that_outlive_their_green_context_depend_on_the_version() {
 fn borrowed_streams_are_checked_with_every_driver() {
     let profiles = ["h200@12.4", "h200@12.6", "h200@12.9", "h200", "h200@13.5"];
     on_each(&profiles, |_, context| {
-        let green = green(&context);
-        let stream = green.stream().expect("a stream");
+        let stream = green(&context).stream().expect("a stream");
         let mut its = null_mut();
         // SAFETY: the stream is alive, and the pointer refers to a local variable.
         let told = unsafe { cuStreamGetCtx(stream.as_raw(), &raw mut its) };
@@ -254,8 +252,7 @@ fn borrowed_streams_are_checked_with_every_driver() {
         // SAFETY: the stream outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &context) };
         assert!(borrowed.expect("of this device") == stream);
-        let other = Context::new(&context.device(), ContextFlags::empty());
-        let other = other.expect("a context");
+        let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         // SAFETY: as above.
         let refused = unsafe { Stream::borrow_checked(stream.as_raw(), &other) };
         assert!(matches!(invalid(refused), Invalid::OtherContext { .. }));

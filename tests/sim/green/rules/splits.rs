@@ -76,8 +76,7 @@ fn work_queues_must_belong_to_the_same_device() {
     let context = context();
     let other = Device::get(1).expect("there are two");
     let queues = Workqueues::of_device(&other).expect("13.1");
-    let descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
-    let with = descriptor.with_workqueues(queues);
+    let with = Descriptor::new(smallest(&context).groups.drain(..1)).with_workqueues(queues);
     let rejected = with.try_create().expect_err("another device's");
     assert_eq!(
         invalid::<()>(Err(rejected.error)),
@@ -103,8 +102,7 @@ fn granularity_follows_the_guide_if_the_driver_does_not_report_it() {
     on_each(&table.map(|(profile, _)| profile), |profile, context| {
         let expected = table.iter().find(|(its, _)| *its == profile);
         let (min, multiple) = expected.expect("from the table").1;
-        let resource = resource(&context);
-        let known = resource.granularity().expect("known");
+        let known = resource(&context).granularity().expect("known");
         assert_eq!(known, Granularity { min, multiple }, "{profile}");
         // The size that the split gives.
         let smallest = smallest(&context);

@@ -14,8 +14,7 @@ fn use_unheard(context: &Context, unheard: &Context) {
     for size in [1000, SMALL, 2 * SMALL] {
         let ended = unheard.stream().expect("a stream");
         for _ in 0..3 {
-            let block = pool(context).allocate(size, Order::of(&ended));
-            let block = block.expect("memory");
+            let block = pool(context).allocate(size, Order::of(&ended)).expect("memory");
             // SAFETY: the block belongs to this manager, and no work has used it. (The pool treats
             // the stream as transient.)
             unsafe { pool(context).free(block, Order::of(&ended)) };
