@@ -14,6 +14,19 @@
 //! launches, fills, and copies between buffers of one context. They behave the same whether they run
 //! before or after a capture begins.
 //!
+//! # Three kinds of work on a stream
+//!
+//! | In a capture, the work | The function writes | For example |
+//! |---|---|---|
+//! | is recorded | `without_current`, without a count | launches, fills, copies within a context |
+//! | is refused | `let _call = stream.uncaptured(operation)?` | allocations, host copies, waits |
+//! | is recorded, and the graph retains an object, or streams join | `let entry = stream.entry(operation)?` | host functions, records, waits for events |
+//!
+//! Records and waits first call `Stream::enter`, which only counts, because most streams are neither captured nor
+//! shared. Default streams and streams of releases have the same functions on [`State`] and [`StreamRef`].
+//!
+//! # Shared handles
+//!
 //! A handle that foreign code knows is *shared*. Foreign code may capture with it, so each counted call
 //! on such a stream asks the driver. Waits propagate this to the streams that actually join such a
 //! capture.
