@@ -3,9 +3,10 @@
 use crate::common::{self, invalid};
 use crate::graph::launched;
 use cuda_safe::capture::CaptureMode;
+use cuda_safe::graph::Node;
 use cuda_safe::graph::{EdgeKind, InstantiateOptions, NodeType, kind, kind::Kind};
 use cuda_safe::sys::CUgraphDebugDot_flags;
-use cuda_safe::{Context, Error, Graph, Invalid, Stream};
+use cuda_safe::{Context, Error, Event, Graph, Invalid, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -133,6 +134,33 @@ fn handles_of_removed_nodes_are_errors_even_after_their_slot_is_used_again() {
         assert!(matches!(invalid(refused), Invalid::NoSuchNode { .. }));
     }
     assert_eq!(graph.nodes().expect("a query"), [again.id()]);
+}
+
+#[test]
+fn nodes_keep_their_objects_while_others_change_and_are_removed() {
+    const NODES: usize = 50;
+    let (context, _stream, mut graph) = or_skip!(stage());
+    let events: Vec<Event> = (0..NODES).map(|_| context.event().expect("an event")).collect();
+    let mut nodes: Vec<Option<(Node<kind::EventRecord>, usize)>> = vec![None; NODES];
+    for step in 0..400 {
+        let (place, chosen) = (step * 7 % NODES, step * 3 % NODES);
+        let event = &events[chosen];
+        nodes[place] = match nodes[place] {
+            None => Some((graph.add_event_record(&[], event).expect("a node"), chosen)),
+            Some((node, _)) if step % 4 == 0 => {
+                graph.remove(node).expect("a node");
+                None
+            }
+            Some((node, _)) => {
+                graph.set_event_record(node, event).expect("a change");
+                Some((node, chosen))
+            }
+        };
+        for (node, index) in nodes.iter().flatten() {
+            let found = graph.node_event(*node).expect("it exists").map(Event::as_raw);
+            assert_eq!(found, Some(events[*index].as_raw()), "after step {step}");
+        }
+    }
 }
 
 #[test]
