@@ -133,8 +133,11 @@ pub(crate) fn run(rounds: usize, threads: usize) -> Fallible<()> {
     // Alternately, so that other load on the machine affects all of them equally.
     for round in 0..rounds.min(51) + 1 {
         for (way, times) in WAYS.iter().zip(&mut times) {
-            let alone = together(way, &context, &mut memories[..1])?;
-            let all = together(way, &context, &mut memories)?;
+            let run = |memory: &mut Memory<'_>| (way.run)(memory, way.batch);
+            let alone = together(&context, COPIES, &mut memories[..1], run)?;
+            context.synchronize()?;
+            let all = together(&context, COPIES, &mut memories, run)?;
+            context.synchronize()?;
             if round != 0 {
                 times[0].push(alone);
                 times[1].push(all);
@@ -158,23 +161,26 @@ pub(crate) fn run(rounds: usize, threads: usize) -> Fallible<()> {
     Ok(())
 }
 
-/// Returns the time in nanoseconds that a thread needs to enqueue a copy, if there is one thread for each
-/// memory.
-fn together(way: &Way, context: &Context, memories: &mut [Memory<'_>]) -> Fallible<f64> {
-    let barrier = Barrier::new(memories.len());
+/// Returns the time in nanoseconds that a thread needs for one of `count` calls, which `run` makes, if there is
+/// one thread for each of `objects`.
+pub(crate) fn together<T: Send>(
+    context: &Context,
+    count: usize,
+    objects: &mut [T],
+    run: impl Fn(&mut T) + Copy + Send,
+) -> Fallible<f64> {
+    let barrier = Barrier::new(objects.len());
     let times: Vec<f64> = std::thread::scope(|scope| {
-        let threads: Vec<_> = memories
+        let threads: Vec<_> = objects
             .iter_mut()
-            .map(|memory| {
+            .map(|its| {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     ok(context.bind_to_thread());
                     barrier.wait();
                     let start = Instant::now();
-                    (way.run)(memory, way.batch);
-                    let time = start.elapsed();
-                    ok(memory.stream.synchronize());
-                    time.as_secs_f64() * 1e9 / COPIES as f64
+                    run(its);
+                    start.elapsed().as_secs_f64() * 1e9 / count as f64
                 })
             })
             .collect();

@@ -9,6 +9,7 @@ mod first;
 mod graphs;
 mod managers;
 mod operations;
+mod parallel;
 mod plain;
 mod plot;
 mod raw;
@@ -22,7 +23,7 @@ mod work;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cuda-bench [--null] [--first | --managers | --replay | --compile | --copies] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
+usage: cuda-bench [--null] [--first | --managers | --replay | --compile | --copies | --parallel] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 
   --null       use the driver that does nothing even if there is a real one
   --rounds N   number of rounds of each operation (default 101)
@@ -32,7 +33,8 @@ usage: cuda-bench [--null] [--first | --managers | --replay | --compile | --copi
   --replay     measure a chain of 100 kernels instead, as a graph and launch by launch
   --compile    measure NVRTC, the cache of compiled programs and compilations on several threads instead
   --copies     measure copies one by one and in batches instead, on one and on several threads
-  --threads N  with --managers, --compile and --copies: number of threads (default 16)
+  --parallel   measure launches, events, allocations, fills and graph launches instead, on one and on several threads
+  --threads N  with --managers, --compile, --copies and --parallel: number of threads (default 16)
   --trace FILE with --managers: replay a trace of allocations instead
   --json FILE  write all medians and spreads
   --svg FILE   draw all medians and spreads
@@ -49,6 +51,7 @@ struct Options {
     replay: bool,
     compile: bool,
     copies: bool,
+    parallel: bool,
     threads: usize,
     trace: Option<String>,
     first_of: Option<String>,
@@ -90,6 +93,7 @@ fn options() -> Fallible<Option<Options>> {
         replay: false,
         compile: false,
         copies: false,
+        parallel: false,
         threads: 16,
         trace: None,
         first_of: None,
@@ -108,6 +112,7 @@ fn options() -> Fallible<Option<Options>> {
             "--replay" => options.replay = true,
             "--compile" => options.compile = true,
             "--copies" => options.copies = true,
+            "--parallel" => options.parallel = true,
             "--trace" => options.trace = Some(value()?),
             "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
             "--first-of" => options.first_of = Some(value()?),
@@ -135,6 +140,9 @@ fn run(options: &Options) -> Fallible<()> {
     }
     if options.copies {
         return copies::run(options.rounds, options.threads);
+    }
+    if options.parallel {
+        return parallel::run(options.rounds, options.threads, options.null);
     }
     if options.managers {
         return managers::run(&managers::Options {

@@ -126,9 +126,9 @@ macro_rules! function {
             $(receive!($mode $param);)*
             thread::with_per_thread_default(|| {
                 call(Class::$class, stringify!($name), arguments, &mut |world| {
-                $(require!($mode $param);)*
-                $body(world, $($param),*)
-            })
+                    $(require!($mode $param);)*
+                    $body(world, $($param),*)
+                })
             })
         }
     };

@@ -1,0 +1,256 @@
+//! Measures common calls on one thread and on several, each with its own stream, event and graph.
+
+use crate::copies::together;
+use crate::graphs::safe::{Chain, Kernel, objects};
+use crate::raw::{call, pointer};
+use crate::time::Spread;
+use crate::work::ok;
+use crate::{Fallible, driver};
+use cuda_safe::{DeviceBuffer, Event, ExecutableGraph, LaunchConfig, Stream};
+use cuda_sys::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUdeviceptr, CUevent, CUfunction,
+    CUgraphExec, CUstream,
+};
+use std::ptr::null_mut;
+
+/// The number of calls before a wait, less than a queue of the driver holds.
+const CALLS: usize = 256;
+const CONFIG: LaunchConfig = LaunchConfig::linear(1, 32);
+const MIB: usize = 1 << 20;
+const KIB4: usize = 4096;
+const NON_BLOCKING: u32 = 1;
+const NO_TIMING: u32 = 2;
+
+/// An operation, with functions of `cuda-sys`, which call the driver as C does, and with `cuda-safe`.
+struct Operation {
+    name: &'static str,
+    raw: fn(&Raw),
+    safe: fn(&mut Safe),
+}
+
+const OPERATIONS: [Operation; 7] = [
+    Operation { name: "launch, 3 arguments", raw: Raw::launch, safe: Safe::launch },
+    Operation { name: "event create, destroy", raw: Raw::create_event, safe: Safe::create_event },
+    Operation { name: "event record", raw: Raw::record, safe: Safe::record },
+    Operation { name: "stream waits for an event", raw: Raw::wait, safe: Safe::wait },
+    Operation {
+        name: "allocate, free 1 MiB in stream order",
+        raw: Raw::allocate,
+        safe: Safe::allocate,
+    },
+    Operation { name: "memset 4 KiB", raw: Raw::fill, safe: Safe::fill },
+    Operation { name: "graph: launch 1 node", raw: Raw::launch_graph, safe: Safe::launch_graph },
+];
+
+/// The objects of one thread.
+struct Thread {
+    raw: Raw,
+    safe: Safe,
+}
+
+struct Raw {
+    stream: CUstream,
+    event: CUevent,
+    waited: CUevent,
+    three: CUfunction,
+    buffers: [CUdeviceptr; 2],
+    executable: CUgraphExec,
+}
+
+// SAFETY: the handles live until the process exits, and the driver accepts them from any thread.
+unsafe impl Send for Raw {}
+
+struct Safe {
+    stream: Stream,
+    kernel: Kernel,
+    from: DeviceBuffer<f32>,
+    to: DeviceBuffer<f32>,
+    bytes: DeviceBuffer<u8>,
+    event: Event,
+    waited: Event,
+    executable: ExecutableGraph,
+}
+
+impl Raw {
+    fn new(three: CUfunction) -> Self {
+        let (mut stream, mut events, mut buffers) = (null_mut(), [null_mut(); 2], [0; 2]);
+        call!(cuStreamCreateWithPriority(&raw mut stream, NON_BLOCKING, 0));
+        for event in &mut events {
+            call!(cuEventCreate(event, NO_TIMING));
+            call!(cuEventRecord(*event, stream));
+        }
+        for buffer in &mut buffers {
+            call!(cuMemAllocAsync(buffer, KIB4, stream));
+        }
+        let [event, waited] = events;
+        let executable = null_mut();
+        let mut raw = Self { stream, event, waited, three, buffers, executable };
+        raw.instantiate();
+        raw
+    }
+
+    fn instantiate(&mut self) {
+        let (a, b, c) = (self.buffers[0], self.buffers[1], 8u32);
+        let mut arguments = [pointer(&a), pointer(&b), pointer(&c)];
+        let parameters = CUDA_KERNEL_NODE_PARAMS {
+            func: self.three,
+            gridDimX: 1,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 32,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            kernelParams: arguments.as_mut_ptr(),
+            extra: null_mut(),
+            kern: null_mut(),
+            ctx: null_mut(),
+        };
+        let (mut graph, mut node) = (null_mut(), null_mut());
+        call!(cuGraphCreate(&raw mut graph, 0));
+        call!(cuGraphAddKernelNode_v2(&raw mut node, graph, null_mut(), 0, &raw const parameters));
+        let mut parameters = CUDA_GRAPH_INSTANTIATE_PARAMS::default();
+        let place = &raw mut self.executable;
+        call!(cuGraphInstantiateWithParams(place, graph, &raw mut parameters));
+    }
+
+    fn launch(&self) {
+        for _ in 0..CALLS {
+            let (a, b, c) = (self.buffers[0], self.buffers[1], 8u32);
+            let mut all = [pointer(&a), pointer(&b), pointer(&c)];
+            let (all, three, stream) = (all.as_mut_ptr(), self.three, self.stream);
+            call!(cuLaunchKernel(three, 1, 1, 1, 32, 1, 1, 0, stream, all, null_mut()));
+        }
+    }
+
+    fn create_event(&self) {
+        for _ in 0..CALLS {
+            let mut made = null_mut();
+            call!(cuEventCreate(&raw mut made, NO_TIMING));
+            call!(cuEventDestroy_v2(made));
+        }
+    }
+
+    fn record(&self) {
+        (0..CALLS).for_each(|_| call!(cuEventRecord(self.event, self.stream)));
+    }
+
+    fn wait(&self) {
+        (0..CALLS).for_each(|_| call!(cuStreamWaitEvent(self.stream, self.waited, 0)));
+    }
+
+    fn allocate(&self) {
+        for _ in 0..CALLS {
+            let mut made = 0;
+            call!(cuMemAllocAsync(&raw mut made, MIB, self.stream));
+            call!(cuMemFreeAsync(made, self.stream));
+        }
+    }
+
+    fn fill(&self) {
+        (0..CALLS).for_each(|_| call!(cuMemsetD8Async(self.buffers[0], 0, KIB4, self.stream)));
+    }
+
+    fn launch_graph(&self) {
+        (0..CALLS).for_each(|_| call!(cuGraphLaunch(self.executable, self.stream)));
+    }
+}
+
+impl Safe {
+    fn new(stream: Stream, kernel: Kernel) -> Fallible<Self> {
+        let events = (stream.context().event()?, stream.context().event()?);
+        events.1.record(&stream)?;
+        Ok(Self {
+            from: DeviceBuffer::zeroed(&stream, 1024)?,
+            to: DeviceBuffer::zeroed(&stream, 1024)?,
+            bytes: DeviceBuffer::zeroed(&stream, KIB4)?,
+            event: events.0,
+            waited: events.1,
+            executable: Chain::new(&stream, &kernel, 1)?.launched(&stream)?,
+            stream,
+            kernel,
+        })
+    }
+
+    fn launch(&mut self) {
+        for _ in 0..CALLS {
+            let arguments = (&self.from, &mut self.to, 8);
+            // SAFETY: the kernel does nothing.
+            ok(unsafe { self.kernel.launch(&self.stream, CONFIG, arguments) });
+        }
+    }
+
+    fn create_event(&mut self) {
+        (0..CALLS).for_each(|_| drop(ok(self.stream.context().event())));
+    }
+
+    fn record(&mut self) {
+        (0..CALLS).for_each(|_| ok(self.event.record(&self.stream)));
+    }
+
+    fn wait(&mut self) {
+        (0..CALLS).for_each(|_| ok(self.stream.wait_event(&self.waited)));
+    }
+
+    fn allocate(&mut self) {
+        (0..CALLS).for_each(|_| drop(ok(DeviceBuffer::<u8>::uninit(&self.stream, MIB))));
+    }
+
+    fn fill(&mut self) {
+        (0..CALLS).for_each(|_| ok(self.bytes.fill(0)));
+    }
+
+    fn launch_graph(&mut self) {
+        (0..CALLS).for_each(|_| ok(self.executable.launch(&self.stream)));
+    }
+}
+
+pub(crate) fn run(rounds: usize, count: usize, null: bool) -> Fallible<()> {
+    let driver = driver::open(null)?;
+    println!("{}\n", driver.name());
+    let (stream, kernel) = objects()?;
+    let context = stream.context().clone();
+    context.bind_to_thread()?;
+    let mut threads = Vec::new();
+    for _ in 0..count {
+        let raw = Raw::new(kernel.kernel().as_raw());
+        threads.push(Thread { raw, safe: Safe::new(context.stream()?, kernel.clone())? });
+    }
+    context.synchronize()?;
+    println!("| ns per operation | C, 1 thread | `cuda-safe` | C, {count} threads | `cuda-safe` |");
+    println!("|---|--:|--:|--:|--:|");
+    for operation in &OPERATIONS {
+        let mut times: [Vec<f64>; 4] = Default::default();
+        // Alternately, so that other load on the machine affects all of them equally.
+        for round in 0..rounds.min(51) + 1 {
+            for (place, times) in times.iter_mut().enumerate() {
+                let threads = if place < 2 { &mut threads[..1] } else { &mut threads[..] };
+                let time =
+                    together(&context, CALLS, threads, |its: &mut Thread| match place % 2 {
+                        0 => (operation.raw)(&its.raw),
+                        _ => (operation.safe)(&mut its.safe),
+                    })?;
+                context.synchronize()?;
+                if round != 0 {
+                    times.push(time);
+                }
+            }
+        }
+        let [raw, safe, all_raw, all_safe] = times.map(Spread::of);
+        let beside = |safe: Spread, raw: Spread| {
+            format!("{:.0} ({:.2})", safe.median, safe.median / raw.median)
+        };
+        println!(
+            "| {} | {:.0} | {} | {:.0} | {} |",
+            operation.name,
+            raw.median,
+            beside(safe, raw),
+            all_raw.median,
+            beside(all_safe, all_raw),
+        );
+    }
+    println!("\nC: functions of `cuda-sys`. In brackets: multiple of C.");
+    // Until the process exits, as in the other modes: the operations use raw handles.
+    std::mem::forget(threads);
+    Ok(())
+}
