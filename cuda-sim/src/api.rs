@@ -160,7 +160,7 @@ functions! { find_newest newest
     Usual cuStreamGetPriority | cuStreamGetPriority_ptsz(stream: val CUstream, priority: must c_int) => stream::priority;
     Usual cuStreamGetFlags | cuStreamGetFlags_ptsz(stream: val CUstream, flags: must c_uint) => stream::attributes::flags;
     Usual cuStreamGetCtx | cuStreamGetCtx_ptsz(stream: val CUstream, context: must CUcontext) => stream::attributes::context;
-    Usual cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz(stream: val CUstream, context: must CUcontext, green: out CUgreenCtx) => stream::attributes::contexts;
+    Usual cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz(stream: val CUstream, context: must CUcontext, green: must CUgreenCtx) => stream::attributes::contexts;
     Usual cuStreamGetGreenCtx(stream: val CUstream, green: must CUgreenCtx) => stream::attributes::green;
     Usual cuStreamGetAttribute | cuStreamGetAttribute_ptsz(stream: val CUstream, id: val CUstreamAttrID, value: must CUstreamAttrValue) => stream::attributes::get;
     Usual cuStreamSetAttribute | cuStreamSetAttribute_ptsz(stream: val CUstream, id: val CUstreamAttrID, value: val *const CUstreamAttrValue [1]) => stream::attributes::set;

@@ -162,6 +162,7 @@ pub(crate) fn kernel_attribute(
     device: CUdevice,
 ) -> Answer {
     world.device(device)?;
+    value.required()?;
     self::attribute(world, value, attribute, kernel.cast())
 }
 
