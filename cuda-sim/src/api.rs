@@ -3,11 +3,13 @@
 //! # Safety
 //! For each pointer, a row says what the caller of the driver guarantees. `out` is null or points to a
 //! place where one value can be written. `must` is the same, and the driver answers null with
-//! `CUDA_ERROR_INVALID_VALUE` before it does anything else. `in` is null, which is answered in the same way, or
-//! points to one value that can be read. `inout` is null or points to one value that can be read and
-//! written. `val` is passed on unchanged. With these guarantees the bodies are safe code; the few that
-//! take arrays and text justify their accesses themselves. A length in brackets after a pointer is the
-//! number of values that the driver reads there; see [`record_arguments`](crate::record_arguments).
+//! `CUDA_ERROR_INVALID_VALUE` before it does anything else. `result` is `must`, but the body does not
+//! receive the place: the row writes the value that the body returns there. `in` is null, which is
+//! answered in the same way, or points to one value that can be read. `inout` is null or points to one
+//! value that can be read and written. `val` is passed on unchanged. With these guarantees the bodies are
+//! safe code; the few that take arrays and text justify their accesses themselves. A length in brackets
+//! after a pointer is the number of values that the driver reads there; see
+//! [`record_arguments`](crate::record_arguments).
 
 #[macro_use]
 mod row;
@@ -70,11 +72,11 @@ use cuda_sys::abi as older;
 
 functions! { find_newest newest
     Always cuInit(flags: val c_uint) => device::init;
-    Always cuDriverGetVersion(version: must c_int) => device::version;
+    Always cuDriverGetVersion(version: result c_int) => device::version;
 
     Always cuLogsRegisterCallback(function: val CUlogsCallback, data: val *mut c_void, handle: out CUlogsCallbackHandle) => process::logs::register;
     Always cuLogsUnregisterCallback(handle: val CUlogsCallbackHandle) => process::logs::unregister;
-    Always cuLogsCurrent(iterator: must CUlogIterator, flags: val c_uint) => process::logs::current;
+    Always cuLogsCurrent(iterator: result CUlogIterator, flags: val c_uint) => process::logs::current;
     Always cuLogsDumpToMemory(iterator: inout CUlogIterator, buffer: val *mut c_char, size: inout usize, flags: val c_uint) => process::logs::dump_to_memory;
     Always cuLogsDumpToFile(iterator: inout CUlogIterator, path: val *const c_char, flags: val c_uint) => process::logs::dump_to_file;
     Usual cuCoredumpGetAttribute(attribute: val CUcoredumpSettings, value: val *mut c_void, size: inout usize) => process::coredump::get;
@@ -85,8 +87,8 @@ functions! { find_newest newest
     Always cuCoredumpRegisterCompleteCallback(function: val CUcoredumpStatusCallback, data: val *mut c_void, handle: out CUcoredumpCallbackHandle) => process::coredump::register_complete;
     Always cuCoredumpDeregisterStartCallback(handle: val CUcoredumpCallbackHandle) => process::coredump::deregister_start;
     Always cuCoredumpDeregisterCompleteCallback(handle: val CUcoredumpCallbackHandle) => process::coredump::deregister_complete;
-    Always cuCheckpointProcessGetState(pid: val c_int, state: must CUprocessState) => process::state;
-    Always cuCheckpointProcessGetRestoreThreadId(pid: val c_int, thread: must c_int) => process::restore_thread;
+    Always cuCheckpointProcessGetState(pid: val c_int, state: result CUprocessState) => process::state;
+    Always cuCheckpointProcessGetRestoreThreadId(pid: val c_int, thread: result c_int) => process::restore_thread;
     Always cuCheckpointProcessLock(pid: val c_int, options: inout CUcheckpointLockArgs) => process::lock;
     Always cuCheckpointProcessCheckpoint(pid: val c_int, options: inout CUcheckpointCheckpointArgs) => process::checkpoint;
     Always cuCheckpointProcessRestore(pid: val c_int, options: inout CUcheckpointRestoreArgs) => process::restore;
@@ -94,8 +96,8 @@ functions! { find_newest newest
     Usual cuProfilerStart() => process::profile;
     Usual cuProfilerStop() => process::profile;
 
-    Surviving cuDeviceGetCount(count: must c_int) => device::count;
-    Surviving cuDeviceGet(device: must CUdevice, ordinal: val c_int) => device::get;
+    Surviving cuDeviceGetCount(count: result c_int) => device::count;
+    Surviving cuDeviceGet(device: result CUdevice, ordinal: val c_int) => device::get;
     Surviving cuDeviceGetName(name: val *mut c_char, len: val c_int, device: val CUdevice) => device::name;
     Surviving cuDeviceGetUuid_v2(uuid: out CUuuid, device: val CUdevice) => device::uuid;
     Usual cuDeviceGetLuid(luid: val *mut c_char, mask: out c_uint, device: val CUdevice) => device::luid;
@@ -104,21 +106,21 @@ functions! { find_newest newest
     Usual cuDeviceComputeCapability(major: out c_int, minor: out c_int, device: val CUdevice) => device::capability;
     Surviving cuDeviceGetAttribute(value: out c_int, attribute: val CUdevice_attribute, device: val CUdevice) => device::attribute;
 
-    Usual cuDeviceGetCliqueCount(count: must usize, device: val CUdevice) => device::clique_count;
+    Usual cuDeviceGetCliqueCount(count: result usize, device: val CUdevice) => device::clique_count;
     Usual cuDeviceGetCliqueInfo(cliques: val *mut CUcliqueInfo, count: val *mut usize, device: val CUdevice) => device::cliques;
-    Usual cuDeviceGetFabricClusterUuid(uuid: must CUuuid, device: val CUdevice) => device::fabric_cluster;
-    Usual cuDeviceGetByPCIBusId(device: must CUdevice, bus_id: val *const c_char) => device::peer::by_bus_id;
-    Surviving cuDeviceCanAccessPeer(can: must c_int, device: val CUdevice, peer: val CUdevice) => device::peer::can_access;
-    Usual cuDeviceGetP2PAttribute(value: must c_int, attribute: val CUdevice_P2PAttribute, device: val CUdevice, peer: val CUdevice) => device::peer::attribute;
+    Usual cuDeviceGetFabricClusterUuid(uuid: result CUuuid, device: val CUdevice) => device::fabric_cluster;
+    Usual cuDeviceGetByPCIBusId(device: result CUdevice, bus_id: val *const c_char) => device::peer::by_bus_id;
+    Surviving cuDeviceCanAccessPeer(can: result c_int, device: val CUdevice, peer: val CUdevice) => device::peer::can_access;
+    Usual cuDeviceGetP2PAttribute(value: result c_int, attribute: val CUdevice_P2PAttribute, device: val CUdevice, peer: val CUdevice) => device::peer::attribute;
     Usual cuDeviceGetP2PAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation [count], count: val c_uint, device: val CUdevice, peer: val CUdevice) => device::peer::atomics;
     Usual cuDeviceGetHostAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation [count], count: val c_uint, device: val CUdevice) => device::peer::host_atomics;
-    Usual cuDeviceGetExecAffinitySupport(can: must c_int, kind: val CUexecAffinityType, device: val CUdevice) => device::peer::affinity_support;
+    Usual cuDeviceGetExecAffinitySupport(can: result c_int, kind: val CUexecAffinityType, device: val CUdevice) => device::peer::affinity_support;
 
     Surviving cuDevicePrimaryCtxRetain(context: out CUcontext, device: val CUdevice) => context::retain;
     Surviving cuDevicePrimaryCtxRelease_v2(device: val CUdevice) => context::release;
     Usual cuCtxCreate_v4(context: out CUcontext, params: val *mut CUctxCreateParams [1], flags: val c_uint, device: val CUdevice) => context::create_v4;
     Robust cuCtxDestroy_v2(context: val CUcontext) => context::destroy;
-    Usual cuCtxAttach(context: must CUcontext, flags: val c_uint) => context::attach;
+    Usual cuCtxAttach(context: result CUcontext, flags: val c_uint) => context::attach;
     Robust cuCtxDetach(context: val CUcontext) => context::detach;
     Robust cuCtxGetCurrent(context: out CUcontext) => context::get_current;
     Robust cuCtxSetCurrent(context: val CUcontext) => context::set_current;
@@ -126,19 +128,19 @@ functions! { find_newest newest
     Robust cuCtxPopCurrent_v2(context: out CUcontext) => context::pop;
     Surviving cuCtxGetDevice(device: out CUdevice) => context::device;
     Usual cuCtxGetDevice_v2(device: out CUdevice, context: val CUcontext) => context::device_of;
-    Robust cuCtxGetId(context: val CUcontext, id: must c_ulonglong) => context::id;
+    Robust cuCtxGetId(context: val CUcontext, id: result c_ulonglong) => context::id;
     Usual cuCtxSynchronize() => context::synchronize;
     Usual cuCtxSynchronize_v2(context: val CUcontext) => context::synchronize_one;
-    Usual cuCtxGetLimit(value: must usize, limit: val CUlimit) => context::settings::limit;
+    Usual cuCtxGetLimit(value: result usize, limit: val CUlimit) => context::settings::limit;
     Usual cuCtxSetLimit(limit: val CUlimit, value: val usize) => context::settings::set_limit;
-    Usual cuCtxGetCacheConfig(preference: must CUfunc_cache) => context::settings::cache;
+    Usual cuCtxGetCacheConfig(preference: result CUfunc_cache) => context::settings::cache;
     Usual cuCtxSetCacheConfig(preference: val CUfunc_cache) => context::settings::set_cache;
-    Usual cuCtxGetSharedMemConfig(config: must CUsharedconfig) => context::settings::bank_size;
+    Usual cuCtxGetSharedMemConfig(config: result CUsharedconfig) => context::settings::bank_size;
     Usual cuCtxSetSharedMemConfig(config: val CUsharedconfig) => context::settings::set_bank_size;
     Usual cuFlushGPUDirectRDMAWrites(target: val CUflushGPUDirectRDMAWritesTarget, scope: val CUflushGPUDirectRDMAWritesScope) => context::settings::flush_remote_writes;
-    Surviving cuCtxGetFlags(flags: must c_uint) => context::settings::flags;
+    Surviving cuCtxGetFlags(flags: result c_uint) => context::settings::flags;
     Usual cuCtxSetFlags(flags: val c_uint) => context::settings::set_flags;
-    Surviving cuCtxGetApiVersion(context: val CUcontext, version: must c_uint) => context::settings::api_version;
+    Surviving cuCtxGetApiVersion(context: val CUcontext, version: result c_uint) => context::settings::api_version;
     Usual cuCtxGetStreamPriorityRange(least: out c_int, greatest: out c_int) => context::settings::priorities;
     Usual cuCtxResetPersistingL2Cache() => context::settings::reset_l2;
     Usual cuCtxRecordEvent(context: val CUcontext, event: val CUevent) => context::settings::record;
@@ -157,12 +159,12 @@ functions! { find_newest newest
     InCallbacks cuStreamSynchronize | cuStreamSynchronize_ptsz(stream: val CUstream) => stream::synchronize;
     InCallbacks cuStreamQuery | cuStreamQuery_ptsz(stream: val CUstream) => stream::query;
     InCallbacks cuStreamWaitEvent | cuStreamWaitEvent_ptsz(stream: val CUstream, event: val CUevent, flags: val c_uint) => stream::wait_event;
-    Usual cuStreamGetPriority | cuStreamGetPriority_ptsz(stream: val CUstream, priority: must c_int) => stream::priority;
-    Usual cuStreamGetFlags | cuStreamGetFlags_ptsz(stream: val CUstream, flags: must c_uint) => stream::attributes::flags;
-    Usual cuStreamGetCtx | cuStreamGetCtx_ptsz(stream: val CUstream, context: must CUcontext) => stream::attributes::context;
+    Usual cuStreamGetPriority | cuStreamGetPriority_ptsz(stream: val CUstream, priority: result c_int) => stream::priority;
+    Usual cuStreamGetFlags | cuStreamGetFlags_ptsz(stream: val CUstream, flags: result c_uint) => stream::attributes::flags;
+    Usual cuStreamGetCtx | cuStreamGetCtx_ptsz(stream: val CUstream, context: result CUcontext) => stream::attributes::context;
     Usual cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz(stream: val CUstream, context: must CUcontext, green: must CUgreenCtx) => stream::attributes::contexts;
-    Usual cuStreamGetGreenCtx(stream: val CUstream, green: must CUgreenCtx) => stream::attributes::green;
-    Usual cuStreamGetAttribute | cuStreamGetAttribute_ptsz(stream: val CUstream, id: val CUstreamAttrID, value: must CUstreamAttrValue) => stream::attributes::get;
+    Usual cuStreamGetGreenCtx(stream: val CUstream, green: result CUgreenCtx) => stream::attributes::green;
+    Usual cuStreamGetAttribute | cuStreamGetAttribute_ptsz(stream: val CUstream, id: val CUstreamAttrID, value: result CUstreamAttrValue) => stream::attributes::get;
     Usual cuStreamSetAttribute | cuStreamSetAttribute_ptsz(stream: val CUstream, id: val CUstreamAttrID, value: val *const CUstreamAttrValue [1]) => stream::attributes::set;
     Usual cuStreamCopyAttributes | cuStreamCopyAttributes_ptsz(to: val CUstream, from: val CUstream) => stream::attributes::copy;
     Usual cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => stream::memory_op::write_32;
@@ -170,9 +172,9 @@ functions! { find_newest newest
     Usual cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => stream::memory_op::wait_32;
     Usual cuStreamWaitValue64_v2 | cuStreamWaitValue64_v2_ptsz(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => stream::memory_op::wait_64;
     Usual cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz(stream: val CUstream, count: val c_uint, operations: val *mut CUstreamBatchMemOpParams [count], flags: val c_uint) => stream::memory_op::batch;
-    Usual cuStreamGetId | cuStreamGetId_ptsz(stream: val CUstream, id: must c_ulonglong) => stream::id;
-    Usual cuStreamGetDevice | cuStreamGetDevice_ptsz(stream: val CUstream, device: must CUdevice) => stream::attributes::device;
-    InCallbacks cuStreamIsCapturing | cuStreamIsCapturing_ptsz(stream: val CUstream, status: must CUstreamCaptureStatus) => capture::is_capturing;
+    Usual cuStreamGetId | cuStreamGetId_ptsz(stream: val CUstream, id: result c_ulonglong) => stream::id;
+    Usual cuStreamGetDevice | cuStreamGetDevice_ptsz(stream: val CUstream, device: result CUdevice) => stream::attributes::device;
+    InCallbacks cuStreamIsCapturing | cuStreamIsCapturing_ptsz(stream: val CUstream, status: result CUstreamCaptureStatus) => capture::is_capturing;
     Usual cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz(stream: val CUstream, mode: val CUstreamCaptureMode) => capture::begin;
     Usual cuStreamEndCapture | cuStreamEndCapture_ptsz(stream: val CUstream, graph: must CUgraph) => capture::end;
     Robust cuThreadExchangeStreamCaptureMode(mode: inout CUstreamCaptureMode) => capture::exchange_mode;
@@ -183,56 +185,56 @@ functions! { find_newest newest
     Usual cuStreamEndCaptureToCig | cuStreamEndCaptureToCig_ptsz(stream: val CUstream) => capture::end_to_graphics;
     Usual cuStreamUpdateCaptureDependencies_v2 | cuStreamUpdateCaptureDependencies_v2_ptsz(stream: val CUstream, nodes: val *mut CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, flags: val c_uint) => capture::update_dependencies;
 
-    Surviving cuGraphCreate(graph: must CUgraph, flags: val c_uint) => graph::create;
+    Surviving cuGraphCreate(graph: result CUgraph, flags: val c_uint) => graph::create;
     Surviving cuGraphDestroy(graph: val CUgraph) => graph::destroy;
-    Usual cuGraphClone(made: must CUgraph, graph: val CUgraph) => graph::clone;
-    Usual cuGraphNodeFindInClone(found: must CUgraphNode, original: val CUgraphNode, clone: val CUgraph) => graph::find_in_clone;
+    Usual cuGraphClone(made: result CUgraph, graph: val CUgraph) => graph::clone;
+    Usual cuGraphNodeFindInClone(found: result CUgraphNode, original: val CUgraphNode, clone: val CUgraph) => graph::find_in_clone;
     Usual cuGraphDestroyNode(node: val CUgraphNode) => graph::destroy_node;
     Usual cuGraphDebugDotPrint(graph: val CUgraph, path: val *const c_char, flags: val c_uint) => graph::dot::print;
 
     Usual cuGraphAddNode_v2(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, params: inout CUgraphNodeParams) => graph::params::add;
     Usual cuGraphAddNode_v3(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, params: inout CUgraphNodeParams) => graph::params::add_checked;
-    Usual cuGraphNodeGetParams(node: val CUgraphNode, params: must CUgraphNodeParams) => graph::params::params;
+    Usual cuGraphNodeGetParams(node: val CUgraphNode, params: result CUgraphNodeParams) => graph::params::params;
     Usual cuGraphNodeSetParams(node: val CUgraphNode, params: val *mut CUgraphNodeParams [1]) => graph::params::set_params;
     Usual cuGraphNodeSetParams_v2(node: val CUgraphNode, params: val *mut CUgraphNodeParams [1]) => graph::params::set_params_checked;
     Usual cuGraphAddKernelNode_v2(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_KERNEL_NODE_PARAMS [1]) => graph::kernel::add;
-    Usual cuGraphKernelNodeGetParams_v2(node: val CUgraphNode, params: must CUDA_KERNEL_NODE_PARAMS) => graph::kernel::params;
+    Usual cuGraphKernelNodeGetParams_v2(node: val CUgraphNode, params: result CUDA_KERNEL_NODE_PARAMS) => graph::kernel::params;
     Usual cuGraphKernelNodeSetParams_v2(node: val CUgraphNode, params: val *const CUDA_KERNEL_NODE_PARAMS [1]) => graph::kernel::set_params;
-    Usual cuGraphKernelNodeGetAttribute(node: val CUgraphNode, id: val CUkernelNodeAttrID, value: must CUkernelNodeAttrValue) => graph::kernel::get_attribute;
+    Usual cuGraphKernelNodeGetAttribute(node: val CUgraphNode, id: val CUkernelNodeAttrID, value: result CUkernelNodeAttrValue) => graph::kernel::get_attribute;
     Usual cuGraphKernelNodeSetAttribute(node: val CUgraphNode, id: val CUkernelNodeAttrID, value: in CUkernelNodeAttrValue) => graph::kernel::set_attribute;
     Usual cuGraphKernelNodeCopyAttributes(to: val CUgraphNode, from: val CUgraphNode) => graph::kernel::copy_attributes;
     Usual cuGraphAddMemcpyNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, copy: in CUDA_MEMCPY3D, context: val CUcontext) => graph::copy::add;
-    Usual cuGraphMemcpyNodeGetParams(node: val CUgraphNode, copy: must CUDA_MEMCPY3D) => graph::copy::params;
+    Usual cuGraphMemcpyNodeGetParams(node: val CUgraphNode, copy: result CUDA_MEMCPY3D) => graph::copy::params;
     Usual cuGraphMemcpyNodeSetParams(node: val CUgraphNode, copy: in CUDA_MEMCPY3D) => graph::copy::set_params;
     Usual cuGraphAddMemsetNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_MEMSET_NODE_PARAMS, context: val CUcontext) => graph::fill::add;
-    Usual cuGraphMemsetNodeGetParams(node: val CUgraphNode, params: must CUDA_MEMSET_NODE_PARAMS) => graph::fill::params;
+    Usual cuGraphMemsetNodeGetParams(node: val CUgraphNode, params: result CUDA_MEMSET_NODE_PARAMS) => graph::fill::params;
     Usual cuGraphMemsetNodeSetParams(node: val CUgraphNode, params: in CUDA_MEMSET_NODE_PARAMS) => graph::fill::set_params;
     Usual cuGraphAddHostNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_HOST_NODE_PARAMS) => graph::add_node::<graph::simple::Host>;
-    Usual cuGraphHostNodeGetParams(node: val CUgraphNode, params: must CUDA_HOST_NODE_PARAMS) => graph::simple::host;
+    Usual cuGraphHostNodeGetParams(node: val CUgraphNode, params: result CUDA_HOST_NODE_PARAMS) => graph::simple::host;
     Usual cuGraphHostNodeSetParams(node: val CUgraphNode, params: in CUDA_HOST_NODE_PARAMS) => graph::set_node::<graph::simple::Host>;
     Usual cuGraphAddChildGraphNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, child: val CUgraph) => graph::simple::add_child;
-    Usual cuGraphChildGraphNodeGetGraph(node: val CUgraphNode, graph: must CUgraph) => graph::simple::child;
+    Usual cuGraphChildGraphNodeGetGraph(node: val CUgraphNode, graph: result CUgraph) => graph::simple::child;
     Usual cuGraphAddEmptyNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize) => graph::simple::add_empty;
     Usual cuGraphAddEventRecordNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, event: val CUevent) => graph::add_node::<graph::simple::Record>;
-    Usual cuGraphEventRecordNodeGetEvent(node: val CUgraphNode, event: must CUevent) => graph::simple::record_event;
+    Usual cuGraphEventRecordNodeGetEvent(node: val CUgraphNode, event: result CUevent) => graph::simple::record_event;
     Usual cuGraphEventRecordNodeSetEvent(node: val CUgraphNode, event: val CUevent) => graph::set_node::<graph::simple::Record>;
     Usual cuGraphAddEventWaitNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, event: val CUevent) => graph::add_node::<graph::simple::Wait>;
-    Usual cuGraphEventWaitNodeGetEvent(node: val CUgraphNode, event: must CUevent) => graph::simple::wait_event;
+    Usual cuGraphEventWaitNodeGetEvent(node: val CUgraphNode, event: result CUevent) => graph::simple::wait_event;
     Usual cuGraphEventWaitNodeSetEvent(node: val CUgraphNode, event: val CUevent) => graph::set_node::<graph::simple::Wait>;
     Usual cuGraphAddExternalSemaphoresSignalNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::add_node::<graph::simple::Signal>;
-    Usual cuGraphExternalSemaphoresSignalNodeGetParams(node: val CUgraphNode, params: must CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::simple::signal;
+    Usual cuGraphExternalSemaphoresSignalNodeGetParams(node: val CUgraphNode, params: result CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::simple::signal;
     Usual cuGraphExternalSemaphoresSignalNodeSetParams(node: val CUgraphNode, params: in CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::set_node::<graph::simple::Signal>;
     Usual cuGraphAddExternalSemaphoresWaitNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::add_node::<graph::simple::Await>;
-    Usual cuGraphExternalSemaphoresWaitNodeGetParams(node: val CUgraphNode, params: must CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::simple::r#await;
+    Usual cuGraphExternalSemaphoresWaitNodeGetParams(node: val CUgraphNode, params: result CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::simple::r#await;
     Usual cuGraphExternalSemaphoresWaitNodeSetParams(node: val CUgraphNode, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::set_node::<graph::simple::Await>;
     Usual cuGraphAddMemAllocNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: inout CUDA_MEM_ALLOC_NODE_PARAMS) => graph::memory::add;
-    Usual cuGraphMemAllocNodeGetParams(node: val CUgraphNode, params: must CUDA_MEM_ALLOC_NODE_PARAMS) => graph::memory::params;
+    Usual cuGraphMemAllocNodeGetParams(node: val CUgraphNode, params: result CUDA_MEM_ALLOC_NODE_PARAMS) => graph::memory::params;
     Usual cuGraphAddMemFreeNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, address: val CUdeviceptr) => graph::memory::add_free;
-    Usual cuGraphMemFreeNodeGetParams(node: val CUgraphNode, address: must CUdeviceptr) => graph::memory::free_params;
+    Usual cuGraphMemFreeNodeGetParams(node: val CUgraphNode, address: result CUdeviceptr) => graph::memory::free_params;
     Usual cuGraphAddBatchMemOpNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_BATCH_MEM_OP_NODE_PARAMS) => graph::add_node::<graph::operations::Operations>;
-    Usual cuGraphBatchMemOpNodeGetParams(node: val CUgraphNode, params: must CUDA_BATCH_MEM_OP_NODE_PARAMS) => graph::operations::params;
+    Usual cuGraphBatchMemOpNodeGetParams(node: val CUgraphNode, params: result CUDA_BATCH_MEM_OP_NODE_PARAMS) => graph::operations::params;
     Usual cuGraphBatchMemOpNodeSetParams(node: val CUgraphNode, params: in CUDA_BATCH_MEM_OP_NODE_PARAMS) => graph::set_node::<graph::operations::Operations>;
-    Usual cuGraphConditionalHandleCreate(handle: must CUgraphConditionalHandle, graph: val CUgraph, context: val CUcontext, default: val c_uint, flags: val c_uint) => graph::conditional::create_handle;
+    Usual cuGraphConditionalHandleCreate(handle: result CUgraphConditionalHandle, graph: val CUgraph, context: val CUcontext, default: val c_uint, flags: val c_uint) => graph::conditional::create_handle;
 
     Usual cuGraphAddDependencies_v2(graph: val CUgraph, from: val *const CUgraphNode [count], to: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize) => graph::edge::add;
     Usual cuGraphRemoveDependencies_v2(graph: val CUgraph, from: val *const CUgraphNode [count], to: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize) => graph::edge::remove;
@@ -241,16 +243,16 @@ functions! { find_newest newest
     Usual cuGraphGetEdges_v2(graph: val CUgraph, from: val *mut CUgraphNode, to: val *mut CUgraphNode, edges: val *mut CUgraphEdgeData, count: inout usize) => graph::query::edges;
     Usual cuGraphNodeGetDependencies_v2(node: val CUgraphNode, nodes: val *mut CUgraphNode, edges: val *mut CUgraphEdgeData, count: inout usize) => graph::query::dependencies;
     Usual cuGraphNodeGetDependentNodes_v2(node: val CUgraphNode, nodes: val *mut CUgraphNode, edges: val *mut CUgraphEdgeData, count: inout usize) => graph::query::dependents;
-    Usual cuGraphNodeGetType(node: val CUgraphNode, kind: must CUgraphNodeType) => graph::query::kind;
-    Usual cuGraphNodeGetContainingGraph(node: val CUgraphNode, graph: must CUgraph) => graph::query::containing;
-    Usual cuGraphNodeGetLocalId(node: val CUgraphNode, id: must c_uint) => graph::query::local_id;
-    Usual cuGraphNodeGetToolsId(node: val CUgraphNode, id: must c_ulonglong) => graph::query::tools_id;
-    Usual cuGraphGetId(graph: val CUgraph, id: must c_uint) => graph::query::graph_id;
-    Usual cuGraphExecGetId(executable: val CUgraphExec, id: must c_uint) => graph::query::executable_id;
+    Usual cuGraphNodeGetType(node: val CUgraphNode, kind: result CUgraphNodeType) => graph::query::kind;
+    Usual cuGraphNodeGetContainingGraph(node: val CUgraphNode, graph: result CUgraph) => graph::query::containing;
+    Usual cuGraphNodeGetLocalId(node: val CUgraphNode, id: result c_uint) => graph::query::local_id;
+    Usual cuGraphNodeGetToolsId(node: val CUgraphNode, id: result c_ulonglong) => graph::query::tools_id;
+    Usual cuGraphGetId(graph: val CUgraph, id: result c_uint) => graph::query::graph_id;
+    Usual cuGraphExecGetId(executable: val CUgraphExec, id: result c_uint) => graph::query::executable_id;
 
-    Usual cuGraphInstantiateWithFlags(executable: must CUgraphExec, graph: val CUgraph, flags: val c_ulonglong) => graph::executable::instantiate;
+    Usual cuGraphInstantiateWithFlags(executable: result CUgraphExec, graph: val CUgraph, flags: val c_ulonglong) => graph::executable::instantiate;
     Usual cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(executable: must CUgraphExec, graph: val CUgraph, params: inout CUDA_GRAPH_INSTANTIATE_PARAMS) => graph::executable::instantiate_with;
-    Usual cuGraphExecGetFlags(executable: val CUgraphExec, flags: must c_ulonglong) => graph::executable::flags;
+    Usual cuGraphExecGetFlags(executable: val CUgraphExec, flags: result c_ulonglong) => graph::executable::flags;
     Usual cuGraphUpload | cuGraphUpload_ptsz(executable: val CUgraphExec, stream: val CUstream) => graph::executable::upload;
     InCallbacks cuGraphLaunch | cuGraphLaunch_ptsz(executable: val CUgraphExec, stream: val CUstream) => graph::executable::launch;
     Surviving cuGraphExecDestroy(executable: val CUgraphExec) => graph::executable::destroy;
@@ -267,12 +269,12 @@ functions! { find_newest newest
     Usual cuGraphExecExternalSemaphoresWaitNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::update::set_node::<graph::simple::Await>;
     Usual cuGraphExecBatchMemOpNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: in CUDA_BATCH_MEM_OP_NODE_PARAMS) => graph::update::set_node::<graph::operations::Operations>;
     Usual cuGraphNodeSetEnabled(executable: val CUgraphExec, node: val CUgraphNode, is_enabled: val c_uint) => graph::update::set_enabled;
-    Usual cuGraphNodeGetEnabled(executable: val CUgraphExec, node: val CUgraphNode, is_enabled: must c_uint) => graph::update::enabled;
+    Usual cuGraphNodeGetEnabled(executable: val CUgraphExec, node: val CUgraphNode, is_enabled: result c_uint) => graph::update::enabled;
 
     Usual cuDeviceGetGraphMemAttribute(device: val CUdevice, attribute: val CUgraphMem_attribute, value: val *mut c_void) => graph::memory::attribute;
     Usual cuDeviceSetGraphMemAttribute(device: val CUdevice, attribute: val CUgraphMem_attribute, value: val *mut c_void [bytes 8]) => graph::memory::set_attribute;
     Usual cuDeviceGraphMemTrim(device: val CUdevice) => graph::memory::trim;
-    Usual cuUserObjectCreate(object: must CUuserObject, data: val *mut c_void, destroy: val CUhostFn, count: val c_uint, flags: val c_uint) => graph::user_object::create;
+    Usual cuUserObjectCreate(object: result CUuserObject, data: val *mut c_void, destroy: val CUhostFn, count: val c_uint, flags: val c_uint) => graph::user_object::create;
     InCallbacks cuUserObjectRetain(object: val CUuserObject, count: val c_uint) => graph::user_object::retain;
     Robust cuUserObjectRelease(object: val CUuserObject, count: val c_uint) => graph::user_object::release;
     Usual cuGraphRetainUserObject(graph: val CUgraph, object: val CUuserObject, count: val c_uint, flags: val c_uint) => graph::user_object::retain_in_graph;
@@ -281,13 +283,13 @@ functions! { find_newest newest
     Usual cuLaunchHostFunc | cuLaunchHostFunc_ptsz(stream: val CUstream, function: val CUhostFn, data: val *mut c_void) => launch::host_function;
     Usual cuStreamAddCallback | cuStreamAddCallback_ptsz(stream: val CUstream, callback: val CUstreamCallback, data: val *mut c_void, flags: val c_uint) => launch::callback;
 
-    Usual cuEventCreate(event: must CUevent, flags: val c_uint) => event::create;
+    Usual cuEventCreate(event: result CUevent, flags: val c_uint) => event::create;
     InCallbacks cuEventDestroy_v2(event: val CUevent) => event::destroy;
     InCallbacks cuEventRecord | cuEventRecord_ptsz(event: val CUevent, stream: val CUstream) => event::record;
     InCallbacks cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz(event: val CUevent, stream: val CUstream, flags: val c_uint) => event::record_with_flags;
     Usual cuEventSynchronize(event: val CUevent) => event::synchronize;
     InCallbacks cuEventQuery(event: val CUevent) => event::query;
-    Usual cuEventElapsedTime_v2(milliseconds: must f32, start: val CUevent, end: val CUevent) => event::elapsed;
+    Usual cuEventElapsedTime_v2(milliseconds: result f32, start: val CUevent, end: val CUevent) => event::elapsed;
 
     Usual cuMemAlloc_v2(address: out CUdeviceptr, size: val usize) => memory::allocate;
     Usual cuMemFree_v2(address: val CUdeviceptr) => memory::free;
@@ -296,16 +298,16 @@ functions! { find_newest newest
     Usual cuMemHostAlloc(start: out *mut c_void, size: val usize, flags: val c_uint) => memory::host::allocate;
     Usual cuMemAllocHost_v2(start: out *mut c_void, size: val usize) => memory::host::allocate_simply;
     Usual cuMemFreeHost(start: val *mut c_void) => memory::host::free;
-    Usual cuMemHostGetFlags(flags: must c_uint, start: val *mut c_void) => memory::host::flags;
-    Usual cuMemHostGetDevicePointer_v2(address: must CUdeviceptr, start: val *mut c_void, flags: val c_uint) => memory::host::device_pointer;
+    Usual cuMemHostGetFlags(flags: result c_uint, start: val *mut c_void) => memory::host::flags;
+    Usual cuMemHostGetDevicePointer_v2(address: result CUdeviceptr, start: val *mut c_void, flags: val c_uint) => memory::host::device_pointer;
     Usual cuMemHostRegister_v2(start: val *mut c_void, size: val usize, flags: val c_uint) => memory::host::register;
     Usual cuMemHostUnregister(start: val *mut c_void) => memory::host::unregister;
 
-    Usual cuIpcGetMemHandle(handle: must CUipcMemHandle, address: val CUdeviceptr) => memory::ipc::get;
-    Usual cuIpcOpenMemHandle_v2(address: must CUdeviceptr, handle: val CUipcMemHandle, flags: val c_uint) => memory::ipc::open;
+    Usual cuIpcGetMemHandle(handle: result CUipcMemHandle, address: val CUdeviceptr) => memory::ipc::get;
+    Usual cuIpcOpenMemHandle_v2(address: result CUdeviceptr, handle: val CUipcMemHandle, flags: val c_uint) => memory::ipc::open;
     Usual cuIpcCloseMemHandle(address: val CUdeviceptr) => memory::ipc::close;
-    Usual cuIpcGetEventHandle(handle: must CUipcEventHandle, event: val CUevent) => memory::ipc::get_event;
-    Usual cuIpcOpenEventHandle(event: must CUevent, handle: val CUipcEventHandle) => memory::ipc::open_event;
+    Usual cuIpcGetEventHandle(handle: result CUipcEventHandle, event: val CUevent) => memory::ipc::get_event;
+    Usual cuIpcOpenEventHandle(event: result CUevent, handle: val CUipcEventHandle) => memory::ipc::open_event;
 
     Usual cuMemAllocManaged(address: must CUdeviceptr, size: val usize, flags: val c_uint) => memory::managed::allocate;
     Usual cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(stream: val CUstream, address: val CUdeviceptr, size: val usize, flags: val c_uint) => memory::managed::attach;
@@ -318,55 +320,55 @@ functions! { find_newest newest
     Usual cuMemRangeGetAttribute(data: val *mut c_void, data_size: val usize, attribute: val CUmem_range_attribute, address: val CUdeviceptr, size: val usize) => memory::managed::attribute;
     Usual cuMemGetLocationInfo(address: val CUdeviceptr, size: val usize, part: val usize, sample: val usize, locations: val *mut CUmemLocation) => memory::managed::locations;
 
-    Usual cuMemPoolCreate(pool: must CUmemoryPool, props: in CUmemPoolProps) => memory::pool::create;
+    Usual cuMemPoolCreate(pool: result CUmemoryPool, props: in CUmemPoolProps) => memory::pool::create;
     Usual cuMemPoolDestroy(pool: val CUmemoryPool) => memory::pool::destroy;
     Usual cuMemPoolGetAttribute(pool: val CUmemoryPool, attribute: val CUmemPool_attribute, value: val *mut c_void) => memory::pool::attribute;
     Usual cuMemPoolSetAttribute(pool: val CUmemoryPool, attribute: val CUmemPool_attribute, value: val *mut c_void [bytes memory::pool::size_of_attribute(attribute)]) => memory::pool::set_attribute;
     Usual cuMemPoolTrimTo(pool: val CUmemoryPool, keep: val usize) => memory::pool::trim;
-    Usual cuMemPoolGetAccess(access: must CUmemAccess_flags, pool: val CUmemoryPool, location: val *mut CUmemLocation [1]) => memory::pool::access;
+    Usual cuMemPoolGetAccess(access: result CUmemAccess_flags, pool: val CUmemoryPool, location: val *mut CUmemLocation [1]) => memory::pool::access;
     Usual cuMemPoolSetAccess(pool: val CUmemoryPool, map: val *const CUmemAccessDesc [count], count: val usize) => memory::pool::set_access;
     Usual cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(address: out CUdeviceptr, size: val usize, pool: val CUmemoryPool, stream: val CUstream) => memory::pool::allocate;
-    Surviving cuDeviceGetDefaultMemPool(pool: must CUmemoryPool, device: val CUdevice) => memory::pool::default_of_device;
-    Usual cuDeviceGetMemPool(pool: must CUmemoryPool, device: val CUdevice) => memory::pool::of_device;
+    Surviving cuDeviceGetDefaultMemPool(pool: result CUmemoryPool, device: val CUdevice) => memory::pool::default_of_device;
+    Usual cuDeviceGetMemPool(pool: result CUmemoryPool, device: val CUdevice) => memory::pool::of_device;
     Usual cuDeviceSetMemPool(device: val CUdevice, pool: val CUmemoryPool) => memory::pool::set_of_device;
     Usual cuMemPoolExportToShareableHandle(place: val *mut c_void, pool: val CUmemoryPool, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => memory::pool_ipc::export_pool;
-    Usual cuMemPoolImportFromShareableHandle(pool: must CUmemoryPool, handle: val *mut c_void, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => memory::pool_ipc::import_pool;
-    Usual cuMemPoolExportPointer(data: must CUmemPoolPtrExportData, address: val CUdeviceptr) => memory::pool_ipc::export_memory;
-    Usual cuMemPoolImportPointer(address: must CUdeviceptr, pool: val CUmemoryPool, data: val *mut CUmemPoolPtrExportData) => memory::pool_ipc::import_memory;
-    Usual cuMemGetDefaultMemPool(pool: must CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => memory::pool::default_at;
-    Usual cuMemGetMemPool(pool: must CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => memory::pool::at;
+    Usual cuMemPoolImportFromShareableHandle(pool: result CUmemoryPool, handle: val *mut c_void, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => memory::pool_ipc::import_pool;
+    Usual cuMemPoolExportPointer(data: result CUmemPoolPtrExportData, address: val CUdeviceptr) => memory::pool_ipc::export_memory;
+    Usual cuMemPoolImportPointer(address: result CUdeviceptr, pool: val CUmemoryPool, data: val *mut CUmemPoolPtrExportData) => memory::pool_ipc::import_memory;
+    Usual cuMemGetDefaultMemPool(pool: result CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => memory::pool::default_at;
+    Usual cuMemGetMemPool(pool: result CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => memory::pool::at;
     Usual cuMemSetMemPool(location: val *mut CUmemLocation [1], kind: val CUmemAllocationType, pool: val CUmemoryPool) => memory::pool::set_at;
 
-    Surviving cuMemAddressReserve(address: must CUdeviceptr, size: val usize, alignment: val usize, hint: val CUdeviceptr, flags: val c_ulonglong) => virtual_memory::reserve;
+    Surviving cuMemAddressReserve(address: result CUdeviceptr, size: val usize, alignment: val usize, hint: val CUdeviceptr, flags: val c_ulonglong) => virtual_memory::reserve;
     Usual cuMemAddressFree(address: val CUdeviceptr, size: val usize) => virtual_memory::free;
-    Usual cuMemCreate(handle: must CUmemGenericAllocationHandle, size: val usize, properties: in CUmemAllocationProp, flags: val c_ulonglong) => virtual_memory::create;
+    Usual cuMemCreate(handle: result CUmemGenericAllocationHandle, size: val usize, properties: in CUmemAllocationProp, flags: val c_ulonglong) => virtual_memory::create;
     Usual cuMemRelease(handle: val CUmemGenericAllocationHandle) => virtual_memory::release;
     Usual cuMemMap(address: val CUdeviceptr, size: val usize, offset: val usize, handle: val CUmemGenericAllocationHandle, flags: val c_ulonglong) => virtual_memory::map;
     Usual cuMemUnmap(address: val CUdeviceptr, size: val usize) => virtual_memory::unmap;
     Usual cuMemSetAccess(address: val CUdeviceptr, size: val usize, access: val *const CUmemAccessDesc [count], count: val usize) => virtual_memory::set_access;
-    Usual cuMemGetAccess(flags: must c_ulonglong, location: val *const CUmemLocation [1], address: val CUdeviceptr) => virtual_memory::access;
-    Usual cuMemGetAllocationGranularity(granularity: must usize, properties: val *const CUmemAllocationProp [1], option: val CUmemAllocationGranularity_flags) => virtual_memory::granularity;
-    Usual cuMemGetAllocationPropertiesFromHandle(properties: must CUmemAllocationProp, handle: val CUmemGenericAllocationHandle) => virtual_memory::properties_of;
-    Usual cuMemRetainAllocationHandle(handle: must CUmemGenericAllocationHandle, address: val *mut c_void) => virtual_memory::retain;
+    Usual cuMemGetAccess(flags: result c_ulonglong, location: val *const CUmemLocation [1], address: val CUdeviceptr) => virtual_memory::access;
+    Usual cuMemGetAllocationGranularity(granularity: result usize, properties: val *const CUmemAllocationProp [1], option: val CUmemAllocationGranularity_flags) => virtual_memory::granularity;
+    Usual cuMemGetAllocationPropertiesFromHandle(properties: result CUmemAllocationProp, handle: val CUmemGenericAllocationHandle) => virtual_memory::properties_of;
+    Usual cuMemRetainAllocationHandle(handle: result CUmemGenericAllocationHandle, address: val *mut c_void) => virtual_memory::retain;
     Usual cuMemExportToShareableHandle(place: val *mut c_void, handle: val CUmemGenericAllocationHandle, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => virtual_memory::export;
-    Usual cuMemImportFromShareableHandle(handle: must CUmemGenericAllocationHandle, descriptor: val *mut c_void, kind: val CUmemAllocationHandleType) => virtual_memory::import;
+    Usual cuMemImportFromShareableHandle(handle: result CUmemGenericAllocationHandle, descriptor: val *mut c_void, kind: val CUmemAllocationHandleType) => virtual_memory::import;
 
     Usual cuMemGetHandleForAddressRange(place: val *mut c_void, address: val CUdeviceptr, size: val usize, kind: val CUmemRangeHandleType, flags: val c_ulonglong) => virtual_memory::range_handle;
-    Usual cuMulticastCreate(object: must CUmemGenericAllocationHandle, properties: val *const CUmulticastObjectProp [1]) => virtual_memory::multicast::create;
+    Usual cuMulticastCreate(object: result CUmemGenericAllocationHandle, properties: val *const CUmulticastObjectProp [1]) => virtual_memory::multicast::create;
     Usual cuMulticastAddDevice(object: val CUmemGenericAllocationHandle, device: val CUdevice) => virtual_memory::multicast::add_device;
     Usual cuMulticastBindMem(object: val CUmemGenericAllocationHandle, offset: val usize, memory: val CUmemGenericAllocationHandle, start: val usize, size: val usize, flags: val c_ulonglong) => virtual_memory::multicast::bind_memory;
     Usual cuMulticastBindMem_v2(object: val CUmemGenericAllocationHandle, device: val CUdevice, offset: val usize, memory: val CUmemGenericAllocationHandle, start: val usize, size: val usize, flags: val c_ulonglong) => virtual_memory::multicast::bind_memory_on;
     Usual cuMulticastBindAddr(object: val CUmemGenericAllocationHandle, offset: val usize, address: val CUdeviceptr, size: val usize, flags: val c_ulonglong) => virtual_memory::multicast::bind_address;
     Usual cuMulticastBindAddr_v2(object: val CUmemGenericAllocationHandle, device: val CUdevice, offset: val usize, address: val CUdeviceptr, size: val usize, flags: val c_ulonglong) => virtual_memory::multicast::bind_address_on;
     Usual cuMulticastUnbind(object: val CUmemGenericAllocationHandle, device: val CUdevice, offset: val usize, size: val usize) => virtual_memory::multicast::unbind;
-    Usual cuMulticastGetGranularity(granularity: must usize, properties: val *const CUmulticastObjectProp [1], option: val CUmulticastGranularity_flags) => virtual_memory::multicast::granularity;
+    Usual cuMulticastGetGranularity(granularity: result usize, properties: val *const CUmulticastObjectProp [1], option: val CUmulticastGranularity_flags) => virtual_memory::multicast::granularity;
 
-    Usual cuLogicalEndpointIdReserve(first: must CUlogicalEndpointId, count: val u32) => virtual_memory::endpoint::reserve_ids;
+    Usual cuLogicalEndpointIdReserve(first: result CUlogicalEndpointId, count: val u32) => virtual_memory::endpoint::reserve_ids;
     Usual cuLogicalEndpointIdRelease(first: val CUlogicalEndpointId, count: val u32) => virtual_memory::endpoint::release_ids;
     Usual cuLogicalEndpointGetLimits(alignment: must u64, size: must u64, properties: in CUlogicalEndpointProp) => virtual_memory::endpoint::limits;
     Usual cuLogicalEndpointCreate(id: val CUlogicalEndpointId, properties: in CUlogicalEndpointProp) => virtual_memory::endpoint::create;
     Usual cuLogicalEndpointAddDevice(id: val CUlogicalEndpointId, device: val CUdevice) => virtual_memory::endpoint::add_device;
-    Usual cuLogicalEndpointQuery(first: val CUlogicalEndpointId, count: val u32, status: must c_int) => virtual_memory::endpoint::query;
+    Usual cuLogicalEndpointQuery(first: val CUlogicalEndpointId, count: val u32, status: result c_int) => virtual_memory::endpoint::query;
     Usual cuLogicalEndpointDestroy(id: val CUlogicalEndpointId) => virtual_memory::endpoint::destroy;
     Usual cuLogicalEndpointBindMem(id: val CUlogicalEndpointId, device: val CUdevice, offset: val u64, memory: val CUmemGenericAllocationHandle, start: val u64, size: val u64, flags: val c_ulonglong) => virtual_memory::endpoint::bind_memory;
     Usual cuLogicalEndpointBindAddr(id: val CUlogicalEndpointId, device: val CUdevice, offset: val u64, address: val *mut c_void, size: val u64, flags: val c_ulonglong) => virtual_memory::endpoint::bind_address;
@@ -425,52 +427,52 @@ functions! { find_newest newest
     Usual cuArrayCreate_v2(array: out CUarray, descriptor: val *const CUDA_ARRAY_DESCRIPTOR [1]) => array::create;
     Usual cuArray3DCreate_v2(array: out CUarray, descriptor: in CUDA_ARRAY3D_DESCRIPTOR) => array::create_3d;
     InCallbacks cuArrayDestroy(array: val CUarray) => array::destroy;
-    Usual cuArrayGetDescriptor_v2(descriptor: must CUDA_ARRAY_DESCRIPTOR, array: val CUarray) => array::descriptor;
-    Usual cuArray3DGetDescriptor_v2(descriptor: must CUDA_ARRAY3D_DESCRIPTOR, array: val CUarray) => array::descriptor_3d;
-    Usual cuArrayGetPlane(plane: must CUarray, array: val CUarray, index: val c_uint) => array::plane;
-    Usual cuArrayGetSparseProperties(properties: must CUDA_ARRAY_SPARSE_PROPERTIES, array: val CUarray) => array::sparse_properties;
-    Usual cuArrayGetMemoryRequirements(requirements: must CUDA_ARRAY_MEMORY_REQUIREMENTS, array: val CUarray, device: val CUdevice) => array::memory_requirements;
-    Usual cuMipmappedArrayCreate(array: must CUmipmappedArray, descriptor: val *const CUDA_ARRAY3D_DESCRIPTOR [1], levels: val c_uint) => array::create_mipmapped;
+    Usual cuArrayGetDescriptor_v2(descriptor: result CUDA_ARRAY_DESCRIPTOR, array: val CUarray) => array::descriptor;
+    Usual cuArray3DGetDescriptor_v2(descriptor: result CUDA_ARRAY3D_DESCRIPTOR, array: val CUarray) => array::descriptor_3d;
+    Usual cuArrayGetPlane(plane: result CUarray, array: val CUarray, index: val c_uint) => array::plane;
+    Usual cuArrayGetSparseProperties(properties: result CUDA_ARRAY_SPARSE_PROPERTIES, array: val CUarray) => array::sparse_properties;
+    Usual cuArrayGetMemoryRequirements(requirements: result CUDA_ARRAY_MEMORY_REQUIREMENTS, array: val CUarray, device: val CUdevice) => array::memory_requirements;
+    Usual cuMipmappedArrayCreate(array: result CUmipmappedArray, descriptor: val *const CUDA_ARRAY3D_DESCRIPTOR [1], levels: val c_uint) => array::create_mipmapped;
     InCallbacks cuMipmappedArrayDestroy(array: val CUmipmappedArray) => array::destroy_mipmapped;
-    Usual cuMipmappedArrayGetLevel(level: must CUarray, array: val CUmipmappedArray, index: val c_uint) => array::level;
-    Usual cuMipmappedArrayGetSparseProperties(properties: must CUDA_ARRAY_SPARSE_PROPERTIES, array: val CUmipmappedArray) => array::mipmapped_sparse_properties;
-    Usual cuMipmappedArrayGetMemoryRequirements(requirements: must CUDA_ARRAY_MEMORY_REQUIREMENTS, array: val CUmipmappedArray, device: val CUdevice) => array::mipmapped_memory_requirements;
+    Usual cuMipmappedArrayGetLevel(level: result CUarray, array: val CUmipmappedArray, index: val c_uint) => array::level;
+    Usual cuMipmappedArrayGetSparseProperties(properties: result CUDA_ARRAY_SPARSE_PROPERTIES, array: val CUmipmappedArray) => array::mipmapped_sparse_properties;
+    Usual cuMipmappedArrayGetMemoryRequirements(requirements: result CUDA_ARRAY_MEMORY_REQUIREMENTS, array: val CUmipmappedArray, device: val CUdevice) => array::mipmapped_memory_requirements;
     Usual cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(list: val *mut CUarrayMapInfo [count], count: val c_uint, stream: val CUstream) => array::map;
-    Usual cuTexObjectCreate(object: must CUtexObject, resource: val *const CUDA_RESOURCE_DESC [1], texture: val *const CUDA_TEXTURE_DESC [1], view: val *const CUDA_RESOURCE_VIEW_DESC [1]) => array::texture::create;
+    Usual cuTexObjectCreate(object: result CUtexObject, resource: val *const CUDA_RESOURCE_DESC [1], texture: val *const CUDA_TEXTURE_DESC [1], view: val *const CUDA_RESOURCE_VIEW_DESC [1]) => array::texture::create;
     Usual cuTexObjectDestroy(object: val CUtexObject) => array::texture::destroy;
-    Usual cuTexObjectGetResourceDesc(resource: must CUDA_RESOURCE_DESC, object: val CUtexObject) => array::texture::resource;
-    Usual cuTexObjectGetTextureDesc(texture: must CUDA_TEXTURE_DESC, object: val CUtexObject) => array::texture::texture;
-    Usual cuTexObjectGetResourceViewDesc(view: must CUDA_RESOURCE_VIEW_DESC, object: val CUtexObject) => array::texture::view;
-    Usual cuSurfObjectCreate(object: must CUsurfObject, resource: val *const CUDA_RESOURCE_DESC [1]) => array::texture::create_surface;
+    Usual cuTexObjectGetResourceDesc(resource: result CUDA_RESOURCE_DESC, object: val CUtexObject) => array::texture::resource;
+    Usual cuTexObjectGetTextureDesc(texture: result CUDA_TEXTURE_DESC, object: val CUtexObject) => array::texture::texture;
+    Usual cuTexObjectGetResourceViewDesc(view: result CUDA_RESOURCE_VIEW_DESC, object: val CUtexObject) => array::texture::view;
+    Usual cuSurfObjectCreate(object: result CUsurfObject, resource: val *const CUDA_RESOURCE_DESC [1]) => array::texture::create_surface;
     Usual cuSurfObjectDestroy(object: val CUsurfObject) => array::texture::destroy_surface;
-    Usual cuSurfObjectGetResourceDesc(resource: must CUDA_RESOURCE_DESC, object: val CUsurfObject) => array::texture::surface_resource;
+    Usual cuSurfObjectGetResourceDesc(resource: result CUDA_RESOURCE_DESC, object: val CUsurfObject) => array::texture::surface_resource;
 
     Usual cuTensorMapEncodeTiled(place: val *mut CUtensorMap, kind: val CUtensorMapDataType, rank: val u32, address: val *mut c_void, dimensions: val *const u64 [rank.min(5)], strides: val *const u64 [rank.clamp(1, 6) - 1], extents: val *const u32 [rank.min(5)], element_strides: val *const u32 [rank.min(5)], interleave: val CUtensorMapInterleave, swizzle: val CUtensorMapSwizzle, promotion: val CUtensorMapL2promotion, fill: val CUtensorMapFloatOOBfill) => array::tensor_map::tiled;
     Usual cuTensorMapEncodeIm2col(place: val *mut CUtensorMap, kind: val CUtensorMapDataType, rank: val u32, address: val *mut c_void, dimensions: val *const u64 [rank.min(5)], strides: val *const u64 [rank.clamp(1, 6) - 1], lower: val *const c_int [rank.clamp(2, 5) - 2], upper: val *const c_int [rank.clamp(2, 5) - 2], channels: val u32, pixels: val u32, element_strides: val *const u32 [rank.min(5)], interleave: val CUtensorMapInterleave, swizzle: val CUtensorMapSwizzle, promotion: val CUtensorMapL2promotion, fill: val CUtensorMapFloatOOBfill) => array::tensor_map::im2col;
     Usual cuTensorMapEncodeIm2colWide(place: val *mut CUtensorMap, kind: val CUtensorMapDataType, rank: val u32, address: val *mut c_void, dimensions: val *const u64 [rank.min(5)], strides: val *const u64 [rank.clamp(1, 6) - 1], lower: val c_int, upper: val c_int, channels: val u32, pixels: val u32, element_strides: val *const u32 [rank.min(5)], interleave: val CUtensorMapInterleave, mode: val CUtensorMapIm2ColWideMode, swizzle: val CUtensorMapSwizzle, promotion: val CUtensorMapL2promotion, fill: val CUtensorMapFloatOOBfill) => array::tensor_map::im2col_wide;
     Usual cuTensorMapReplaceAddress(place: val *mut CUtensorMap, address: val *mut c_void) => array::tensor_map::replace_address;
 
-    Usual cuModuleLoadData(module: out CUmodule, image: val *const c_void) => module::load;
+    Usual cuModuleLoadData(module: result CUmodule, image: val *const c_void) => module::load;
     Usual cuModuleLoadDataEx(module: out CUmodule, image: val *const c_void, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => module::load_ex;
-    Usual cuModuleLoadFatBinary(module: out CUmodule, image: val *const c_void) => module::load;
-    Usual cuModuleLoad(module: must CUmodule, path: val *const c_char) => module::load_file;
+    Usual cuModuleLoadFatBinary(module: result CUmodule, image: val *const c_void) => module::load;
+    Usual cuModuleLoad(module: result CUmodule, path: val *const c_char) => module::load_file;
     Usual cuModuleUnload(module: val CUmodule) => module::unload;
-    Usual cuModuleGetFunction(function: must CUfunction, module: val CUmodule, name: val *const c_char) => module::function;
+    Usual cuModuleGetFunction(function: result CUfunction, module: val CUmodule, name: val *const c_char) => module::function;
     Usual cuModuleGetFunctionCount(count: out c_uint, module: val CUmodule) => module::count;
     Usual cuModuleEnumerateFunctions(functions: val *mut CUfunction, count: val c_uint, module: val CUmodule) => module::enumerate;
     Usual cuFuncGetName(name: out *const c_char, function: val CUfunction) => module::function_name;
-    Usual cuFuncGetModule(module: must CUmodule, function: val CUfunction) => module::of_function;
+    Usual cuFuncGetModule(module: result CUmodule, function: val CUfunction) => module::of_function;
     Usual cuFuncGetParamInfo(function: val CUfunction, index: val usize, offset: out usize, size: out usize) => module::param;
     Usual cuFuncGetParamCount(function: val CUfunction, count: out usize) => module::param_count;
-    Usual cuLibraryLoadData(library: out CUlibrary, image: val *const c_void, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], count: val c_uint, options: val *mut CUlibraryOption [options_count], option_values: val *mut *mut c_void [options_count], options_count: val c_uint) => module::load_library;
-    Usual cuLibraryLoadFromFile(library: must CUlibrary, path: val *const c_char, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], count: val c_uint, options: val *mut CUlibraryOption [options_count], option_values: val *mut *mut c_void [options_count], options_count: val c_uint) => module::load_library_file;
+    Usual cuLibraryLoadData(library: result CUlibrary, image: val *const c_void, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], count: val c_uint, options: val *mut CUlibraryOption [options_count], option_values: val *mut *mut c_void [options_count], options_count: val c_uint) => module::load_library;
+    Usual cuLibraryLoadFromFile(library: result CUlibrary, path: val *const c_char, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], count: val c_uint, options: val *mut CUlibraryOption [options_count], option_values: val *mut *mut c_void [options_count], options_count: val c_uint) => module::load_library_file;
     Usual cuLibraryUnload(library: val CUlibrary) => module::unload_library;
-    Usual cuLibraryGetKernel(kernel: must CUkernel, library: val CUlibrary, name: val *const c_char) => module::kernel;
+    Usual cuLibraryGetKernel(kernel: result CUkernel, library: val CUlibrary, name: val *const c_char) => module::kernel;
     Usual cuLibraryGetKernelCount(count: out c_uint, library: val CUlibrary) => module::kernel_count;
     Usual cuLibraryEnumerateKernels(kernels: val *mut CUkernel, count: val c_uint, library: val CUlibrary) => module::enumerate_kernels;
     Usual cuKernelGetName(name: out *const c_char, kernel: val CUkernel) => module::kernel_name;
-    Usual cuKernelGetFunction(function: must CUfunction, kernel: val CUkernel) => module::kernel_function;
-    Usual cuKernelGetLibrary(library: must CUlibrary, kernel: val CUkernel) => module::library_of_kernel;
+    Usual cuKernelGetFunction(function: result CUfunction, kernel: val CUkernel) => module::kernel_function;
+    Usual cuKernelGetLibrary(library: result CUlibrary, kernel: val CUkernel) => module::library_of_kernel;
     Usual cuKernelGetAttribute(value: out c_int, attribute: val CUfunction_attribute, kernel: val CUkernel, device: val CUdevice) => module::function::kernel_attribute;
     Usual cuKernelSetAttribute(attribute: val CUfunction_attribute, value: val c_int, kernel: val CUkernel, device: val CUdevice) => module::function::set_kernel_attribute;
     Usual cuKernelSetCacheConfig(kernel: val CUkernel, preference: val CUfunc_cache, device: val CUdevice) => module::function::set_kernel_cache;
@@ -479,10 +481,10 @@ functions! { find_newest newest
     Usual cuModuleGetGlobal_v2(address: out CUdeviceptr, bytes: out usize, module: val CUmodule, name: val *const c_char) => module::variable::of_module;
     Usual cuLibraryGetGlobal(address: out CUdeviceptr, bytes: out usize, library: val CUlibrary, name: val *const c_char) => module::variable::of_library;
     Usual cuLibraryGetManaged(address: out CUdeviceptr, bytes: out usize, library: val CUlibrary, name: val *const c_char) => module::variable::managed;
-    Usual cuModuleGetLoadingMode(mode: must CUmoduleLoadingMode) => module::function::loading_mode;
+    Usual cuModuleGetLoadingMode(mode: result CUmoduleLoadingMode) => module::function::loading_mode;
     Usual cuFuncLoad(function: val CUfunction) => module::function::load;
-    Usual cuFuncIsLoaded(state: must CUfunctionLoadingState, function: val CUfunction) => module::function::is_loaded;
-    Usual cuFuncGetAttribute(value: must c_int, attribute: val CUfunction_attribute, function: val CUfunction) => module::function::attribute;
+    Usual cuFuncIsLoaded(state: result CUfunctionLoadingState, function: val CUfunction) => module::function::is_loaded;
+    Usual cuFuncGetAttribute(value: result c_int, attribute: val CUfunction_attribute, function: val CUfunction) => module::function::attribute;
     Usual cuFuncSetAttribute(function: val CUfunction, attribute: val CUfunction_attribute, value: val c_int) => module::function::set_attribute;
     Usual cuFuncSetCacheConfig(function: val CUfunction, preference: val CUfunc_cache) => module::function::set_cache;
     Usual cuFuncSetSharedMemConfig(function: val CUfunction, config: val CUsharedconfig) => module::function::set_bank_size;
@@ -490,10 +492,10 @@ functions! { find_newest newest
     Usual cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: out c_int, function: val CUfunction, threads: val c_int, shared: val usize) => launch::occupancy::active_blocks_simply;
     Usual cuOccupancyMaxPotentialBlockSize(grid: out c_int, block: out c_int, function: val CUfunction, shared_of: val CUoccupancyB2DSize, shared: val usize, limit: val c_int) => launch::occupancy::potential_block_simply;
     Usual cuOccupancyMaxPotentialBlockSizeWithFlags(grid: out c_int, block: out c_int, function: val CUfunction, shared_of: val CUoccupancyB2DSize, shared: val usize, limit: val c_int, flags: val c_uint) => launch::occupancy::potential_block;
-    Usual cuOccupancyAvailableDynamicSMemPerBlock(bytes: must usize, function: val CUfunction, blocks: val c_int, threads: val c_int) => launch::occupancy::available_shared;
-    Usual cuOccupancyMaxPotentialClusterSize(size: must c_int, function: val CUfunction, config: val *const CUlaunchConfig [1]) => launch::occupancy::potential_cluster;
-    Usual cuOccupancyMaxActiveClusters(clusters: must c_int, function: val CUfunction, config: val *const CUlaunchConfig [1]) => launch::occupancy::active_clusters;
-    Usual cuLinkCreate_v2(count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], state: must CUlinkState) => module::linker::create;
+    Usual cuOccupancyAvailableDynamicSMemPerBlock(bytes: result usize, function: val CUfunction, blocks: val c_int, threads: val c_int) => launch::occupancy::available_shared;
+    Usual cuOccupancyMaxPotentialClusterSize(size: result c_int, function: val CUfunction, config: val *const CUlaunchConfig [1]) => launch::occupancy::potential_cluster;
+    Usual cuOccupancyMaxActiveClusters(clusters: result c_int, function: val CUfunction, config: val *const CUlaunchConfig [1]) => launch::occupancy::active_clusters;
+    Usual cuLinkCreate_v2(count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], state: result CUlinkState) => module::linker::create;
     Usual cuLinkAddData_v2(state: val CUlinkState, kind: val CUjitInputType, data: val *mut c_void, size: val usize, name: val *const c_char, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => module::linker::add_data;
     Usual cuLinkAddFile_v2(state: val CUlinkState, kind: val CUjitInputType, path: val *const c_char, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => module::linker::add_file;
     Usual cuLinkComplete(state: val CUlinkState, image: must *mut c_void, size: out usize) => module::linker::complete;
@@ -508,14 +510,14 @@ functions! { find_newest newest
     Usual cuStreamGetDevResource | cuStreamGetDevResource_ptsz(stream: val CUstream, resource: out CUdevResource, kind: val CUdevResourceType) => green::stream_resource;
     Usual cuDevSmResourceSplit(groups: val *mut CUdevResource, count: val c_uint, input: in CUdevResource, remainder: out CUdevResource, flags: val c_uint, requests: val *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS [count]) => green::split::exact;
     Usual cuDevSmResourceSplitByCount(groups: val *mut CUdevResource, count: inout c_uint, input: val *const CUdevResource [1], remainder: out CUdevResource, flags: val c_uint, min: val c_uint) => green::split_by_count;
-    Usual cuDevResourceGenerateDesc(descriptor: must CUdevResourceDesc, resources: val *mut CUdevResource [count], count: val c_uint) => green::descriptor;
+    Usual cuDevResourceGenerateDesc(descriptor: result CUdevResourceDesc, resources: val *mut CUdevResource [count], count: val c_uint) => green::descriptor;
     Usual cuGreenCtxCreate(green: out CUgreenCtx, descriptor: val CUdevResourceDesc, device: val CUdevice, flags: val c_uint) => green::create;
     Usual cuGreenCtxDestroy(green: val CUgreenCtx) => green::destroy;
-    Usual cuGreenCtxStreamCreate(stream: must CUstream, green: val CUgreenCtx, flags: val c_uint, priority: val c_int) => green::stream;
-    Usual cuGreenCtxGetId(green: val CUgreenCtx, id: must c_ulonglong) => green::id;
+    Usual cuGreenCtxStreamCreate(stream: result CUstream, green: val CUgreenCtx, flags: val c_uint, priority: val c_int) => green::stream;
+    Usual cuGreenCtxGetId(green: val CUgreenCtx, id: result c_ulonglong) => green::id;
     Usual cuGreenCtxRecordEvent(green: val CUgreenCtx, event: val CUevent) => green::record;
     Usual cuGreenCtxWaitEvent(green: val CUgreenCtx, event: val CUevent) => green::wait;
-    Usual cuCtxFromGreenCtx(context: must CUcontext, green: val CUgreenCtx) => green::view;
+    Usual cuCtxFromGreenCtx(context: result CUcontext, green: val CUgreenCtx) => green::view;
 }
 
 functions! { find_older older
@@ -530,7 +532,7 @@ functions! { find_older older
     Usual cuStreamUpdateCaptureDependencies | cuStreamUpdateCaptureDependencies_ptsz(stream: val CUstream, nodes: val *mut CUgraphNode [count], count: val usize, flags: val c_uint) => capture::update_plain;
     Usual cuGraphAddNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: inout CUgraphNodeParams) => graph::params::add_plain;
     Usual cuGraphAddKernelNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_KERNEL_NODE_PARAMS_v1 [1]) => graph::kernel::add_v1;
-    Usual cuGraphKernelNodeGetParams(node: val CUgraphNode, params: must CUDA_KERNEL_NODE_PARAMS_v1) => graph::kernel::params_v1;
+    Usual cuGraphKernelNodeGetParams(node: val CUgraphNode, params: result CUDA_KERNEL_NODE_PARAMS_v1) => graph::kernel::params_v1;
     Usual cuGraphKernelNodeSetParams(node: val CUgraphNode, params: val *const CUDA_KERNEL_NODE_PARAMS_v1 [1]) => graph::kernel::set_params_v1;
     Usual cuGraphExecKernelNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *const CUDA_KERNEL_NODE_PARAMS_v1 [1]) => graph::update::set_kernel_v1;
     Usual cuGraphExecUpdate(executable: val CUgraphExec, graph: val CUgraph, node: out CUgraphNode, outcome: out CUgraphExecUpdateResult) => graph::update::update_telling;
@@ -541,7 +543,7 @@ functions! { find_older older
     Usual cuGraphGetEdges(graph: val CUgraph, from: val *mut CUgraphNode, to: val *mut CUgraphNode, count: inout usize) => graph::query::edges_plain;
     Usual cuGraphNodeGetDependencies(node: val CUgraphNode, nodes: val *mut CUgraphNode, count: inout usize) => graph::query::dependencies_plain;
     Usual cuGraphNodeGetDependentNodes(node: val CUgraphNode, nodes: val *mut CUgraphNode, count: inout usize) => graph::query::dependents_plain;
-    Usual cuEventElapsedTime(milliseconds: must f32, start: val CUevent, end: val CUevent) => event::elapsed;
+    Usual cuEventElapsedTime(milliseconds: result f32, start: val CUevent, end: val CUevent) => event::elapsed;
     Usual cuMemAdvise(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, device: val CUdevice) => memory::managed::advise_device;
     Usual cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(address: val CUdeviceptr, size: val usize, device: val CUdevice, stream: val CUstream) => memory::managed::prefetch_device;
 }

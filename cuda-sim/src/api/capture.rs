@@ -16,13 +16,9 @@ use cuda_sys::{
 };
 use std::collections::BTreeSet;
 
-pub(super) fn is_capturing(
-    world: &mut World,
-    stream: CUstream,
-    status: &mut Out<Status>,
-) -> Answer {
+pub(super) fn is_capturing(world: &mut World, stream: CUstream) -> Answer<Status> {
     let stream = world.stream(stream.addr())?;
-    status.put(world.capture_status(stream))
+    Ok(world.capture_status(stream))
 }
 
 /// Returns the state of a capture, with the graph and the nodes that the next node depends on. Outputs of

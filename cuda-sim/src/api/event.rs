@@ -1,7 +1,6 @@
 //! Creates, destroys, records and queries events.
 
 use crate::account::misuse;
-use crate::api::Out;
 use crate::api::context::pointer;
 use crate::exec::Work;
 use crate::state::handles::State;
@@ -10,7 +9,7 @@ use crate::state::{Answer, INVALID, World};
 use core::ffi::c_uint;
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
 
-pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint) -> Answer {
+pub(super) fn create(world: &mut World, flags: c_uint) -> Answer<CUevent> {
     let known = CUevent_flags::CU_EVENT_BLOCKING_SYNC
         | CUevent_flags::CU_EVENT_DISABLE_TIMING
         | CUevent_flags::CU_EVENT_INTERPROCESS;
@@ -29,7 +28,7 @@ pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint)
         recorded: None,
         time: None,
     });
-    event.put(pointer(handle))
+    Ok(pointer(handle))
 }
 
 pub(super) fn destroy(world: &mut World, event: CUevent) -> Answer {
@@ -119,12 +118,7 @@ pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
 
 /// Returns the time between two events of one context. Time is not modeled: each operation takes one
 /// millisecond. The rule about the context is from a test of `RustaCUDA`.
-pub(super) fn elapsed(
-    world: &mut World,
-    milliseconds: &mut Out<f32>,
-    start: CUevent,
-    end: CUevent,
-) -> Answer {
+pub(super) fn elapsed(world: &mut World, start: CUevent, end: CUevent) -> Answer<f32> {
     if world.event(start.addr())?.context != world.event(end.addr())?.context {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
@@ -136,5 +130,5 @@ pub(super) fn elapsed(
         *time = event.time.ok_or(CUresult::CUDA_ERROR_NOT_READY)?;
         world.host_learns(recorded);
     }
-    milliseconds.put(times[1] as f32 - times[0] as f32)
+    Ok(times[1] as f32 - times[0] as f32)
 }

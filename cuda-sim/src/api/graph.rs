@@ -203,11 +203,11 @@ pub(super) fn set_node<S: Specification>(
     set(world, node.addr(), made)
 }
 
-pub(super) fn create(world: &mut World, graph: &mut Out<CUgraph>, flags: c_uint) -> Answer {
+pub(super) fn create(world: &mut World, flags: c_uint) -> Answer<CUgraph> {
     if flags != 0 {
         return Err(INVALID);
     }
-    graph.put(pointer(world.add_graph(Owner::Program)))
+    Ok(pointer(world.add_graph(Owner::Program)))
 }
 
 pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
@@ -228,23 +228,22 @@ pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
     Ok(())
 }
 
-pub(super) fn clone(world: &mut World, made: &mut Out<CUgraph>, graph: CUgraph) -> Answer {
+pub(super) fn clone(world: &mut World, graph: CUgraph) -> Answer<CUgraph> {
     let clone = world.clone_graph(graph.addr(), Owner::Program)?;
-    made.put(pointer(clone))
+    Ok(pointer(clone))
 }
 
 pub(super) fn find_in_clone(
     world: &mut World,
-    found: &mut Out<CUgraphNode>,
     original: CUgraphNode,
     clone: CUgraph,
-) -> Answer {
+) -> Answer<CUgraphNode> {
     world.node(original.addr())?;
     let clones = &world.graph(clone.addr())?.clones;
     let node = clones.get(&original.addr()).copied();
     // Unverified: a node that was removed from the clone.
     let node = node.filter(|node| world.objects.nodes.get(*node).is_some());
-    found.put(pointer(node.ok_or(INVALID)?))
+    Ok(pointer(node.ok_or(INVALID)?))
 }
 
 pub(super) fn destroy_node(world: &mut World, node: CUgraphNode) -> Answer {

@@ -74,10 +74,25 @@ macro_rules! require {
     (must $param:ident) => {
         $param.required()?;
     };
+    (result $param:ident) => {
+        $param.required()?;
+    };
     (in $param:ident) => {
         let $param = $param.ok_or(crate::state::INVALID)?;
     };
     ($mode:ident $param:ident) => {};
+}
+
+/// Calls the function of a row. It does not receive the parameter with the mode `result`: the value that the
+/// function returns is written there.
+macro_rules! invoke {
+    ($body:path, $($argument:ident)*;) => { $body($($argument),*) };
+    ($body:path, $($argument:ident)*; result $param:ident $($rest:tt)*) => {
+        $param.put(invoke!($body, $($argument)*; $($rest)*)?)
+    };
+    ($body:path, $($argument:ident)*; $mode:ident $param:ident $($rest:tt)*) => {
+        invoke!($body, $($argument)* $param; $($rest)*)
+    };
 }
 
 /// Adds a parameter to the list of recorded arguments. Output parameters are left out; a pointer with a
@@ -85,6 +100,7 @@ macro_rules! require {
 macro_rules! note {
     ($list:ident out $param:ident) => {};
     ($list:ident must $param:ident) => {};
+    ($list:ident result $param:ident) => {};
     ($list:ident in $param:ident) => { note!($list val $param [1]) };
     ($list:ident inout $param:ident) => { note!($list val $param [1]) };
     ($list:ident val $param:ident) => { $list.value(stringify!($param), $param) };
@@ -111,7 +127,7 @@ macro_rules! function {
             $(receive!($mode $param);)*
             call(Class::$class, stringify!($name), arguments, &mut |world| {
                 $(require!($mode $param);)*
-                $body(world, $($param),*)
+                invoke!($body, world; $($mode $param)*)
             })
         }
         function!(@per_thread [$($per_thread)?] $class ($($param: $mode $ty $([$($count)+])?),*) => $body);
@@ -126,9 +142,9 @@ macro_rules! function {
             $(receive!($mode $param);)*
             thread::with_per_thread_default(|| {
                 call(Class::$class, stringify!($name), arguments, &mut |world| {
-                    $(require!($mode $param);)*
-                    $body(world, $($param),*)
-                })
+                $(require!($mode $param);)*
+                invoke!($body, world; $($mode $param)*)
+            })
             })
         }
     };

@@ -142,13 +142,9 @@ pub(crate) fn destroy(world: &mut World, array: CUarray) -> Answer {
     Ok(())
 }
 
-pub(crate) fn descriptor(
-    world: &mut World,
-    descriptor: &mut Out<CUDA_ARRAY_DESCRIPTOR>,
-    array: CUarray,
-) -> Answer {
+pub(crate) fn descriptor(world: &mut World, array: CUarray) -> Answer<CUDA_ARRAY_DESCRIPTOR> {
     let its = world.array(array.addr())?.descriptor;
-    descriptor.put(CUDA_ARRAY_DESCRIPTOR {
+    Ok(CUDA_ARRAY_DESCRIPTOR {
         Width: its.Width,
         Height: its.Height,
         Format: its.Format,
@@ -156,21 +152,12 @@ pub(crate) fn descriptor(
     })
 }
 
-pub(crate) fn descriptor_3d(
-    world: &mut World,
-    descriptor: &mut Out<CUDA_ARRAY3D_DESCRIPTOR>,
-    array: CUarray,
-) -> Answer {
-    descriptor.put(world.array(array.addr())?.descriptor)
+pub(crate) fn descriptor_3d(world: &mut World, array: CUarray) -> Answer<CUDA_ARRAY3D_DESCRIPTOR> {
+    Ok(world.array(array.addr())?.descriptor)
 }
 
 /// Arrays with several planes are not simulated, and those of one plane are refused.
-pub(crate) fn plane(
-    world: &mut World,
-    _plane: &mut Out<CUarray>,
-    array: CUarray,
-    _: c_uint,
-) -> Answer {
+pub(crate) fn plane(world: &mut World, array: CUarray, _: c_uint) -> Answer<CUarray> {
     world.array(array.addr())?;
     Err(INVALID)
 }
@@ -204,10 +191,9 @@ fn sparse(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Answer<CUDA_ARRAY_SPARSE_PROP
 
 pub(crate) fn sparse_properties(
     world: &mut World,
-    properties: &mut Out<CUDA_ARRAY_SPARSE_PROPERTIES>,
     array: CUarray,
-) -> Answer {
-    properties.put(sparse(&world.array(array.addr())?.descriptor)?)
+) -> Answer<CUDA_ARRAY_SPARSE_PROPERTIES> {
+    sparse(&world.array(array.addr())?.descriptor)
 }
 
 fn requirements(
@@ -226,22 +212,20 @@ fn requirements(
 
 pub(crate) fn memory_requirements(
     world: &mut World,
-    requirements_of: &mut Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
     array: CUarray,
     device: CUdevice,
-) -> Answer {
+) -> Answer<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
     world.device(device)?;
     let array = world.array(array.addr())?;
-    requirements_of.put(requirements(&array.descriptor, array.size())?)
+    requirements(&array.descriptor, array.size())
 }
 
 /// The number of levels is clamped to those that the extent allows.
 pub(crate) fn create_mipmapped(
     world: &mut World,
-    array: &mut Out<CUmipmappedArray>,
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
     levels: c_uint,
-) -> Answer {
+) -> Answer<CUmipmappedArray> {
     // SAFETY: the caller passes null or a pointer to a descriptor.
     let descriptor = *unsafe { descriptor.as_ref() }.ok_or(INVALID)?;
     let (context, _) = world.home()?;
@@ -278,19 +262,18 @@ pub(crate) fn create_mipmapped(
     let made =
         world.objects.arrays.mipmapped.insert(Mipmapped { context, descriptor, levels: made });
     world.objects.arrays.mipmapped_of.insert(context, made);
-    array.put(pointer(made))
+    Ok(pointer(made))
 }
 
 /// Returns the same handle each time.
 pub(crate) fn level(
     world: &mut World,
-    array: &mut Out<CUarray>,
     mipmapped: CUmipmappedArray,
     level: c_uint,
-) -> Answer {
+) -> Answer<CUarray> {
     let its = world.mipmapped(mipmapped.addr())?;
     let level = its.levels.get(level as usize).ok_or(INVALID)?;
-    array.put(pointer(*level))
+    Ok(pointer(*level))
 }
 
 /// Waits for all work. Unverified: it is taken to behave as the function for arrays.
@@ -305,23 +288,21 @@ pub(crate) fn destroy_mipmapped(world: &mut World, mipmapped: CUmipmappedArray) 
 
 pub(crate) fn mipmapped_sparse_properties(
     world: &mut World,
-    properties: &mut Out<CUDA_ARRAY_SPARSE_PROPERTIES>,
     mipmapped: CUmipmappedArray,
-) -> Answer {
-    properties.put(sparse(&world.mipmapped(mipmapped.addr())?.descriptor)?)
+) -> Answer<CUDA_ARRAY_SPARSE_PROPERTIES> {
+    sparse(&world.mipmapped(mipmapped.addr())?.descriptor)
 }
 
 pub(crate) fn mipmapped_memory_requirements(
     world: &mut World,
-    requirements_of: &mut Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
     mipmapped: CUmipmappedArray,
     device: CUdevice,
-) -> Answer {
+) -> Answer<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
     world.device(device)?;
     let its = world.mipmapped(mipmapped.addr())?;
     let levels = its.levels.iter();
     let sizes = levels.map(|level| world.array(*level).map_or(0, |its| its.size()));
-    requirements_of.put(requirements(&its.descriptor, sizes.sum())?)
+    requirements(&its.descriptor, sizes.sum())
 }
 
 /// Maps tiles of sparse arrays. The texels of an array exist here whether they are mapped or not; only the

@@ -2,7 +2,6 @@
 //! little: what it accepts although it is wrong is a misuse here. Measured on an H200 with driver 580.
 
 use crate::account::misuse;
-use crate::api::Out;
 use crate::memory::{Format, Number, Object, Outside, Sampler, Texels};
 use crate::state::array::{Array, Description};
 use crate::state::{Answer, INVALID, World};
@@ -167,11 +166,10 @@ fn add(world: &mut World, object: Object, description: Description) -> Answer<c_
 
 pub(crate) fn create(
     world: &mut World,
-    object: &mut Out<CUtexObject>,
     resource: *const CUDA_RESOURCE_DESC,
     texture: *const CUDA_TEXTURE_DESC,
     view: *const CUDA_RESOURCE_VIEW_DESC,
-) -> Answer {
+) -> Answer<CUtexObject> {
     // SAFETY: the caller passes null or a pointer to a resource.
     let resource = *unsafe { resource.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the caller passes null or a pointer to a description.
@@ -188,14 +186,13 @@ pub(crate) fn create(
     let texels = texels(world, &resource, context)?;
     let sampler = Some(sampler(&texture, &texels, is_memory)?);
     let description = Description { resource, texture: Some(texture), view };
-    object.put(add(world, Object { texels, sampler }, description)?)
+    add(world, Object { texels, sampler }, description)
 }
 
 pub(crate) fn create_surface(
     world: &mut World,
-    object: &mut Out<CUsurfObject>,
     resource: *const CUDA_RESOURCE_DESC,
-) -> Answer {
+) -> Answer<CUsurfObject> {
     // SAFETY: the caller passes null or a pointer to a resource.
     let resource = *unsafe { resource.as_ref() }.ok_or(INVALID)?;
     let (context, _) = world.home()?;
@@ -212,7 +209,7 @@ pub(crate) fn create_surface(
     }
     let description = Description { resource, texture: None, view: None };
     let made = Object { texels, sampler: None };
-    object.put(add(world, made, description)?)
+    add(world, made, description)
 }
 
 /// Destroys an object without waiting. A real driver checks nothing.
@@ -249,35 +246,22 @@ fn described(world: &World, number: u64, is_texture: bool) -> Answer<Description
     found.ok_or(INVALID)
 }
 
-pub(crate) fn resource(
-    world: &mut World,
-    resource: &mut Out<CUDA_RESOURCE_DESC>,
-    object: CUtexObject,
-) -> Answer {
-    resource.put(described(world, object, true)?.resource)
+pub(crate) fn resource(world: &mut World, object: CUtexObject) -> Answer<CUDA_RESOURCE_DESC> {
+    Ok(described(world, object, true)?.resource)
 }
 
-pub(crate) fn texture(
-    world: &mut World,
-    texture: &mut Out<CUDA_TEXTURE_DESC>,
-    object: CUtexObject,
-) -> Answer {
-    texture.put(described(world, object, true)?.texture.ok_or(INVALID)?)
+pub(crate) fn texture(world: &mut World, object: CUtexObject) -> Answer<CUDA_TEXTURE_DESC> {
+    described(world, object, true)?.texture.ok_or(INVALID)
 }
 
 /// Fails for an object without a view. Unverified (from documentation).
-pub(crate) fn view(
-    world: &mut World,
-    view: &mut Out<CUDA_RESOURCE_VIEW_DESC>,
-    object: CUtexObject,
-) -> Answer {
-    view.put(described(world, object, true)?.view.ok_or(INVALID)?)
+pub(crate) fn view(world: &mut World, object: CUtexObject) -> Answer<CUDA_RESOURCE_VIEW_DESC> {
+    described(world, object, true)?.view.ok_or(INVALID)
 }
 
 pub(crate) fn surface_resource(
     world: &mut World,
-    resource: &mut Out<CUDA_RESOURCE_DESC>,
     object: CUsurfObject,
-) -> Answer {
-    resource.put(described(world, object, false)?.resource)
+) -> Answer<CUDA_RESOURCE_DESC> {
+    Ok(described(world, object, false)?.resource)
 }

@@ -129,7 +129,7 @@ pub(crate) fn destroy(world: &mut World, context: CUcontext) -> Answer {
 }
 
 /// Increments the use count of the current context.
-pub(crate) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_uint) -> Answer {
+pub(crate) fn attach(world: &mut World, flags: c_uint) -> Answer<CUcontext> {
     if flags != 0 {
         return Err(INVALID);
     }
@@ -137,7 +137,7 @@ pub(crate) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_u
     if let Some(its) = world.objects.contexts.get_mut(current) {
         its.attached += 1;
     }
-    context.put(pointer(current))
+    Ok(pointer(current))
 }
 
 /// Decrements the use count of the current context. A created context is destroyed when its count
@@ -217,10 +217,9 @@ pub(crate) fn device_of(
     device.put(CUdevice::try_from(number).unwrap_or(0))
 }
 
-pub(crate) fn id(world: &mut World, context: CUcontext, id: &mut Out<c_ulonglong>) -> Answer {
+pub(crate) fn id(world: &mut World, context: CUcontext) -> Answer<c_ulonglong> {
     let handle = if context.is_null() { world.current()? } else { context.addr() };
-    let its = world.context(handle)?.id;
-    id.put(its)
+    Ok(world.context(handle)?.id)
 }
 
 pub(crate) fn synchronize(world: &mut World) -> Answer {

@@ -47,10 +47,10 @@ impl World {
     }
 }
 
-pub(crate) fn limit(world: &mut World, value: &mut Out<usize>, limit: CUlimit) -> Answer {
+pub(crate) fn limit(world: &mut World, limit: CUlimit) -> Answer<usize> {
     let default = world.check_limit(limit)?;
     let limits = &world.settings_of_current()?.settings.limits;
-    value.put(limits.get(&limit.0).copied().unwrap_or(default))
+    Ok(limits.get(&limit.0).copied().unwrap_or(default))
 }
 
 pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answer {
@@ -69,8 +69,8 @@ pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answ
     Ok(())
 }
 
-pub(crate) fn cache(world: &mut World, preference: &mut Out<CUfunc_cache>) -> Answer {
-    preference.put(CUfunc_cache(world.settings_of_current()?.settings.cache))
+pub(crate) fn cache(world: &mut World) -> Answer<CUfunc_cache> {
+    Ok(CUfunc_cache(world.settings_of_current()?.settings.cache))
 }
 
 pub(crate) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
@@ -97,9 +97,9 @@ pub(crate) fn check_flags(world: &World, flags: c_uint) -> Answer {
 }
 
 /// All simulated GPUs have banks of 4 bytes. Unverified (from documentation).
-pub(crate) fn bank_size(world: &mut World, config: &mut Out<CUsharedconfig>) -> Answer {
+pub(crate) fn bank_size(world: &mut World) -> Answer<CUsharedconfig> {
     world.current()?;
-    config.put(CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE)
+    Ok(CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE)
 }
 
 /// Has no effect on GPUs with a fixed bank size. Unverified (from documentation).
@@ -115,8 +115,8 @@ pub(crate) fn check_bank_size(config: CUsharedconfig) -> Answer {
     }
 }
 
-pub(crate) fn flags(world: &mut World, flags: &mut Out<c_uint>) -> Answer {
-    flags.put(world.settings_of_current()?.settings.flags)
+pub(crate) fn flags(world: &mut World) -> Answer<c_uint> {
+    Ok(world.settings_of_current()?.settings.flags)
 }
 
 pub(crate) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
@@ -130,13 +130,9 @@ pub(crate) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
     Ok(())
 }
 
-pub(crate) fn api_version(
-    world: &mut World,
-    context: CUcontext,
-    version: &mut Out<c_uint>,
-) -> Answer {
+pub(crate) fn api_version(world: &mut World, context: CUcontext) -> Answer<c_uint> {
     world.context(context.addr())?;
-    version.put(3020)
+    Ok(3020)
 }
 
 pub(crate) fn priorities(

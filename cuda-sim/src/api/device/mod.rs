@@ -22,17 +22,17 @@ pub(crate) fn init(world: &mut World, flags: c_uint) -> Answer {
     Ok(())
 }
 
-pub(crate) fn version(world: &mut World, version: &mut Out<c_int>) -> Answer {
-    version.put(world.settings.profile.driver.number())
+pub(crate) fn version(world: &mut World) -> Answer<c_int> {
+    Ok(world.settings.profile.driver.number())
 }
 
-pub(crate) fn count(world: &mut World, count: &mut Out<c_int>) -> Answer {
-    count.put(c_int::try_from(world.objects.primaries.len()).unwrap_or(0))
+pub(crate) fn count(world: &mut World) -> Answer<c_int> {
+    Ok(c_int::try_from(world.objects.primaries.len()).unwrap_or(0))
 }
 
-pub(crate) fn get(world: &mut World, device: &mut Out<CUdevice>, ordinal: c_int) -> Answer {
+pub(crate) fn get(world: &mut World, ordinal: c_int) -> Answer<CUdevice> {
     world.device(ordinal)?;
-    device.put(ordinal)
+    Ok(ordinal)
 }
 
 pub(crate) fn name(world: &mut World, name: *mut c_char, len: c_int, device: CUdevice) -> Answer {
@@ -92,8 +92,8 @@ fn cliques_of(world: &World, device: CUdevice) -> Answer<&'static [CUcliqueType]
     }
 }
 
-pub(crate) fn clique_count(world: &mut World, count: &mut Out<usize>, device: CUdevice) -> Answer {
-    count.put(cliques_of(world, device)?.len())
+pub(crate) fn clique_count(world: &mut World, device: CUdevice) -> Answer<usize> {
+    Ok(cliques_of(world, device)?.len())
 }
 
 pub(crate) fn cliques(
@@ -120,15 +120,11 @@ pub(crate) fn cliques(
 }
 
 /// One device has no fabric.
-pub(crate) fn fabric_cluster(
-    world: &mut World,
-    uuid: &mut Out<CUuuid>,
-    device: CUdevice,
-) -> Answer {
+pub(crate) fn fabric_cluster(world: &mut World, device: CUdevice) -> Answer<CUuuid> {
     if cliques_of(world, device)?.is_empty() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    uuid.put(CUuuid { bytes: [1; 16] })
+    Ok(CUuuid { bytes: [1; 16] })
 }
 
 pub(crate) fn uuid(world: &mut World, uuid: &mut Out<CUuuid>, device: CUdevice) -> Answer {

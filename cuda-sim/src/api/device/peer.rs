@@ -13,11 +13,7 @@ use cuda_sys::{
     CUexecAffinityType, CUresult, CUstream, CudaVersion,
 };
 
-pub(crate) fn by_bus_id(
-    world: &mut World,
-    device: &mut Out<CUdevice>,
-    bus_id: *const c_char,
-) -> Answer {
+pub(crate) fn by_bus_id(world: &mut World, bus_id: *const c_char) -> Answer<CUdevice> {
     if bus_id.is_null() {
         return Err(INVALID);
     }
@@ -35,7 +31,7 @@ pub(crate) fn by_bus_id(
     // Device attributes report the device's number as its bus number.
     let number = CUdevice::try_from(bus).map_err(|_| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     world.device(number)?;
-    device.put(number)
+    Ok(number)
 }
 
 /// Checks that two devices are valid and different.
@@ -46,23 +42,17 @@ fn link(world: &World, device: CUdevice, peer: CUdevice) -> Answer {
     Ok(())
 }
 
-pub(crate) fn can_access(
-    world: &mut World,
-    can: &mut Out<c_int>,
-    device: CUdevice,
-    peer: CUdevice,
-) -> Answer {
+pub(crate) fn can_access(world: &mut World, device: CUdevice, peer: CUdevice) -> Answer<c_int> {
     let apart = world.device(device)? != world.device(peer)?;
-    can.put(c_int::from(apart))
+    Ok(c_int::from(apart))
 }
 
 pub(crate) fn attribute(
     world: &mut World,
-    value: &mut Out<c_int>,
     attribute: CUdevice_P2PAttribute,
     device: CUdevice,
     peer: CUdevice,
-) -> Answer {
+) -> Answer<c_int> {
     link(world, device, peer)?;
     let answer = match attribute {
         CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => 0,
@@ -76,7 +66,7 @@ pub(crate) fn attribute(
         }
         _ => return Err(INVALID),
     };
-    value.put(answer)
+    Ok(answer)
 }
 
 /// Returns which atomic operations a device supports: those on 32-bit and 64-bit numbers.
@@ -208,15 +198,14 @@ pub(crate) fn copy_now(
 /// Execution affinity exists only for clients of MPS, which is not simulated.
 pub(crate) fn affinity_support(
     world: &mut World,
-    can: &mut Out<c_int>,
     kind: CUexecAffinityType,
     device: CUdevice,
-) -> Answer {
+) -> Answer<c_int> {
     world.device(device)?;
     if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
         return Err(INVALID);
     }
-    can.put(0)
+    Ok(0)
 }
 
 pub(crate) fn affinity(

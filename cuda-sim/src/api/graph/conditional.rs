@@ -1,7 +1,6 @@
 //! Conditional nodes.
 
 use super::{INVALID, Made};
-use crate::api::Out;
 use crate::api::context::pointer;
 use crate::exec::Form;
 use crate::state::graph::Owner;
@@ -25,12 +24,11 @@ fn context_of(world: &World, context: CUcontext) -> Answer<usize> {
 
 pub(crate) fn create_handle(
     world: &mut World,
-    handle: &mut Out<CUgraphConditionalHandle>,
     graph: CUgraph,
     context: CUcontext,
     default: c_uint,
     flags: c_uint,
-) -> Answer {
+) -> Answer<CUgraphConditionalHandle> {
     world.graph(graph.addr())?;
     if flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0 {
         return Err(INVALID);
@@ -46,7 +44,7 @@ pub(crate) fn create_handle(
     };
     world.objects.conditional_handles.insert(made, its);
     world.graph_mut(graph.addr())?.conditionals.push(made);
-    handle.put(made)
+    Ok(made)
 }
 
 /// Returns a conditional node with empty bodies.

@@ -187,10 +187,6 @@ pub(super) fn params_of(copy: &CopyNode) -> CUDA_MEMCPY3D {
     }
 }
 
-pub(crate) fn params(
-    world: &mut World,
-    node: CUgraphNode,
-    place: &mut Out<CUDA_MEMCPY3D>,
-) -> Answer {
-    place.put(params_of(copy_of(world.node(node.addr())?)?))
+pub(crate) fn params(world: &mut World, node: CUgraphNode) -> Answer<CUDA_MEMCPY3D> {
+    Ok(params_of(copy_of(world.node(node.addr())?)?))
 }

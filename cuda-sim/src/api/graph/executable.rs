@@ -39,14 +39,13 @@ fn make(world: &mut World, graph: CUgraph, flags: u64) -> Answer<Result<usize, F
 
 pub(crate) fn instantiate(
     world: &mut World,
-    executable: &mut Out<CUgraphExec>,
     graph: CUgraph,
     flags: c_ulonglong,
-) -> Answer {
+) -> Answer<CUgraphExec> {
     world.current()?;
     check_flags(flags, false)?;
     let made = make(world, graph, flags)?.map_err(|(code, ..)| code)?;
-    executable.put(pointer(made))
+    Ok(pointer(made))
 }
 
 /// The older functions, which return the node of an error and a message. No message is written.
@@ -145,15 +144,11 @@ pub(crate) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstrea
     })
 }
 
-pub(crate) fn flags(
-    world: &mut World,
-    executable: CUgraphExec,
-    flags: &mut Out<c_ulonglong>,
-) -> Answer {
+pub(crate) fn flags(world: &mut World, executable: CUgraphExec) -> Answer<c_ulonglong> {
     let its = world.executable(executable.addr())?.flags;
     // Measured: these flags are not returned.
     let hidden = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
-    flags.put(its & !u64::from(hidden))
+    Ok(its & !u64::from(hidden))
 }
 
 /// Waits for nothing, not even for launches of the graph, except for a graph with conditional nodes and

@@ -106,10 +106,6 @@ pub(super) fn params_of(fill: &FillNode) -> CUDA_MEMSET_NODE_PARAMS {
     }
 }
 
-pub(crate) fn params(
-    world: &mut World,
-    node: CUgraphNode,
-    place: &mut Out<CUDA_MEMSET_NODE_PARAMS>,
-) -> Answer {
-    place.put(params_of(fill_of(world.node(node.addr())?)?))
+pub(crate) fn params(world: &mut World, node: CUgraphNode) -> Answer<CUDA_MEMSET_NODE_PARAMS> {
+    Ok(params_of(fill_of(world.node(node.addr())?)?))
 }

@@ -251,22 +251,16 @@ pub(super) fn params_of(node: &mut Node) -> Answer<CUDA_KERNEL_NODE_PARAMS_v2> {
     })
 }
 
-pub(crate) fn params(
-    world: &mut World,
-    node: CUgraphNode,
-    place: &mut Out<CUDA_KERNEL_NODE_PARAMS_v2>,
-) -> Answer {
-    let params = params_of(world.node_mut(node.addr())?)?;
-    place.put(params)
+pub(crate) fn params(world: &mut World, node: CUgraphNode) -> Answer<CUDA_KERNEL_NODE_PARAMS_v2> {
+    params_of(world.node_mut(node.addr())?)
 }
 
 pub(crate) fn params_v1(
     world: &mut World,
     node: CUgraphNode,
-    place: &mut Out<CUDA_KERNEL_NODE_PARAMS_v1>,
-) -> Answer {
+) -> Answer<CUDA_KERNEL_NODE_PARAMS_v1> {
     let params = params_of(world.node_mut(node.addr())?)?;
-    place.put(CUDA_KERNEL_NODE_PARAMS_v1 {
+    Ok(CUDA_KERNEL_NODE_PARAMS_v1 {
         func: params.func,
         gridDimX: params.gridDimX,
         gridDimY: params.gridDimY,
@@ -285,8 +279,7 @@ pub(crate) fn get_attribute(
     world: &mut World,
     node: CUgraphNode,
     id: CUkernelNodeAttrID,
-    value: &mut Out<CUkernelNodeAttrValue>,
-) -> Answer {
+) -> Answer<CUkernelNodeAttrValue> {
     let its = kernel(world.node(node.addr())?)?;
     let pad = its.call.attributes.get(&id.0).copied();
     let unset = attribute(id.0, [0; 64]);
@@ -297,7 +290,7 @@ pub(crate) fn get_attribute(
     if id == DEVICE_UPDATABLE && pad.is_some() {
         shown.deviceUpdatableKernelNode.devNode = pointer(node.addr());
     }
-    value.put(shown)
+    Ok(shown)
 }
 
 /// Device code may change a node with this attribute. The rules are unverified (from documentation).

@@ -160,10 +160,9 @@ fn aligned(bytes: &[u8]) -> Vec<usize> {
 pub(crate) fn params(
     world: &mut World,
     node: CUgraphNode,
-    place: &mut Out<CUDA_MEM_ALLOC_NODE_PARAMS_v1>,
-) -> Answer {
+) -> Answer<CUDA_MEM_ALLOC_NODE_PARAMS_v1> {
     let params = params_of(world, node.addr())?;
-    place.put(CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
+    Ok(CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
         poolProps: params.poolProps,
         accessDescs: params.accessDescs,
         accessDescCount: params.accessDescCount,
@@ -194,13 +193,9 @@ pub(crate) fn add_free(
     unsafe { place.add(world, |world| make_free(world, graph, address)) }.map(drop)
 }
 
-pub(crate) fn free_params(
-    world: &mut World,
-    node: CUgraphNode,
-    address: &mut Out<CUdeviceptr>,
-) -> Answer {
+pub(crate) fn free_params(world: &mut World, node: CUgraphNode) -> Answer<CUdeviceptr> {
     match world.node(node.addr())?.kind {
-        Kind::Free(its) => address.put(its),
+        Kind::Free(its) => Ok(its),
         _ => Err(INVALID),
     }
 }

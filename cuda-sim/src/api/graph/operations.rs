@@ -1,7 +1,6 @@
 //! Nodes of stream memory operations.
 
 use super::{INVALID, Made, Specification, home};
-use crate::api::Out;
 use crate::api::context::pointer;
 use crate::api::stream::memory_op::{BATCH, work};
 use crate::state::graph::node::{Kind, OperationsNode};
@@ -72,7 +71,6 @@ pub(super) fn params_of(
 pub(crate) fn params(
     world: &mut World,
     node: CUgraphNode,
-    place: &mut Out<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>,
-) -> Answer {
-    place.put(params_of(world, node.addr())?)
+) -> Answer<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1> {
+    params_of(world, node.addr())
 }

@@ -248,11 +248,7 @@ pub(super) fn for_executable(
 
 /// Returns the parameters of a node. Pointers refer to memory of the driver. Unverified (from
 /// documentation).
-pub(crate) fn params(
-    world: &mut World,
-    node: CUgraphNode,
-    place: &mut Out<CUgraphNodeParams>,
-) -> Answer {
+pub(crate) fn params(world: &mut World, node: CUgraphNode) -> Answer<CUgraphNodeParams> {
     let handle = node.addr();
     let mut params = CUgraphNodeParams::zeroed();
     params.type_ = world.node(handle)?.kind.number();
@@ -345,5 +341,5 @@ pub(crate) fn params(
             };
         }
     }
-    place.put(params)
+    Ok(params)
 }

@@ -1,7 +1,6 @@
 //! Queries of graphs: nodes, edges, types and ids. Ids are unverified (from documentation).
 
 use super::{INVALID, edge_data};
-use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::graph::node::Edge;
 use crate::state::{Answer, World};
@@ -186,37 +185,29 @@ pub(crate) fn dependents_plain(
     dependents(world, node, array, core::ptr::null_mut(), count)
 }
 
-pub(crate) fn kind(
-    world: &mut World,
-    node: CUgraphNode,
-    kind: &mut Out<CUgraphNodeType>,
-) -> Answer {
-    kind.put(world.node(node.addr())?.kind.number())
+pub(crate) fn kind(world: &mut World, node: CUgraphNode) -> Answer<CUgraphNodeType> {
+    Ok(world.node(node.addr())?.kind.number())
 }
 
-pub(crate) fn containing(world: &mut World, node: CUgraphNode, graph: &mut Out<CUgraph>) -> Answer {
-    graph.put(pointer(world.node(node.addr())?.graph))
+pub(crate) fn containing(world: &mut World, node: CUgraphNode) -> Answer<CUgraph> {
+    Ok(pointer(world.node(node.addr())?.graph))
 }
 
-pub(crate) fn local_id(world: &mut World, node: CUgraphNode, id: &mut Out<c_uint>) -> Answer {
-    id.put(world.node(node.addr())?.local)
+pub(crate) fn local_id(world: &mut World, node: CUgraphNode) -> Answer<c_uint> {
+    Ok(world.node(node.addr())?.local)
 }
 
 /// Returns an id that is unique in the process.
-pub(crate) fn tools_id(world: &mut World, node: CUgraphNode, id: &mut Out<c_ulonglong>) -> Answer {
+pub(crate) fn tools_id(world: &mut World, node: CUgraphNode) -> Answer<c_ulonglong> {
     let its = world.node(node.addr())?;
     let graph = world.graph(its.graph)?.id;
-    id.put(u64::from(graph) << 32 | u64::from(its.local))
+    Ok(u64::from(graph) << 32 | u64::from(its.local))
 }
 
-pub(crate) fn graph_id(world: &mut World, graph: CUgraph, id: &mut Out<c_uint>) -> Answer {
-    id.put(world.graph(graph.addr())?.id)
+pub(crate) fn graph_id(world: &mut World, graph: CUgraph) -> Answer<c_uint> {
+    Ok(world.graph(graph.addr())?.id)
 }
 
-pub(crate) fn executable_id(
-    world: &mut World,
-    executable: CUgraphExec,
-    id: &mut Out<c_uint>,
-) -> Answer {
-    id.put(world.executable(executable.addr())?.id)
+pub(crate) fn executable_id(world: &mut World, executable: CUgraphExec) -> Answer<c_uint> {
+    Ok(world.executable(executable.addr())?.id)
 }

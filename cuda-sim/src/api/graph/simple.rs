@@ -94,13 +94,9 @@ pub(super) fn host_of(node: &Node) -> Answer<&HostNode> {
     }
 }
 
-pub(crate) fn host(
-    world: &mut World,
-    node: CUgraphNode,
-    place: &mut Out<CUDA_HOST_NODE_PARAMS>,
-) -> Answer {
+pub(crate) fn host(world: &mut World, node: CUgraphNode) -> Answer<CUDA_HOST_NODE_PARAMS> {
     let host = host_of(world.node(node.addr())?)?;
-    place.put(CUDA_HOST_NODE_PARAMS { fn_: host.function, userData: host.data() })
+    Ok(CUDA_HOST_NODE_PARAMS { fn_: host.function, userData: host.data() })
 }
 
 /// Returns a child graph node, which embeds a clone of the graph, or the graph itself.
@@ -162,8 +158,8 @@ pub(super) fn child_of(node: &Node) -> Answer<usize> {
     }
 }
 
-pub(crate) fn child(world: &mut World, node: CUgraphNode, graph: &mut Out<CUgraph>) -> Answer {
-    graph.put(pointer(child_of(world.node(node.addr())?)?))
+pub(crate) fn child(world: &mut World, node: CUgraphNode) -> Answer<CUgraph> {
+    Ok(pointer(child_of(world.node(node.addr())?)?))
 }
 
 pub(crate) fn add_empty(
@@ -178,20 +174,16 @@ pub(crate) fn add_empty(
     unsafe { place.add(world, |world| Ok(Made::anywhere(world, Kind::Empty))) }.map(drop)
 }
 
-pub(crate) fn record_event(
-    world: &mut World,
-    node: CUgraphNode,
-    event: &mut Out<CUevent>,
-) -> Answer {
+pub(crate) fn record_event(world: &mut World, node: CUgraphNode) -> Answer<CUevent> {
     match world.node(node.addr())?.kind {
-        Kind::Record(its) => event.put(pointer(its)),
+        Kind::Record(its) => Ok(pointer(its)),
         _ => Err(INVALID),
     }
 }
 
-pub(crate) fn wait_event(world: &mut World, node: CUgraphNode, event: &mut Out<CUevent>) -> Answer {
+pub(crate) fn wait_event(world: &mut World, node: CUgraphNode) -> Answer<CUevent> {
     match world.node(node.addr())?.kind {
-        Kind::Wait(its) => event.put(pointer(its)),
+        Kind::Wait(its) => Ok(pointer(its)),
         _ => Err(INVALID),
     }
 }
@@ -199,12 +191,11 @@ pub(crate) fn wait_event(world: &mut World, node: CUgraphNode, event: &mut Out<C
 pub(crate) fn signal(
     world: &mut World,
     node: CUgraphNode,
-    place: &mut Out<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>,
-) -> Answer {
+) -> Answer<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS> {
     if !matches!(world.node(node.addr())?.kind, Kind::Signal) {
         return Err(INVALID);
     }
-    place.put(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
+    Ok(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
         extSemArray: core::ptr::null_mut(),
         paramsArray: core::ptr::null(),
         numExtSems: 0,
@@ -214,12 +205,11 @@ pub(crate) fn signal(
 pub(crate) fn r#await(
     world: &mut World,
     node: CUgraphNode,
-    place: &mut Out<CUDA_EXT_SEM_WAIT_NODE_PARAMS>,
-) -> Answer {
+) -> Answer<CUDA_EXT_SEM_WAIT_NODE_PARAMS> {
     if !matches!(world.node(node.addr())?.kind, Kind::Await) {
         return Err(INVALID);
     }
-    place.put(CUDA_EXT_SEM_WAIT_NODE_PARAMS {
+    Ok(CUDA_EXT_SEM_WAIT_NODE_PARAMS {
         extSemArray: core::ptr::null_mut(),
         paramsArray: core::ptr::null(),
         numExtSems: 0,

@@ -164,13 +164,12 @@ pub(crate) fn enabled(
     world: &mut World,
     executable: CUgraphExec,
     node: CUgraphNode,
-    is_enabled: &mut Out<c_uint>,
-) -> Answer {
+) -> Answer<c_uint> {
     if !kind(world, executable, node)?.can_be_disabled() {
         return Err(INVALID);
     }
     let its = world.executable(executable.addr())?.nodes.get(&node.addr());
-    is_enabled.put(c_uint::from(its.ok_or(INVALID)?.is_enabled))
+    Ok(c_uint::from(its.ok_or(INVALID)?.is_enabled))
 }
 
 pub(crate) fn update(

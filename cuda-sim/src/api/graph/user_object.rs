@@ -2,7 +2,6 @@
 
 use super::INVALID;
 use crate::account::misuse;
-use crate::api::Out;
 use crate::api::context::pointer;
 use crate::exec::note_given;
 use crate::state::graph::user_object::UserObject;
@@ -13,19 +12,18 @@ use cuda_sys::{CUgraph, CUhostFn, CUuserObject, CUuserObject_flags, CUuserObject
 
 pub(crate) fn create(
     world: &mut World,
-    object: &mut Out<CUuserObject>,
     data: *mut c_void,
     destroy: CUhostFn,
     count: c_uint,
     flags: c_uint,
-) -> Answer {
+) -> Answer<CUuserObject> {
     let is_asynchronous = flags == CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.0;
     if !is_asynchronous || count == 0 || destroy.is_none() {
         return Err(INVALID);
     }
     note_given(data);
     let made = UserObject { data: data.expose_provenance(), destroy, count: count.into() };
-    object.put(pointer(world.objects.user_objects.insert(made)))
+    Ok(pointer(world.objects.user_objects.insert(made)))
 }
 
 /// Returns whether an object is alive. A real driver does not check the handle.

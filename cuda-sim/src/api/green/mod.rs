@@ -279,10 +279,9 @@ pub(crate) fn split_by_count(
 
 pub(crate) fn descriptor(
     world: &mut World,
-    descriptor: &mut Out<CUdevResourceDesc>,
     resources: *mut CUdevResource,
     count: c_uint,
-) -> Answer {
+) -> Answer<CUdevResourceDesc> {
     if resources.is_null() {
         return Err(INVALID);
     }
@@ -333,7 +332,7 @@ pub(crate) fn descriptor(
     }
     let queues = queues.unwrap_or(Queues::USUAL);
     let made = world.objects.descriptors.insert(Descriptor { groups, queues });
-    descriptor.put(pointer(made))
+    Ok(pointer(made))
 }
 
 pub(crate) fn create(
@@ -430,34 +429,30 @@ pub(crate) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
 
 pub(crate) fn stream(
     world: &mut World,
-    stream: &mut Out<CUstream>,
     green: CUgreenCtx,
     flags: c_uint,
     priority: c_int,
-) -> Answer {
+) -> Answer<CUstream> {
     let its = alive(world, green)?;
     if flags != CUstream_flags::CU_STREAM_NON_BLOCKING.0 {
         return Err(INVALID);
     }
     let primary = world.objects.primaries[its.device].0;
-    let made = world.make_stream(primary, Some(green.addr()), flags, priority)?;
-    stream.put(made)
+    world.make_stream(primary, Some(green.addr()), flags, priority)
 }
 
-pub(crate) fn id(world: &mut World, green: CUgreenCtx, id: &mut Out<c_ulonglong>) -> Answer {
+pub(crate) fn id(world: &mut World, green: CUgreenCtx) -> Answer<c_ulonglong> {
     let current = world.current().and_then(|current| world.context(current));
     // Unverified (from documentation): null names the current green context.
     let green = match current.map(|its| its.kind) {
         Ok(ContextKind::View(current)) if green.is_null() => pointer(current),
         _ => green,
     };
-    let its = alive(world, green)?.id;
-    id.put(its)
+    Ok(alive(world, green)?.id)
 }
 
-pub(crate) fn view(world: &mut World, context: &mut Out<CUcontext>, green: CUgreenCtx) -> Answer {
-    let view = view_of(world, green)?;
-    context.put(view)
+pub(crate) fn view(world: &mut World, green: CUgreenCtx) -> Answer<CUcontext> {
+    view_of(world, green)
 }
 
 /// Returns the context that represents a green context. Both have the same streams.

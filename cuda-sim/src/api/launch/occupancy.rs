@@ -161,11 +161,10 @@ pub(crate) fn potential_block(
 
 pub(crate) fn available_shared(
     world: &mut World,
-    bytes: &mut Out<usize>,
     function: CUfunction,
     blocks: c_int,
     threads: c_int,
-) -> Answer {
+) -> Answer<usize> {
     let (limits, settings) = world.limits(function)?;
     let (blocks, threads) = (positive(blocks)?, positive(threads)?);
     let gpu = world.settings.profile.gpu;
@@ -174,15 +173,14 @@ pub(crate) fn available_shared(
     }
     // As on an H200, the memory that the driver reserves is not subtracted.
     let share = (gpu.shared_memory_per_sm / blocks).saturating_sub(limits.shared);
-    bytes.put(share.min(most_dynamic_shared(&limits, &settings)) as usize)
+    Ok(share.min(most_dynamic_shared(&limits, &settings)) as usize)
 }
 
 pub(crate) fn potential_cluster(
     world: &mut World,
-    size: &mut Out<c_int>,
     function: CUfunction,
     config: *const CUlaunchConfig,
-) -> Answer {
+) -> Answer<c_int> {
     let (limits, settings) = world.limits(function)?;
     // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
@@ -196,15 +194,14 @@ pub(crate) fn potential_cluster(
     // SAFETY: `of_config` has checked that the pointer is not null.
     let stream = unsafe { stream.read() };
     let room = world.sms_of_stream(stream)?;
-    size.put(int(required.unwrap_or(most.min(room))))
+    Ok(int(required.unwrap_or(most.min(room))))
 }
 
 pub(crate) fn active_clusters(
     world: &mut World,
-    clusters: &mut Out<c_int>,
     function: CUfunction,
     config: *const CUlaunchConfig,
-) -> Answer {
+) -> Answer<c_int> {
     let (limits, settings) = world.limits(function)?;
     // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
@@ -222,5 +219,5 @@ pub(crate) fn active_clusters(
     }
     let shared = shape.shared as usize;
     let per_sm = limits.blocks_per_sm(&settings, gpu, threads, shared);
-    clusters.put(int(per_sm * gpu.sms / blocks))
+    Ok(int(per_sm * gpu.sms / blocks))
 }

@@ -53,27 +53,23 @@ pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
 
 /// Returns the flags as they were passed. Unverified (from documentation): a driver with unified
 /// addressing may add flags that are always on there.
-pub(crate) fn flags(world: &mut World, flags: &mut Out<c_uint>, start: *mut c_void) -> Answer {
+pub(crate) fn flags(world: &mut World, start: *mut c_void) -> Answer<c_uint> {
     match world.objects.memory.host_at(start.addr()) {
-        Some((_, host)) if matches!(host.kind, HostKind::Pinned(_)) => {
-            flags.set(host.flags);
-            Ok(())
-        }
+        Some((_, host)) if matches!(host.kind, HostKind::Pinned(_)) => Ok(host.flags),
         _ => Err(INVALID),
     }
 }
 
 pub(crate) fn device_pointer(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
     start: *mut c_void,
     flags: c_uint,
-) -> Answer {
+) -> Answer<CUdeviceptr> {
     world.current()?;
     let known = world.objects.memory.host_at(start.addr());
     let known = known.filter(|(_, host)| flags == 0 && !host.is_managed());
     let (_, host) = known.ok_or(INVALID)?;
-    address.put(start.addr() as CUdeviceptr + host.distance)
+    Ok(start.addr() as CUdeviceptr + host.distance)
 }
 
 /// Unverified: during a capture, registering memory is treated like allocating pinned memory.

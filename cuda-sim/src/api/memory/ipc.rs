@@ -5,7 +5,6 @@
 //! handle of memory can be open only once in a context, and only an interprocess event has a handle.
 
 use crate::account::misuse;
-use crate::api::Out;
 use crate::api::context::pointer;
 use crate::memory::Kind;
 use crate::state::objects::Event;
@@ -52,28 +51,21 @@ pub fn shared_by_another(size: usize) -> [u8; 64] {
     handle(OTHERS, number.unwrap_or(0))
 }
 
-pub(crate) fn get(
-    world: &mut World,
-    place: &mut Out<CUipcMemHandle>,
-    address: CUdeviceptr,
-) -> Answer {
+pub(crate) fn get(world: &mut World, address: CUdeviceptr) -> Answer<CUipcMemHandle> {
     world.current()?;
     let (start, allocation) = world.objects.memory.containing(address).ok_or(INVALID)?;
     if allocation.kind != Kind::Plain || world.objects.shared.open.contains_key(&start) {
         return Err(INVALID);
     }
     let number = allocation.id;
-    place.put(CUipcMemHandle {
-        reserved: handle(OWN, number).map(|byte| c_char::from_ne_bytes([byte])),
-    })
+    Ok(CUipcMemHandle { reserved: handle(OWN, number).map(|byte| c_char::from_ne_bytes([byte])) })
 }
 
 pub(crate) fn open(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
     handle: CUipcMemHandle,
     flags: c_uint,
-) -> Answer {
+) -> Answer<CUdeviceptr> {
     let owner = world.owner_of(world.current()?)?;
     if flags != CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0 {
         return Err(INVALID);
@@ -92,7 +84,7 @@ pub(crate) fn open(
     let start = world.objects.memory.allocate(size, Kind::Plain, owner, device, u64::MAX)?;
     world.objects.shared.open.insert(start, (number, owner));
     world.objects.shared.numbers.insert((number, owner));
-    address.put(start)
+    Ok(start)
 }
 
 pub(crate) fn close(world: &mut World, address: CUdeviceptr) -> Answer {
@@ -124,11 +116,7 @@ fn process() -> [u8; 8] {
     u64::from(std::process::id()).to_le_bytes()
 }
 
-pub(crate) fn get_event(
-    world: &mut World,
-    place: &mut Out<CUipcEventHandle>,
-    event: CUevent,
-) -> Answer {
+pub(crate) fn get_event(world: &mut World, event: CUevent) -> Answer<CUipcEventHandle> {
     if event.is_null() {
         return Err(INVALID);
     }
@@ -137,14 +125,10 @@ pub(crate) fn get_event(
     }
     let mut bytes = handle(OWN_EVENT, event.addr() as u64);
     bytes[16..24].copy_from_slice(&process());
-    place.put(CUipcEventHandle { reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])) })
+    Ok(CUipcEventHandle { reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])) })
 }
 
-pub(crate) fn open_event(
-    world: &mut World,
-    event: &mut Out<CUevent>,
-    handle: CUipcEventHandle,
-) -> Answer {
+pub(crate) fn open_event(world: &mut World, handle: CUipcEventHandle) -> Answer<CUevent> {
     let context = world.owner_of(world.current()?)?;
     let bytes = handle.reserved.map(|byte| byte.to_ne_bytes()[0]);
     let (kind, number) = read_bytes(&bytes);
@@ -166,5 +150,5 @@ pub(crate) fn open_event(
         recorded: None,
         time: None,
     });
-    event.put(pointer(opened))
+    Ok(pointer(opened))
 }

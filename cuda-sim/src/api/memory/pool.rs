@@ -91,18 +91,14 @@ pub(crate) fn check_props(world: &World, props: &CUmemPoolProps) -> Answer<(u32,
     Ok(place)
 }
 
-pub(crate) fn create(
-    world: &mut World,
-    pool: &mut Out<CUmemoryPool>,
-    props: &CUmemPoolProps,
-) -> Answer {
+pub(crate) fn create(world: &mut World, props: &CUmemPoolProps) -> Answer<CUmemoryPool> {
     let place = check_props(world, props)?;
     let device = (place.0 == 1).then(|| usize::try_from(place.1).unwrap_or(0));
     let mut new = Pool::new(device, place, props.allocType.0);
     new.max_size = props.maxSize as u64;
     new.handles = props.handleTypes.0;
     new.usage = props.usage;
-    pool.put(pointer(world.objects.pools.insert(new)))
+    Ok(pointer(world.objects.pools.insert(new)))
 }
 
 pub(crate) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
@@ -219,16 +215,15 @@ pub(crate) fn trim(world: &mut World, pool: CUmemoryPool, keep: usize) -> Answer
 
 pub(crate) fn access(
     world: &mut World,
-    access: &mut Out<CUmemAccess_flags>,
     pool: CUmemoryPool,
     location: *mut CUmemLocation,
-) -> Answer {
+) -> Answer<CUmemAccess_flags> {
     // SAFETY: the caller passes null or a pointer to a location.
     let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
     let place = place(world, location).ok_or(INVALID)?;
     let its = world.pool(pool)?;
     let flags = its.access.get(&place).copied().unwrap_or(0);
-    access.put(CUmemAccess_flags(flags))
+    Ok(CUmemAccess_flags(flags))
 }
 
 pub(crate) fn set_access(
@@ -280,22 +275,14 @@ pub(crate) fn allocate(
     crate::api::memory::allocate_from(world, address, size, pool.addr(), stream)
 }
 
-pub(crate) fn default_of_device(
-    world: &mut World,
-    pool: &mut Out<CUmemoryPool>,
-    device: CUdevice,
-) -> Answer {
+pub(crate) fn default_of_device(world: &mut World, device: CUdevice) -> Answer<CUmemoryPool> {
     let number = world.device(device)?;
-    pool.put(pointer(world.objects.device_pools[number].default))
+    Ok(pointer(world.objects.device_pools[number].default))
 }
 
-pub(crate) fn of_device(
-    world: &mut World,
-    pool: &mut Out<CUmemoryPool>,
-    device: CUdevice,
-) -> Answer {
+pub(crate) fn of_device(world: &mut World, device: CUdevice) -> Answer<CUmemoryPool> {
     let number = world.device(device)?;
-    pool.put(pointer(world.objects.device_pools[number].current))
+    Ok(pointer(world.objects.device_pools[number].current))
 }
 
 pub(crate) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryPool) -> Answer {
@@ -360,20 +347,18 @@ fn at_location(
 
 pub(crate) fn default_at(
     world: &mut World,
-    pool: &mut Out<CUmemoryPool>,
     location: *mut CUmemLocation,
     kind: CUmemAllocationType,
-) -> Answer {
-    pool.put(pointer(at_location(world, location, kind)?.default))
+) -> Answer<CUmemoryPool> {
+    Ok(pointer(at_location(world, location, kind)?.default))
 }
 
 pub(crate) fn at(
     world: &mut World,
-    pool: &mut Out<CUmemoryPool>,
     location: *mut CUmemLocation,
     kind: CUmemAllocationType,
-) -> Answer {
-    pool.put(pointer(at_location(world, location, kind)?.current))
+) -> Answer<CUmemoryPool> {
+    Ok(pointer(at_location(world, location, kind)?.current))
 }
 
 pub(crate) fn set_at(

@@ -8,7 +8,6 @@
 //! cannot be imported.
 
 use crate::account::misuse;
-use crate::api::Out;
 use crate::api::memory::ipc::{OTHERS, OWN, handle, read_bytes};
 use crate::memory::Kind;
 use crate::state::{self, Answer, INVALID, World};
@@ -74,11 +73,10 @@ pub(crate) fn export_pool(
 
 pub(crate) fn import_pool(
     world: &mut World,
-    pool: &mut Out<CUmemoryPool>,
     descriptor: *mut c_void,
     kind: CUmemAllocationHandleType,
     flags: c_ulonglong,
-) -> Answer {
+) -> Answer<CUmemoryPool> {
     // No context is needed (measured). The memory of a pool whose device is not known is on the current device.
     let current = world.current().and_then(|current| world.context(current));
     let device = current.map_or(0, |its| its.device);
@@ -90,26 +88,24 @@ pub(crate) fn import_pool(
     match descriptor::read(descriptor) {
         Some((OTHERS, number)) => {
             let device = world.objects.pool_shared.devices.get(&number).unwrap_or(&device);
-            pool.set(world.import_pool(*device, number));
+            Ok(world.import_pool(*device, number))
         }
         // Measured: a process can import its own pool.
         Some((OWN, number)) => {
             let own = usize::try_from(number).ok();
             let own = own.and_then(|own| world.objects.pools.get(own)).ok_or(INVALID)?;
             let device = own.device.unwrap_or(device);
-            pool.set(world.import_pool(device, number));
+            Ok(world.import_pool(device, number))
         }
-        Some(_) => return Err(INVALID),
-        None => return Err(CUresult::CUDA_ERROR_UNKNOWN),
+        Some(_) => Err(INVALID),
+        None => Err(CUresult::CUDA_ERROR_UNKNOWN),
     }
-    Ok(())
 }
 
 pub(crate) fn export_memory(
     world: &mut World,
-    data: &mut Out<CUmemPoolPtrExportData>,
     address: CUdeviceptr,
-) -> Answer {
+) -> Answer<CUmemPoolPtrExportData> {
     let allocation = world.objects.memory.starts_at(address).ok_or(INVALID)?;
     let is_alive = matches!(allocation.kind, Kind::Ordered { freed: false, .. });
     let (id, pool) = (allocation.id, allocation.pool);
@@ -118,15 +114,14 @@ pub(crate) fn export_memory(
     if !is_alive || !is_shared || world.objects.pool_shared.is_imported(address) {
         return Err(INVALID);
     }
-    data.put(CUmemPoolPtrExportData { reserved: handle(OWN, id) })
+    Ok(CUmemPoolPtrExportData { reserved: handle(OWN, id) })
 }
 
 pub(crate) fn import_memory(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
     pool: CUmemoryPool,
     data: *mut CUmemPoolPtrExportData,
-) -> Answer {
+) -> Answer<CUdeviceptr> {
     // SAFETY: the caller passes null or a pointer to the data.
     let data = unsafe { data.as_ref() }.ok_or(INVALID)?;
     let its = world.pool(pool)?;
@@ -139,8 +134,7 @@ pub(crate) fn import_memory(
     }
     if let Some(there) = world.objects.pool_shared.imported_as.get(&number) {
         misuse("memory of a pool is imported twice: the first free would free both");
-        address.set(*there);
-        return Ok(());
+        return Ok(*there);
     }
     let current = world.current()?;
     let owner = world.owner_of(current)?;
@@ -149,7 +143,7 @@ pub(crate) fn import_memory(
     let start = world.objects.memory.allocate(size, kind, owner, device, u64::MAX)?;
     world.objects.memory.set_pool(start, pool.addr());
     world.objects.pool_shared.import(start, pool.addr(), number);
-    address.put(start)
+    Ok(start)
 }
 
 #[cfg(unix)]

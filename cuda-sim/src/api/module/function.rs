@@ -49,10 +49,9 @@ fn check_known(world: &World, attribute: Attribute) -> Answer {
 
 pub(crate) fn attribute(
     world: &mut World,
-    value: &mut Out<c_int>,
     attribute: Attribute,
     function: CUfunction,
-) -> Answer {
+) -> Answer<c_int> {
     check_known(world, attribute)?;
     let limits = world.kernel_info(function.addr())?.limits;
     let settings = world.function(function.addr())?.settings;
@@ -84,7 +83,7 @@ pub(crate) fn attribute(
         Attribute::CU_FUNC_ATTRIBUTE_DEVICE_NODE_UPDATE_SUPPORTED => 1,
         _ => 0,
     };
-    value.put(c_int::from_ne_bytes(answer.to_ne_bytes()))
+    Ok(c_int::from_ne_bytes(answer.to_ne_bytes()))
 }
 
 pub(crate) fn set_attribute(
@@ -163,7 +162,7 @@ pub(crate) fn kernel_attribute(
 ) -> Answer {
     world.device(device)?;
     value.required()?;
-    self::attribute(world, value, attribute, kernel.cast())
+    value.put(self::attribute(world, attribute, kernel.cast())?)
 }
 
 /// Sets an attribute of a library's kernel, on every device.
@@ -199,8 +198,8 @@ pub(crate) fn set_bank_size(
 }
 
 /// Lazy by default since CUDA 12.2 (from documentation).
-pub(crate) fn loading_mode(world: &mut World, mode: &mut Out<CUmoduleLoadingMode>) -> Answer {
-    mode.put(if world.settings.profile.driver < CudaVersion::new(12, 2) {
+pub(crate) fn loading_mode(world: &mut World) -> Answer<CUmoduleLoadingMode> {
+    Ok(if world.settings.profile.driver < CudaVersion::new(12, 2) {
         CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING
     } else {
         CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING
@@ -212,12 +211,8 @@ pub(crate) fn load(world: &mut World, function: CUfunction) -> Answer {
     Ok(())
 }
 
-pub(crate) fn is_loaded(
-    world: &mut World,
-    state: &mut Out<CUfunctionLoadingState>,
-    function: CUfunction,
-) -> Answer {
-    state.put(match world.function(function.addr())?.settings.loaded {
+pub(crate) fn is_loaded(world: &mut World, function: CUfunction) -> Answer<CUfunctionLoadingState> {
+    Ok(match world.function(function.addr())?.settings.loaded {
         true => CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED,
         false => CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_UNLOADED,
     })

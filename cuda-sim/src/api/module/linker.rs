@@ -56,15 +56,14 @@ pub(crate) fn create(
     count: c_uint,
     keys: *mut CUjit_option,
     values: *mut *mut c_void,
-    state: &mut Out<CUlinkState>,
-) -> Answer {
+) -> Answer<CUlinkState> {
     world.current()?;
     // SAFETY: the caller passes `count` keys and values, and buffers that live until the linker is
     // destroyed.
     let log = unsafe { Logs::of_options(world, keys, values, count) }?;
     let handle =
         world.objects.linkers.insert(Linker { contents: Contents::default(), log, image: None });
-    state.put(pointer(handle))
+    Ok(pointer(handle))
 }
 
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]

@@ -177,8 +177,8 @@ pub(crate) fn is_built_in(name: &str) -> bool {
     matches!(name, "vprintf" | "malloc" | "free" | "__assertfail" | "cudaGraphSetConditional")
 }
 
-pub(crate) fn load(world: &mut World, module: &mut Out<CUmodule>, image: *const c_void) -> Answer {
-    load_with(world, module, image, &mut Logs::default())
+pub(crate) fn load(world: &mut World, image: *const c_void) -> Answer<CUmodule> {
+    load_with(world, image, &mut Logs::default())
 }
 
 pub(crate) fn load_ex(
@@ -191,7 +191,8 @@ pub(crate) fn load_ex(
 ) -> Answer {
     // SAFETY: the caller passes `count` keys and values.
     let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
-    load_with(world, module, image, &mut log)
+    module.required()?;
+    module.put(load_with(world, image, &mut log)?)
 }
 
 /// Returns the contents of a file with an image or PTX text.
@@ -214,22 +215,12 @@ pub(crate) fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-pub(crate) fn load_file(
-    world: &mut World,
-    module: &mut Out<CUmodule>,
-    path: *const c_char,
-) -> Answer {
+pub(crate) fn load_file(world: &mut World, path: *const c_char) -> Answer<CUmodule> {
     let image = read_file(path)?;
-    load(world, module, image.as_ptr().cast())
+    load(world, image.as_ptr().cast())
 }
 
-fn load_with(
-    world: &mut World,
-    module: &mut Out<CUmodule>,
-    image: *const c_void,
-    log: &mut Logs,
-) -> Answer {
-    module.required()?;
+fn load_with(world: &mut World, image: *const c_void, log: &mut Logs) -> Answer<CUmodule> {
     let current = world.current()?;
     let owner = world.owner_of(current)?;
     let read = world.read_module(image, Some(owner), log)?;
@@ -242,7 +233,7 @@ fn load_with(
         module.functions = functions;
     }
     world.place_variables(handle, owner)?;
-    module.put(pointer(handle))
+    Ok(pointer(handle))
 }
 
 pub(crate) fn unload(world: &mut World, module: CUmodule) -> Answer {
@@ -255,11 +246,10 @@ pub(crate) fn unload(world: &mut World, module: CUmodule) -> Answer {
 
 pub(crate) fn function(
     world: &mut World,
-    function: &mut Out<CUfunction>,
     module: CUmodule,
     name: *const c_char,
-) -> Answer {
-    function.put(pointer(world.function_of(module.addr(), name)?))
+) -> Answer<CUfunction> {
+    Ok(pointer(world.function_of(module.addr(), name)?))
 }
 
 pub(crate) fn count(world: &mut World, count: &mut Out<c_uint>, module: CUmodule) -> Answer {
@@ -291,28 +281,20 @@ pub(crate) fn function_name(
 }
 
 /// Returns the module of a function. A library's kernel has none (unverified: the code).
-pub(crate) fn of_function(
-    world: &mut World,
-    module: &mut Out<CUmodule>,
-    function: CUfunction,
-) -> Answer {
+pub(crate) fn of_function(world: &mut World, function: CUfunction) -> Answer<CUmodule> {
     if function.is_null() {
         return Err(INVALID);
     }
     let its = world.function(function.addr())?.module;
     let its = world.objects.modules.get(its).map(|_| its);
-    module.put(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?))
+    Ok(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?))
 }
 
 /// Returns the library of a kernel.
-pub(crate) fn library_of_kernel(
-    world: &mut World,
-    library: &mut Out<CUlibrary>,
-    kernel: CUkernel,
-) -> Answer {
+pub(crate) fn library_of_kernel(world: &mut World, kernel: CUkernel) -> Answer<CUlibrary> {
     let its = world.function(kernel.addr())?.module;
     let its = world.objects.libraries.get(its).map(|_| its);
-    library.put(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?))
+    Ok(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?))
 }
 
 pub(crate) fn param(
@@ -341,7 +323,6 @@ pub(crate) fn param_count(
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn load_library(
     world: &mut World,
-    library: &mut Out<CUlibrary>,
     image: *const c_void,
     keys: *mut CUjit_option,
     values: *mut *mut c_void,
@@ -349,21 +330,19 @@ pub(crate) fn load_library(
     _options: *mut CUlibraryOption,
     _option_values: *mut *mut c_void,
     _options_count: c_uint,
-) -> Answer {
-    library.required()?;
+) -> Answer<CUlibrary> {
     // SAFETY: the caller passes `count` keys and values.
     let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
     if image.is_null() {
         return Err(INVALID);
     }
     let read = world.read_module(image, None, &mut log);
-    library.put(pointer(world.add_library(read)))
+    Ok(pointer(world.add_library(read)))
 }
 
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn load_library_file(
     world: &mut World,
-    library: &mut Out<CUlibrary>,
     path: *const c_char,
     keys: *mut CUjit_option,
     values: *mut *mut c_void,
@@ -371,13 +350,12 @@ pub(crate) fn load_library_file(
     options: *mut CUlibraryOption,
     option_values: *mut *mut c_void,
     options_count: c_uint,
-) -> Answer {
+) -> Answer<CUlibrary> {
     let image = match read_file(path) {
         Err(code @ CUresult::CUDA_ERROR_INVALID_IMAGE) => {
             // SAFETY: the caller passes `count` keys and values.
             unsafe { Logs::of_options(world, keys, values, count) }?;
-            library.set(pointer(world.add_library(Err(code))));
-            return Ok(());
+            return Ok(pointer(world.add_library(Err(code))));
         }
         image => image?,
     };
@@ -387,7 +365,6 @@ pub(crate) fn load_library_file(
     }
     load_library(
         world,
-        library,
         image.as_ptr().cast(),
         keys,
         values,
@@ -410,11 +387,10 @@ pub(crate) fn unload_library(world: &mut World, library: CUlibrary) -> Answer {
 
 pub(crate) fn kernel(
     world: &mut World,
-    kernel: &mut Out<CUkernel>,
     library: CUlibrary,
     name: *const c_char,
-) -> Answer {
-    kernel.put(pointer(world.function_of(library.addr(), name)?))
+) -> Answer<CUkernel> {
+    Ok(pointer(world.function_of(library.addr(), name)?))
 }
 
 pub(crate) fn kernel_count(
@@ -462,15 +438,11 @@ pub(crate) fn kernel_param_count(
 
 /// Returns the function of a library's kernel in the current context. The handle is the same in every
 /// context.
-pub(crate) fn kernel_function(
-    world: &mut World,
-    function: &mut Out<CUfunction>,
-    kernel: CUkernel,
-) -> Answer {
+pub(crate) fn kernel_function(world: &mut World, kernel: CUkernel) -> Answer<CUfunction> {
     let current = world.current()?;
     let owner = world.owner_of(current)?;
     let module = world.function(kernel.addr())?.module;
     world.place_variables(module, owner)?;
     let its = world.function_of_kernel(kernel.addr())?;
-    function.put(pointer(its))
+    Ok(pointer(its))
 }

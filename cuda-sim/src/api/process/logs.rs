@@ -39,12 +39,8 @@ pub(crate) fn unregister(world: &mut World, handle: CUlogsCallbackHandle) -> Ans
 }
 
 /// A real driver accepts the flag 1 too, although the documentation forbids it.
-pub(crate) fn current(
-    world: &mut World,
-    iterator: &mut Out<CUlogIterator>,
-    _flags: c_uint,
-) -> Answer {
-    iterator.put(world.settings.error_log.written)
+pub(crate) fn current(world: &mut World, _flags: c_uint) -> Answer<CUlogIterator> {
+    Ok(world.settings.error_log.written)
 }
 
 pub(crate) fn dump_to_memory(

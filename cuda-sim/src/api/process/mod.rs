@@ -3,7 +3,6 @@
 pub(crate) mod coredump;
 pub(crate) mod logs;
 
-use crate::api::Out;
 use crate::state::{Answer, INVALID, World};
 use core::ffi::c_int;
 use cuda_sys::{
@@ -15,14 +14,14 @@ const RUNNING: State = State::CU_PROCESS_STATE_RUNNING;
 const LOCKED: State = State::CU_PROCESS_STATE_LOCKED;
 const CHECKPOINTED: State = State::CU_PROCESS_STATE_CHECKPOINTED;
 
-pub(crate) fn state(world: &mut World, pid: c_int, state: &mut Out<State>) -> Answer {
-    state.put(world.settings.processes.state(pid, world.settings.initialised)?)
+pub(crate) fn state(world: &mut World, pid: c_int) -> Answer<State> {
+    world.settings.processes.state(pid, world.settings.initialised)
 }
 
 /// The restore thread is one that the driver starts. This driver returns the number of the process.
-pub(crate) fn restore_thread(world: &mut World, pid: c_int, thread: &mut Out<c_int>) -> Answer {
+pub(crate) fn restore_thread(world: &mut World, pid: c_int) -> Answer<c_int> {
     world.settings.processes.state(pid, world.settings.initialised)?;
-    thread.put(pid)
+    Ok(pid)
 }
 
 pub(crate) fn lock(

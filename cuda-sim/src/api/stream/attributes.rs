@@ -49,15 +49,14 @@ pub(crate) fn get(
     world: &mut World,
     stream: CUstream,
     id: CUstreamAttrID,
-    value: &mut Out<CUstreamAttrValue>,
-) -> Answer {
+) -> Answer<CUstreamAttrValue> {
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let set = its.attributes.get(&id.0).map(|pad| CUstreamAttrValue { pad: *pad });
     let known = default_value(id, its.priority).filter(|_| is_known(world, id));
     let default = known.ok_or(INVALID)?;
-    value.put(set.unwrap_or(default))
+    Ok(set.unwrap_or(default))
 }
 
 pub(crate) fn set(
@@ -130,21 +129,21 @@ pub(crate) fn copy(world: &mut World, to: CUstream, from: CUstream) -> Answer {
     }
 }
 
-pub(crate) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>) -> Answer {
+pub(crate) fn flags(world: &mut World, stream: CUstream) -> Answer<c_uint> {
     let stream = world.stream(stream.addr())?;
     let blocking = world.objects.streams.get(stream).is_some_and(|its| its.blocking);
-    flags.put(if blocking {
+    Ok(if blocking {
         CUstream_flags::CU_STREAM_DEFAULT.0
     } else {
         CUstream_flags::CU_STREAM_NON_BLOCKING.0
     })
 }
 
-pub(crate) fn device(world: &mut World, stream: CUstream, device: &mut Out<CUdevice>) -> Answer {
+pub(crate) fn device(world: &mut World, stream: CUstream) -> Answer<CUdevice> {
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream).map_or(0, |its| its.context);
     let number = world.context(its)?.device;
-    device.put(CUdevice::try_from(number).unwrap_or(0))
+    Ok(CUdevice::try_from(number).unwrap_or(0))
 }
 
 /// Unverified (from documentation): while a green context is current, the context of the per-thread
@@ -162,7 +161,7 @@ fn refuse_per_thread(world: &World, stream: CUstream) -> Answer {
 
 /// For a stream of a green context, returns the view of the green context (measured). Unverified (from
 /// documentation): from CUDA 12.5 to 12.9 such a stream has no context.
-pub(crate) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUcontext>) -> Answer {
+pub(crate) fn context(world: &mut World, stream: CUstream) -> Answer<CUcontext> {
     refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream);
@@ -172,14 +171,14 @@ pub(crate) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUc
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let view = its.green.and_then(|green| world.objects.greens.get(green));
-    context.put(pointer(view.map_or(its.context, |green| green.view)))
+    Ok(pointer(view.map_or(its.context, |green| green.view)))
 }
 
-pub(crate) fn green(world: &mut World, stream: CUstream, green: &mut Out<CUgreenCtx>) -> Answer {
+pub(crate) fn green(world: &mut World, stream: CUstream) -> Answer<CUgreenCtx> {
     refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream).and_then(|its| its.green);
-    green.put(its.map_or(core::ptr::null_mut(), pointer))
+    Ok(its.map_or(core::ptr::null_mut(), pointer))
 }
 
 /// Returns both contexts of a stream. For a stream of a green context these are the primary context
@@ -190,7 +189,7 @@ pub(crate) fn contexts(
     context: &mut Out<CUcontext>,
     green: &mut Out<CUgreenCtx>,
 ) -> Answer {
-    self::green(world, stream, green)?;
+    green.set(self::green(world, stream)?);
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;

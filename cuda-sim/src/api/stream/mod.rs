@@ -134,12 +134,12 @@ pub(crate) fn wait_event(
     Ok(())
 }
 
-pub(crate) fn priority(world: &mut World, stream: CUstream, priority: &mut Out<c_int>) -> Answer {
+pub(crate) fn priority(world: &mut World, stream: CUstream) -> Answer<c_int> {
     let stream = world.stream(stream.addr())?;
-    priority.put(world.objects.streams.get(stream).map_or(0, |its| its.priority))
+    Ok(world.objects.streams.get(stream).map_or(0, |its| its.priority))
 }
 
-pub(crate) fn id(world: &mut World, stream: CUstream, id: &mut Out<c_ulonglong>) -> Answer {
+pub(crate) fn id(world: &mut World, stream: CUstream) -> Answer<c_ulonglong> {
     let stream = world.stream(stream.addr())?;
-    id.put(world.objects.streams.get(stream).map_or(0, |its| its.id))
+    Ok(world.objects.streams.get(stream).map_or(0, |its| its.id))
 }

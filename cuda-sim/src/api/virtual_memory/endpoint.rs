@@ -32,17 +32,13 @@ fn is_granular(bytes: u64) -> bool {
     bytes % GRANULARITY == 0
 }
 
-pub(crate) fn reserve_ids(
-    world: &mut World,
-    first: &mut Out<CUlogicalEndpointId>,
-    count: u32,
-) -> Answer {
+pub(crate) fn reserve_ids(world: &mut World, count: u32) -> Answer<CUlogicalEndpointId> {
     supported(world, false)?;
     if count == 0 {
         return Err(INVALID);
     }
     let reserved = world.objects.memory.endpoints.reserve(count);
-    first.put(reserved.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)
+    reserved.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
 /// Fails unless all of the ids are reserved and have no endpoint.
@@ -127,12 +123,7 @@ pub(crate) fn add_device(world: &mut World, id: CUlogicalEndpointId, device: CUd
 }
 
 /// Construction takes until the second query.
-pub(crate) fn query(
-    world: &mut World,
-    first: CUlogicalEndpointId,
-    count: u32,
-    status: &mut Out<c_int>,
-) -> Answer {
+pub(crate) fn query(world: &mut World, first: CUlogicalEndpointId, count: u32) -> Answer<c_int> {
     let end = first.checked_add(count).ok_or(INVALID)?;
     let mut are_constructed = true;
     for id in first..end {
@@ -142,7 +133,7 @@ pub(crate) fn query(
         }
         are_constructed &= its.is_constructed();
     }
-    status.put(are_constructed.into())
+    Ok(are_constructed.into())
 }
 
 /// Destroys an endpoint. The id stays reserved.

@@ -7,7 +7,6 @@ pub(crate) mod fabric;
 pub(crate) mod multicast;
 
 use crate::account::misuse;
-use crate::api::Out;
 use crate::call::fault;
 use crate::memory::{
     GRANULARITY, Location, MapError, PAGE, Properties, READ_WRITE, Use, device_of, is_of_host,
@@ -49,26 +48,24 @@ fn is_granular(size: u64) -> bool {
 /// The query checks nothing but its option and the pointers.
 pub(crate) fn granularity(
     _: &mut World,
-    granularity: &mut Out<usize>,
     properties: *const CUmemAllocationProp,
     option: Granularity,
-) -> Answer {
+) -> Answer<usize> {
     let is_known = option == Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM
         || option == Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
     if properties.is_null() || !is_known {
         return Err(INVALID);
     }
-    granularity.put(usize::try_from(GRANULARITY).unwrap_or(usize::MAX))
+    Ok(usize::try_from(GRANULARITY).unwrap_or(usize::MAX))
 }
 
 pub(crate) fn reserve(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
     size: usize,
     alignment: usize,
     hint: CUdeviceptr,
     flags: c_ulonglong,
-) -> Answer {
+) -> Answer<CUdeviceptr> {
     let (size, alignment) = (size as u64, alignment as u64);
     let is_aligned = alignment == 0 || alignment.is_power_of_two();
     if flags != 0 || !is_granular(size) || !is_aligned || hint % GRANULARITY != 0 {
@@ -79,7 +76,7 @@ pub(crate) fn reserve(
     }
     let virtual_memory = &mut world.objects.memory.virtual_memory;
     let start = virtual_memory.reserve(hint, size, alignment);
-    address.put(start.ok_or(OUT_OF_MEMORY)?)
+    start.ok_or(OUT_OF_MEMORY)
 }
 
 pub(crate) fn free(world: &mut World, address: CUdeviceptr, size: usize) -> Answer {
@@ -136,11 +133,10 @@ fn properties(world: &World, wanted: &CUmemAllocationProp) -> Answer<Properties>
 
 pub(crate) fn create(
     world: &mut World,
-    handle: &mut Out<CUmemGenericAllocationHandle>,
     size: usize,
     wanted: &CUmemAllocationProp,
     flags: c_ulonglong,
-) -> Answer {
+) -> Answer<CUmemGenericAllocationHandle> {
     let size = size as u64;
     if flags != 0 || !is_granular(size) {
         return Err(INVALID);
@@ -154,7 +150,7 @@ pub(crate) fn create(
         return Err(OUT_OF_MEMORY);
     }
     let made = world.objects.memory.create_physical(properties, size);
-    handle.put(made.ok_or(OUT_OF_MEMORY)? as c_ulonglong)
+    Ok(made.ok_or(OUT_OF_MEMORY)? as c_ulonglong)
 }
 
 /// Returns the handle of physical memory. A real driver takes any other value for the address of an
@@ -282,10 +278,9 @@ pub(crate) fn set_access(
 
 pub(crate) fn access(
     world: &mut World,
-    flags: &mut Out<c_ulonglong>,
     place: *const CUmemLocation,
     address: CUdeviceptr,
-) -> Answer {
+) -> Answer<c_ulonglong> {
     // SAFETY: the caller passes null or a pointer to a location.
     let place = location(unsafe { place.as_ref() }.ok_or(INVALID)?);
     let found = match world.objects.memory.virtual_memory.mapping(address) {
@@ -297,31 +292,29 @@ pub(crate) fn access(
             if is_its { READ_WRITE } else { 0 }
         }
     };
-    flags.put(found.into())
+    Ok(found.into())
 }
 
 pub(crate) fn retain(
     world: &mut World,
-    handle: &mut Out<CUmemGenericAllocationHandle>,
     address: *mut c_void,
-) -> Answer {
+) -> Answer<CUmemGenericAllocationHandle> {
     let virtual_memory = &mut world.objects.memory.virtual_memory;
     let (_, mapping) = virtual_memory.mapping(address.addr() as u64).ok_or(INVALID)?;
     let physical = mapping.physical;
     virtual_memory.physical.retain(physical);
-    handle.put(physical as c_ulonglong)
+    Ok(physical as c_ulonglong)
 }
 
 /// The properties of an import have no handle types.
 pub(crate) fn properties_of(
     world: &mut World,
-    properties: &mut Out<CUmemAllocationProp>,
     handle: CUmemGenericAllocationHandle,
-) -> Answer {
+) -> Answer<CUmemAllocationProp> {
     let handle = known(world, handle)?;
     let physical = world.objects.memory.virtual_memory.physical.get(handle);
     let its = physical.ok_or(INVALID)?.properties;
-    properties.put(CUmemAllocationProp {
+    Ok(CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         requestedHandleTypes: HandleType(its.handle_types),
         location: CUmemLocation {
@@ -364,10 +357,9 @@ pub(crate) fn export(
 /// The import does not take the descriptor.
 pub(crate) fn import(
     world: &mut World,
-    handle: &mut Out<CUmemGenericAllocationHandle>,
     descriptor: *mut c_void,
     kind: HandleType,
-) -> Answer {
+) -> Answer<CUmemGenericAllocationHandle> {
     match kind.0 {
         DESCRIPTOR => {}
         FABRIC => return Err(NOT_SUPPORTED),
@@ -377,7 +369,7 @@ pub(crate) fn import(
     #[allow(clippy::cast_possible_truncation, reason = "the bits of an int")]
     let descriptor = descriptor.addr() as c_int;
     let made = world.objects.memory.virtual_memory.physical.import(descriptor);
-    handle.put(made.ok_or(CUresult::CUDA_ERROR_UNKNOWN)? as c_ulonglong)
+    Ok(made.ok_or(CUresult::CUDA_ERROR_UNKNOWN)? as c_ulonglong)
 }
 
 /// Returns a descriptor of a range for other drivers (DMA-BUF). Such a range is whole pages of memory of one

@@ -1,7 +1,6 @@
 //! Multicast objects. Unverified (from documentation), except that a machine with one device does not
 //! support them: they are simulated with two devices or more of compute capability 9.0 or later.
 
-use crate::api::Out;
 use crate::api::virtual_memory::known;
 use crate::memory::{Binding, GRANULARITY, Properties, device_of};
 use crate::state::{Answer, INVALID, World};
@@ -30,22 +29,20 @@ fn is_granular(bytes: u64) -> bool {
 
 pub(crate) fn granularity(
     world: &mut World,
-    granularity: &mut Out<usize>,
     properties: *const CUmulticastObjectProp,
     option: CUmulticastGranularity_flags,
-) -> Answer {
+) -> Answer<usize> {
     if properties.is_null() || option.0 > 1 {
         return Err(INVALID);
     }
     supported(world)?;
-    granularity.put(usize::try_from(GRANULARITY).unwrap_or(usize::MAX))
+    Ok(usize::try_from(GRANULARITY).unwrap_or(usize::MAX))
 }
 
 pub(crate) fn create(
     world: &mut World,
-    object: &mut Out<CUmemGenericAllocationHandle>,
     properties: *const CUmulticastObjectProp,
-) -> Answer {
+) -> Answer<CUmemGenericAllocationHandle> {
     // SAFETY: the caller passes null or a pointer to properties.
     let its = unsafe { properties.as_ref() }.ok_or(INVALID)?;
     supported(world)?;
@@ -63,7 +60,7 @@ pub(crate) fn create(
     };
     let physical = &mut world.objects.memory.virtual_memory.physical;
     let made = physical.create_team(properties, size, its.numDevices);
-    object.put(made.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as c_ulonglong)
+    Ok(made.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as c_ulonglong)
 }
 
 /// All devices are added before memory is bound.
