@@ -21,4 +21,4 @@ mod virtual_memory;
 mod world;
 
 pub use world::restart_seed;
-pub(crate) use world::{Answer, INVALID, World, lock, renew, start, try_lock, with};
+pub(crate) use world::{Answer, INVALID, World, fail_if, lock, renew, start, try_lock, with};

@@ -6,7 +6,7 @@ use crate::api::graph::dependencies;
 use crate::state::capture::Capture;
 use crate::state::graph::Owner;
 use crate::state::graph::node::Dependencies;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -209,20 +209,14 @@ fn begin_into(
     if stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    if mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-        return Err(INVALID);
-    }
+    fail_if(mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0, INVALID)?;
     let stream = world.stream(stream.addr())?;
     let id = world.new_id();
     let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    if its.capture.is_some() {
-        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    }
+    fail_if(its.capture.is_some(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     if let Some(graph) = graph {
-        if world.graph(graph)?.capture.is_some() {
-            return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-        }
+        fail_if(world.graph(graph)?.capture.is_some(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     }
     let graph = graph.unwrap_or_else(|| world.add_graph(Owner::Capture));
     world.graph_mut(graph)?.capture = Some(id);
@@ -255,9 +249,7 @@ pub(super) fn end(world: &mut World, stream: CUstream, graph: &mut Out<CUgraph>)
 
 pub(super) fn exchange_mode(_: &mut World, mode: &mut Option<&mut Mode>) -> Answer {
     let mode = mode.as_mut().ok_or(INVALID)?;
-    if mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-        return Err(INVALID);
-    }
+    fail_if(mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0, INVALID)?;
     **mode = thread::exchange_mode(**mode);
     Ok(())
 }

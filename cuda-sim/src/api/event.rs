@@ -5,7 +5,7 @@ use crate::api::context::pointer;
 use crate::exec::Work;
 use crate::state::handles::State;
 use crate::state::objects::Event;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_uint;
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
 
@@ -15,9 +15,7 @@ pub(super) fn create(world: &mut World, flags: c_uint) -> Answer<CUevent> {
         | CUevent_flags::CU_EVENT_INTERPROCESS;
     let interprocess = flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 != 0;
     let timing = flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
-    if flags & !known.0 != 0 || (interprocess && timing) {
-        return Err(INVALID);
-    }
+    fail_if(flags & !known.0 != 0 || (interprocess && timing), INVALID)?;
     let context = world.current()?;
     let context = world.owner_of(context)?;
     let handle = world.add_event(Event {
@@ -79,9 +77,7 @@ pub(super) fn record_with_flags(
         }
         return Ok(());
     }
-    if external {
-        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    }
+    fail_if(external, CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let operation = world.give(stream, work, Vec::new());
     if let Some(event) = world.objects.events.get_mut(event.addr()) {
         event.captured = None;

@@ -24,7 +24,7 @@ use crate::state::graph::Owner;
 use crate::state::graph::node::{Dependencies, Edge, Kind};
 use crate::state::handles::State;
 use crate::state::needs::Needs;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_uint;
 use cuda_sys::{CUcontext, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
 
@@ -71,9 +71,7 @@ unsafe fn list<T: Copy>(array: *const T, count: usize) -> Answer<Vec<T>> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    if array.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(array.is_null(), INVALID)?;
     // SAFETY: the array is not null, and the caller guarantees `count` elements.
     let array = unsafe { core::slice::from_raw_parts(array, count) };
     Ok(array.to_vec())
@@ -81,9 +79,7 @@ unsafe fn list<T: Copy>(array: *const T, count: usize) -> Answer<Vec<T>> {
 
 /// Returns the data of an edge.
 fn edge(data: &CUgraphEdgeData) -> Answer<Edge> {
-    if data.reserved != [0; 5] {
-        return Err(INVALID);
-    }
+    fail_if(data.reserved != [0; 5], INVALID)?;
     Ok(Edge { from_port: data.from_port, to_port: data.to_port, kind: data.type_ })
 }
 
@@ -162,9 +158,7 @@ impl<'a> Place<'a> {
 /// Replaces the parameters of a node by others of the same type.
 pub(super) fn set(world: &mut World, node: usize, made: Made) -> Answer {
     let its = world.node_mut(node)?;
-    if its.kind.number() != made.kind.number() {
-        return Err(INVALID);
-    }
+    fail_if(its.kind.number() != made.kind.number(), INVALID)?;
     its.kind = made.kind;
     its.needs = made.needs;
     Ok(())
@@ -204,9 +198,7 @@ pub(super) fn set_node<S: Specification>(
 }
 
 pub(super) fn create(world: &mut World, flags: c_uint) -> Answer<CUgraph> {
-    if flags != 0 {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0, INVALID)?;
     Ok(pointer(world.add_graph(Owner::Program)))
 }
 
@@ -221,9 +213,7 @@ pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
         return Ok(());
     }
     world.check_free(handle, INVALID)?;
-    if world.graph(handle)?.capture.is_some() {
-        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    }
+    fail_if(world.graph(handle)?.capture.is_some(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     world.remove_graph(handle);
     Ok(())
 }
@@ -249,14 +239,10 @@ pub(super) fn find_in_clone(
 pub(super) fn destroy_node(world: &mut World, node: CUgraphNode) -> Answer {
     let graph = world.node(node.addr())?.graph;
     let its = world.graph(graph)?;
-    if its.capture.is_some() {
-        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    }
+    fail_if(its.capture.is_some(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     // Unverified for nodes that device code may change (from documentation).
     let is_fixed = world.node(node.addr())?.kind.is_device_updatable();
-    if its.memory_nodes != 0 || is_fixed {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(its.memory_nodes != 0 || is_fixed, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     world.remove_node(node.addr());
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Turns the rows of the table of functions into C functions.
 
-use crate::state::Answer;
 use crate::state::INVALID;
+use crate::state::{Answer, fail_if};
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
 /// C code may pass the same place twice.
@@ -21,10 +21,7 @@ impl<T> Out<T> {
 
     /// Fails if the place is null.
     pub(crate) fn required(&self) -> Answer {
-        if self.0.is_null() {
-            return Err(INVALID);
-        }
-        Ok(())
+        fail_if(self.0.is_null(), INVALID)
     }
 
     /// Writes the value, unless the place is null.

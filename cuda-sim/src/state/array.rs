@@ -5,6 +5,7 @@ use super::members::Members;
 use super::{Answer, World};
 use crate::account::misuse;
 use crate::memory::{Format, Kind, Texels};
+use crate::state::fail_if;
 use cuda_sys::{
     CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC,
     CUDA_TEXTURE_DESC, CUresult,
@@ -108,9 +109,7 @@ fn not_alive(state: State, is_of_ended: bool) -> CUresult {
 
 impl World {
     pub(crate) fn array(&self, handle: usize) -> Answer<&Array> {
-        if handle == 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
+        fail_if(handle == 0, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let its = &self.objects.arrays;
         let state = its.plain.state(handle);
         let found = its.plain.get(handle);
@@ -118,9 +117,7 @@ impl World {
     }
 
     pub(crate) fn mipmapped(&self, handle: usize) -> Answer<&Mipmapped> {
-        if handle == 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
+        fail_if(handle == 0, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let its = &self.objects.arrays;
         let state = its.mipmapped.state(handle);
         let found = its.mipmapped.get(handle);

@@ -15,7 +15,7 @@ use super::handles::State;
 use super::needs::Needs;
 use super::{Answer, World};
 use crate::account::misuse;
-use crate::state::INVALID;
+use crate::state::{INVALID, fail_if};
 use cuda_sys::CUresult;
 use node::{Dependencies, Kind, Node, Shown};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -256,9 +256,7 @@ impl World {
     pub(crate) fn clone_graph(&mut self, source: usize, owner: Owner) -> Answer<usize> {
         self.graph(source)?;
         let is_single = |kind: &Kind| kind.is_memory() || matches!(kind, Kind::Conditional(_));
-        if self.has_node(source, &is_single) {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        fail_if(self.has_node(source, &is_single), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         Ok(self.copy_graph(source, owner))
     }
 

@@ -35,6 +35,11 @@ pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 /// The error of most wrong arguments.
 pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
+/// Fails with the code if the condition holds.
+pub(crate) fn fail_if(condition: bool, code: CUresult) -> Answer {
+    if condition { Err(code) } else { Ok(()) }
+}
+
 /// The state of the driver.
 pub(crate) struct World {
     pub(crate) settings: WorldSettings,

@@ -11,7 +11,7 @@ use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::Format;
 use crate::state::array::Mipmapped;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{
@@ -74,9 +74,7 @@ fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Answer<Format> {
         let is_video = has(descriptor, CUDA_ARRAY3D_VIDEO_ENCODE_DECODE);
         return Err(if is_video { NOT_SUPPORTED } else { INVALID });
     };
-    if format.is_compressed() && has(descriptor, CUDA_ARRAY3D_SURFACE_LDST) {
-        return Err(NOT_SUPPORTED);
-    }
+    fail_if(format.is_compressed() && has(descriptor, CUDA_ARRAY3D_SURFACE_LDST), NOT_SUPPORTED)?;
     Ok(format)
 }
 
@@ -165,9 +163,7 @@ pub(crate) fn plane(world: &mut World, array: CUarray, _: c_uint) -> Answer<CUar
 /// Returns the properties of a sparse array. What is said of the tail is unverified (from
 /// documentation), and so are the tiles of texels that do not have 4 bytes.
 fn sparse(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Answer<CUDA_ARRAY_SPARSE_PROPERTIES> {
-    if !has(descriptor, CUDA_ARRAY3D_SPARSE) {
-        return Err(INVALID);
-    }
+    fail_if(!has(descriptor, CUDA_ARRAY3D_SPARSE), INVALID)?;
     let format = check(descriptor)?;
     let is_volume = descriptor.Depth != 0 && !has(descriptor, CUDA_ARRAY3D_LAYERED);
     let (width, height, depth) = match (format.bytes, is_volume) {
@@ -200,9 +196,7 @@ fn requirements(
     descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
     size: usize,
 ) -> Answer<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
-    if !has(descriptor, CUDA_ARRAY3D_DEFERRED_MAPPING) {
-        return Err(INVALID);
-    }
+    fail_if(!has(descriptor, CUDA_ARRAY3D_DEFERRED_MAPPING), INVALID)?;
     Ok(CUDA_ARRAY_MEMORY_REQUIREMENTS {
         size: size.next_multiple_of(TILE),
         alignment: TILE,
@@ -314,9 +308,7 @@ pub(crate) fn map(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    if list.is_null() || count == 0 {
-        return Err(INVALID);
-    }
+    fail_if(list.is_null() || count == 0, INVALID)?;
     for index in 0..count as usize {
         // SAFETY: the caller passes `count` operations.
         let its = unsafe { list.add(index) };
@@ -345,9 +337,7 @@ pub(crate) fn map(
                 let handle = unsafe { its.memHandle.memHandle };
                 let handle = crate::api::virtual_memory::known(world, handle)?;
                 let physical = world.objects.memory.virtual_memory.physical.get(handle);
-                if physical.is_none_or(|its| its.properties.usage & TILE_POOL == 0) {
-                    return Err(INVALID);
-                }
+                fail_if(physical.is_none_or(|its| its.properties.usage & TILE_POOL == 0), INVALID)?;
             }
             _ => return Err(INVALID),
         }
@@ -359,9 +349,7 @@ pub(crate) fn map(
 fn linear(world: &World, array: CUarray, offset: usize, len: usize) -> Answer<u64> {
     let its = world.array(array.addr())?;
     let end = offset.checked_add(len).ok_or(INVALID)?;
-    if end > its.size() {
-        return Err(INVALID);
-    }
+    fail_if(end > its.size(), INVALID)?;
     Ok(its.storage + offset as u64)
 }
 

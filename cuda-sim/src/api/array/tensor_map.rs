@@ -6,7 +6,7 @@
 
 use crate::account::misuse;
 use crate::api::memory::batch::is_in_memory;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_void};
 use cuda_sys::{
     CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
@@ -45,9 +45,7 @@ struct Common<'a> {
 /// # Safety
 /// `start` is null or points to `count` values.
 unsafe fn values<'a, T>(start: *const T, count: usize) -> Answer<&'a [T]> {
-    if start.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(start.is_null(), INVALID)?;
     // SAFETY: the caller guarantees that there are `count` values.
     Ok(unsafe { core::slice::from_raw_parts(start, count) })
 }
@@ -110,10 +108,7 @@ impl Common<'_> {
         };
         // With an interleave the swizzle has other spans.
         let is_plain = self.interleave == CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE;
-        if is_plain && (inner < 16 || inner % 16 != 0 || inner > span) {
-            return Err(INVALID);
-        }
-        Ok(())
+        fail_if(is_plain && (inner < 16 || inner % 16 != 0 || inner > span), INVALID)
     }
 
     /// Reports a tensor that is not in memory. A kernel that uses the map has an illegal access.
@@ -182,9 +177,7 @@ unsafe fn common<'a>(
     fill: CUtensorMapFloatOOBfill,
 ) -> Answer<Common<'a>> {
     world.current()?;
-    if place.is_null() || !ranks.contains(&rank) {
-        return Err(INVALID);
-    }
+    fail_if(place.is_null() || !ranks.contains(&rank), INVALID)?;
     let element = element(kind)?;
     let rank = rank as usize;
     // SAFETY: the caller guarantees the number of values.
@@ -246,13 +239,9 @@ pub(crate) fn tiled(
     }?;
     // SAFETY: the caller passes null or an extent for each dimension.
     let extents = unsafe { values(extents, common.rank) }?;
-    if !extents.iter().all(|its| (1..=BOX).contains(its)) {
-        return Err(INVALID);
-    }
+    fail_if(!extents.iter().all(|its| (1..=BOX).contains(its)), INVALID)?;
     let count: u64 = extents.iter().map(|its| u64::from(*its)).product();
-    if count.saturating_mul(common.element) > BOX_BYTES {
-        return Err(INVALID);
-    }
+    fail_if(count.saturating_mul(common.element) > BOX_BYTES, INVALID)?;
     common.check_inner(u64::from(extents[0]) * common.element)?;
     common.check_memory(world);
     common.write(place, 1);
@@ -261,9 +250,7 @@ pub(crate) fn tiled(
 
 /// Checks the numbers of channels and pixels of a column.
 fn check_column(common: &Common<'_>, channels: u32, pixels: u32) -> Answer {
-    if !(1..=256).contains(&channels) || !(1..=1024).contains(&pixels) {
-        return Err(INVALID);
-    }
+    fail_if(!(1..=256).contains(&channels) || !(1..=1024).contains(&pixels), INVALID)?;
     common.check_inner(u64::from(channels) * common.element)
 }
 
@@ -319,9 +306,7 @@ pub(crate) fn im2col(
         _ => 1 << 4,
     };
     let is_corner = |its: &c_int| (-most..most).contains(its);
-    if !lower.iter().chain(upper).all(is_corner) {
-        return Err(INVALID);
-    }
+    fail_if(!lower.iter().chain(upper).all(is_corner), INVALID)?;
     check_column(&common, channels, pixels)?;
     common.check_memory(world);
     common.write(place, 2);
@@ -369,9 +354,7 @@ pub(crate) fn im2col_wide(
     // The corners are unverified (from documentation).
     let is_corner = |its: c_int| (-(1 << 15)..1 << 15).contains(&its);
     let is_swizzle = swizzle != CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B;
-    if mode.0 > 1 || !is_swizzle || !is_corner(lower) || !is_corner(upper) {
-        return Err(INVALID);
-    }
+    fail_if(mode.0 > 1 || !is_swizzle || !is_corner(lower) || !is_corner(upper), INVALID)?;
     check_column(&common, channels, pixels)?;
     common.check_memory(world);
     common.write(place, 3);
@@ -386,9 +369,7 @@ pub(crate) fn replace_address(
 ) -> Answer {
     world.current()?;
     let address = address.addr() as u64;
-    if place.is_null() || address == 0 || address % 16 != 0 {
-        return Err(INVALID);
-    }
+    fail_if(place.is_null() || address == 0 || address % 16 != 0, INVALID)?;
     let words = place.cast::<[u64; 16]>();
     // SAFETY: the caller passes a map.
     let mut opaque = unsafe { words.read_unaligned() };

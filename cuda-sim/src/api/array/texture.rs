@@ -4,7 +4,7 @@
 use crate::account::misuse;
 use crate::memory::{Format, Number, Object, Outside, Sampler, Texels};
 use crate::state::array::{Array, Description};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_ulonglong;
 use cuda_sys::{
     CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_SURFACE_LDST,
@@ -30,12 +30,8 @@ fn accepted(what: &str) {
 
 /// Returns the array if the current context may use it.
 fn of_context(array: &Array, context: usize) -> Answer<Texels> {
-    if array.context != context {
-        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-    }
-    if array.format.is_srgb {
-        return Err(INVALID);
-    }
+    fail_if(array.context != context, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)?;
+    fail_if(array.format.is_srgb, INVALID)?;
     Ok(array.texels())
 }
 
@@ -71,9 +67,7 @@ fn texels(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answe
             let its = unsafe { resource.res.linear };
             let format = linear_format(its.format, its.numChannels)?;
             let is_aligned = its.devPtr % ALIGNMENT == 0;
-            if its.devPtr == 0 || !is_aligned || its.sizeInBytes >= TOO_LARGE {
-                return Err(INVALID);
-            }
+            fail_if(its.devPtr == 0 || !is_aligned || its.sizeInBytes >= TOO_LARGE, INVALID)?;
             let count = its.sizeInBytes / format.bytes;
             if count == 0 {
                 accepted("no whole element");
@@ -99,9 +93,7 @@ fn texels(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answe
             let is_aligned = its.devPtr % ALIGNMENT == 0;
             let is_pitched = its.pitchInBytes % PITCH_ALIGNMENT == 0;
             let fits = its.width <= width && its.height <= height;
-            if its.devPtr == 0 || !is_aligned || !is_pitched || !fits {
-                return Err(INVALID);
-            }
+            fail_if(its.devPtr == 0 || !is_aligned || !is_pitched || !fits, INVALID)?;
             let row = its.width * format.bytes;
             if row == 0 || its.height == 0 {
                 accepted("no rows or columns");
@@ -136,9 +128,7 @@ fn sampler(texture: &CUDA_TEXTURE_DESC, texels: &Texels, is_memory: bool) -> Ans
         };
     }
     let is_filter = texture.filterMode.0 <= 1 && texture.mipmapFilterMode.0 <= 1;
-    if !is_filter || texture.flags & !FLAGS != 0 || texture.reserved != [0; 12] {
-        return Err(INVALID);
-    }
+    fail_if(!is_filter || texture.flags & !FLAGS != 0 || texture.reserved != [0; 12], INVALID)?;
     let format = &texels.format;
     let wants_integers = texture.flags & CU_TRSF_READ_AS_INTEGER != 0;
     let is_integer = matches!(format.number, Number::Unsigned | Number::Signed);
@@ -178,9 +168,7 @@ pub(crate) fn create(
     let view = unsafe { view.as_ref() }.copied();
     let (context, _) = world.home()?;
     world.forbidden_in_capture()?;
-    if resource.flags != 0 || view.is_some_and(|its| its.reserved != [0; 16]) {
-        return Err(INVALID);
-    }
+    fail_if(resource.flags != 0 || view.is_some_and(|its| its.reserved != [0; 16]), INVALID)?;
     let is_memory = resource.resType == Type::CU_RESOURCE_TYPE_LINEAR
         || resource.resType == Type::CU_RESOURCE_TYPE_PITCH2D;
     let texels = texels(world, &resource, context)?;
@@ -197,9 +185,7 @@ pub(crate) fn create_surface(
     let resource = *unsafe { resource.as_ref() }.ok_or(INVALID)?;
     let (context, _) = world.home()?;
     world.forbidden_in_capture()?;
-    if resource.flags != 0 || resource.resType != Type::CU_RESOURCE_TYPE_ARRAY {
-        return Err(INVALID);
-    }
+    fail_if(resource.flags != 0 || resource.resType != Type::CU_RESOURCE_TYPE_ARRAY, INVALID)?;
     // SAFETY: the type says that the resource is an array.
     let array = unsafe { resource.res.array }.hArray;
     let array = world.array(array.addr())?;

@@ -5,7 +5,7 @@ pub(crate) mod settings;
 use crate::account::misuse;
 use crate::api::Out;
 use crate::state::objects::ContextKind;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
@@ -82,9 +82,7 @@ pub(crate) fn create_v3(
     flags: c_uint,
     device: CUdevice,
 ) -> Answer {
-    if !params.is_null() || count != 0 {
-        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-    }
+    fail_if(!params.is_null() || count != 0, CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)?;
     create(world, context, flags, device)
 }
 
@@ -130,9 +128,7 @@ pub(crate) fn destroy(world: &mut World, context: CUcontext) -> Answer {
 
 /// Increments the use count of the current context.
 pub(crate) fn attach(world: &mut World, flags: c_uint) -> Answer<CUcontext> {
-    if flags != 0 {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0, INVALID)?;
     let current = world.current()?;
     if let Some(its) = world.objects.contexts.get_mut(current) {
         its.attached += 1;
@@ -146,9 +142,7 @@ pub(crate) fn attach(world: &mut World, flags: c_uint) -> Answer<CUcontext> {
 pub(crate) fn detach(world: &mut World, context: CUcontext) -> Answer {
     let handle = context.addr();
     world.context(handle)?;
-    if thread::current() != Some(handle) {
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-    }
+    fail_if(thread::current() != Some(handle), CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     match world.objects.contexts.get_mut(handle) {
         Some(its) if its.attached > 0 => {
             its.attached -= 1;
@@ -160,17 +154,13 @@ pub(crate) fn detach(world: &mut World, context: CUcontext) -> Answer {
 }
 
 pub(crate) fn get_current(_: &mut World, context: &mut Out<CUcontext>) -> Answer {
-    if thread::in_callback() {
-        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
-    }
+    fail_if(thread::in_callback(), CUresult::CUDA_ERROR_NOT_PERMITTED)?;
     context.required()?;
     context.put(pointer(thread::current().unwrap_or(0)))
 }
 
 pub(crate) fn set_current(world: &mut World, context: CUcontext) -> Answer {
-    if thread::in_callback() {
-        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
-    }
+    fail_if(thread::in_callback(), CUresult::CUDA_ERROR_NOT_PERMITTED)?;
     let handle = context.addr();
     if handle != 0 {
         world.context(handle)?;
@@ -184,9 +174,7 @@ pub(crate) fn set_current(world: &mut World, context: CUcontext) -> Answer {
 }
 
 pub(crate) fn push(world: &mut World, context: CUcontext) -> Answer {
-    if thread::in_callback() {
-        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
-    }
+    fail_if(thread::in_callback(), CUresult::CUDA_ERROR_NOT_PERMITTED)?;
     world.context(context.addr())?;
     thread::push(context.addr());
     world.note_current();
@@ -194,9 +182,7 @@ pub(crate) fn push(world: &mut World, context: CUcontext) -> Answer {
 }
 
 pub(crate) fn pop(world: &mut World, context: &mut Out<CUcontext>) -> Answer {
-    if thread::in_callback() {
-        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
-    }
+    fail_if(thread::in_callback(), CUresult::CUDA_ERROR_NOT_PERMITTED)?;
     let popped = thread::pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     world.note_current();
     context.put(pointer(popped))

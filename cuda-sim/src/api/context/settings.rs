@@ -3,7 +3,7 @@
 use crate::api::Out;
 use crate::exec::Work;
 use crate::state::objects::{Context, ContextKind};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{
     CUcontext, CUctx_flags, CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope,
@@ -62,9 +62,7 @@ pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answ
         CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH => has_sync_depth,
         _ => true,
     };
-    if !can_be_set {
-        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT);
-    }
+    fail_if(!can_be_set, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
     context.settings.limits.insert(limit.0, value);
     Ok(())
 }
@@ -74,9 +72,7 @@ pub(crate) fn cache(world: &mut World) -> Answer<CUfunc_cache> {
 }
 
 pub(crate) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
-    if preference.name().is_none() {
-        return Err(INVALID);
-    }
+    fail_if(preference.name().is_none(), INVALID)?;
     world.settings_of_current()?.settings.cache = preference.0;
     Ok(())
 }
@@ -90,10 +86,7 @@ pub(crate) fn check_flags(world: &World, flags: c_uint) -> Answer {
         let last = CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX;
         CUctx_flags((last.0 << 1) - 1)
     };
-    if flags & !known.0 != 0 || ways.count_ones() > 1 {
-        return Err(INVALID);
-    }
-    Ok(())
+    fail_if(flags & !known.0 != 0 || ways.count_ones() > 1, INVALID)
 }
 
 /// All simulated GPUs have banks of 4 bytes. Unverified (from documentation).
@@ -220,9 +213,7 @@ pub(crate) fn refuse_captured(world: &mut World, context: usize) -> Answer {
 pub(crate) fn record(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
     let streams = streams_of(world, context.addr())?;
     let owner = world.owner_of(context.addr())?;
-    if world.event(event.addr())?.context != owner {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
+    fail_if(world.event(event.addr())?.context != owner, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     refuse_captured(world, context.addr())?;
     let after =
         streams.iter().filter_map(|stream| world.objects.streams.get(*stream)?.last).collect();
@@ -265,8 +256,5 @@ pub(crate) fn flush_remote_writes(
     );
     let current =
         CUflushGPUDirectRDMAWritesTarget::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
-    if target != current || !is_known {
-        return Err(INVALID);
-    }
-    Ok(())
+    fail_if(target != current || !is_known, INVALID)
 }

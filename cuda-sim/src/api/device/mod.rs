@@ -3,7 +3,7 @@
 pub(crate) mod peer;
 
 use crate::api::Out;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_char, c_int, c_uint};
 use cuda_sys::{
     CUGPUDirectRDMAWritesOrdering, CUcliqueInfo, CUcliqueType, CUdevice,
@@ -12,12 +12,8 @@ use cuda_sys::{
 };
 
 pub(crate) fn init(world: &mut World, flags: c_uint) -> Answer {
-    if flags != 0 {
-        return Err(INVALID);
-    }
-    if world.objects.primaries.is_empty() {
-        return Err(CUresult::CUDA_ERROR_NO_DEVICE);
-    }
+    fail_if(flags != 0, INVALID)?;
+    fail_if(world.objects.primaries.is_empty(), CUresult::CUDA_ERROR_NO_DEVICE)?;
     world.settings.initialised = true;
     Ok(())
 }
@@ -49,9 +45,7 @@ pub(crate) fn bus_id(world: &mut World, id: *mut c_char, len: c_int, device: CUd
 /// Writes as much of a text as a buffer of `len` bytes has room for, with a NUL at its end.
 fn write_text(text: &str, place: *mut c_char, len: c_int) -> Answer {
     let room = usize::try_from(len).unwrap_or(0);
-    if place.is_null() || room == 0 {
-        return Err(INVALID);
-    }
+    fail_if(place.is_null() || room == 0, INVALID)?;
     let bytes = text.as_bytes();
     let fits = bytes.len().min(room - 1);
     // SAFETY: the caller passes a buffer of `len` bytes, more than are copied.
@@ -105,9 +99,7 @@ pub(crate) fn cliques(
     let its = cliques_of(world, device)?;
     // SAFETY: the caller passes null or a pointer to a count.
     let count = unsafe { count.as_mut() }.ok_or(INVALID)?;
-    if cliques.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(cliques.is_null(), INVALID)?;
     *count = its.len().min(*count);
     for (place, kind) in its.iter().take(*count).enumerate() {
         let info = CUcliqueInfo { type_: *kind, id: 1 };
@@ -121,9 +113,7 @@ pub(crate) fn cliques(
 
 /// One device has no fabric.
 pub(crate) fn fabric_cluster(world: &mut World, device: CUdevice) -> Answer<CUuuid> {
-    if cliques_of(world, device)?.is_empty() {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(cliques_of(world, device)?.is_empty(), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     Ok(CUuuid { bytes: [1; 16] })
 }
 

@@ -5,7 +5,7 @@ use crate::api::Out;
 use crate::api::memory::{call_waits, check_given_to};
 use crate::exec::Work;
 use crate::memory::Use;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use cuda_sys::{
     CUatomicOperation, CUatomicOperationCapability, CUcontext, CUdevice, CUdevice_P2PAttribute,
@@ -14,9 +14,7 @@ use cuda_sys::{
 };
 
 pub(crate) fn by_bus_id(world: &mut World, bus_id: *const c_char) -> Answer<CUdevice> {
-    if bus_id.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(bus_id.is_null(), INVALID)?;
     // SAFETY: the caller passes a NUL-terminated string.
     let text = unsafe { CStr::from_ptr(bus_id) }.to_string_lossy();
     // The domain is optional, and the function is 0.
@@ -36,10 +34,7 @@ pub(crate) fn by_bus_id(world: &mut World, bus_id: *const c_char) -> Answer<CUde
 
 /// Checks that two devices are valid and different.
 fn link(world: &World, device: CUdevice, peer: CUdevice) -> Answer {
-    if world.device(device)? == world.device(peer)? {
-        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-    }
-    Ok(())
+    fail_if(world.device(device)? == world.device(peer)?, CUresult::CUDA_ERROR_INVALID_DEVICE)
 }
 
 pub(crate) fn can_access(world: &mut World, device: CUdevice, peer: CUdevice) -> Answer<c_int> {
@@ -75,9 +70,7 @@ fn capabilities(
     operations: *const CUatomicOperation,
     count: c_uint,
 ) -> Answer {
-    if capabilities.is_null() || operations.is_null() || count == 0 {
-        return Err(INVALID);
-    }
+    fail_if(capabilities.is_null() || operations.is_null() || count == 0, INVALID)?;
     let all = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_UNSIGNED.0
         | CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_32.0
         | CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_64.0;
@@ -86,9 +79,7 @@ fn capabilities(
         let operation = unsafe { operations.add(index) };
         // SAFETY: the caller passes `count` operations.
         let operation = unsafe { operation.read() };
-        if operation.0 >= CUatomicOperation::CU_ATOMIC_OPERATION_MAX.0 {
-            return Err(INVALID);
-        }
+        fail_if(operation.0 >= CUatomicOperation::CU_ATOMIC_OPERATION_MAX.0, INVALID)?;
         // SAFETY: the caller passes room for `count` results.
         let place = unsafe { capabilities.add(index) };
         // SAFETY: the caller passes room for `count` results.
@@ -123,12 +114,8 @@ pub(crate) fn host_atomics(
 pub(crate) fn enable(world: &mut World, peer: CUcontext, flags: c_uint) -> Answer {
     let current = world.current()?;
     let (from, to) = (world.owner_of(current)?, world.owner_of(peer.addr())?);
-    if flags != 0 {
-        return Err(INVALID);
-    }
-    if from == to {
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-    }
+    fail_if(flags != 0, INVALID)?;
+    fail_if(from == to, CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     if world.context(from)?.device == world.context(to)?.device {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     }
@@ -167,9 +154,7 @@ pub(crate) fn copy(
         // Measured: the device of the context that the caller names needs access, and no other does.
         check_given_to(world, Some(device), address, size, wanted)?;
         let holder = world.objects.memory.containing(address);
-        if holder.is_some_and(|(_, holder)| holder.device != device) {
-            return Err(INVALID);
-        }
+        fail_if(holder.is_some_and(|(_, holder)| holder.device != device), INVALID)?;
     }
     // The copy cannot be captured (measured with driver 580).
     world.forbidden_on_capturing(stream)?;
@@ -202,9 +187,7 @@ pub(crate) fn affinity_support(
     device: CUdevice,
 ) -> Answer<c_int> {
     world.device(device)?;
-    if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
-        return Err(INVALID);
-    }
+    fail_if(kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT, INVALID)?;
     Ok(0)
 }
 
@@ -215,9 +198,7 @@ pub(crate) fn affinity(
 ) -> Answer {
     world.current()?;
     affinity.required()?;
-    if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
-        return Err(INVALID);
-    }
+    fail_if(kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT, INVALID)?;
     // Without MPS every context has all SMs.
     let val = world.settings.profile.gpu.sms;
     affinity.put(CUexecAffinityParam {

@@ -6,7 +6,7 @@ use crate::exec::Form;
 use crate::state::graph::Owner;
 use crate::state::graph::conditional::ConditionalHandle;
 use crate::state::graph::node::{ConditionalNode, Kind};
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use core::ffi::c_uint;
 use cuda_sys::{
     CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUcontext, CUgraph,
@@ -15,9 +15,7 @@ use cuda_sys::{
 
 /// Returns the context of a conditional node, which must not be null.
 fn context_of(world: &World, context: CUcontext) -> Answer<usize> {
-    if context.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-    }
+    fail_if(context.is_null(), CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     world.context(context.addr())?;
     Ok(context.addr())
 }
@@ -30,9 +28,7 @@ pub(crate) fn create_handle(
     flags: c_uint,
 ) -> Answer<CUgraphConditionalHandle> {
     world.graph(graph.addr())?;
-    if flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0 {
-        return Err(INVALID);
-    }
+    fail_if(flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0, INVALID)?;
     let context = context_of(world, context)?;
     world.objects.last_conditional += 1;
     let made = world.objects.last_conditional;
@@ -61,16 +57,12 @@ pub(super) fn make(
         Type::CU_GRAPH_COND_TYPE_SWITCH if has_else => (Form::Switch, u32::MAX),
         _ => return Err(INVALID),
     };
-    if params.size == 0 || params.size > most {
-        return Err(INVALID);
-    }
+    fail_if(params.size == 0 || params.size > most, INVALID)?;
     let context = context_of(world, params.ctx)?;
     let handle = world.objects.conditional_handles.get(&params.handle).copied();
     let handle = handle.ok_or(INVALID)?;
     let is_own = world.root_of(handle.graph) == world.root_of(graph.addr());
-    if !is_own || handle.node.is_some() || handle.context != context {
-        return Err(INVALID);
-    }
+    fail_if(!is_own || handle.node.is_some() || handle.context != context, INVALID)?;
     let bodies = (0..params.size).map(|_| world.add_graph(Owner::Capture));
     let node = ConditionalNode { handle: params.handle, form, context, bodies: bodies.collect() };
     let home = super::home(world, pointer(context))?;

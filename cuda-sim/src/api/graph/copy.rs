@@ -7,7 +7,7 @@ use crate::api::memory::check_access_of;
 use crate::memory::{Kind as MemoryKind, Use};
 use crate::state::graph::copy::{CopyNode, Side};
 use crate::state::graph::node::{Kind, Node};
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUcontext, CUgraph, CUgraphNode, CUmemorytype as Type,
     CUresult,
@@ -34,17 +34,12 @@ pub(crate) fn check_device(world: &World, address: u64, len: u64) -> Answer {
     let (start, its) = memory.containing(address).ok_or(INVALID)?;
     let is_freed = matches!(its.kind, MemoryKind::Ordered { freed: true, .. });
     let room = start + its.bytes.len() as u64 - address;
-    if is_freed || room < len {
-        return Err(INVALID);
-    }
-    Ok(())
+    fail_if(is_freed || room < len, INVALID)
 }
 
 /// Checks a copy. Host memory is not checked (measured).
 fn check(world: &World, copy: &CopyNode) -> Answer {
-    if copy.is_empty() {
-        return Err(INVALID);
-    }
+    fail_if(copy.is_empty(), INVALID)?;
     for side in [&copy.from, &copy.to] {
         match side.kind {
             Type::CU_MEMORYTYPE_HOST | Type::CU_MEMORYTYPE_DEVICE | Type::CU_MEMORYTYPE_UNIFIED => {
@@ -92,9 +87,7 @@ pub(crate) fn node(world: &World, copy: CopyNode, context: Option<usize>) -> Ans
 /// Returns the node of a copy in a context.
 pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> Answer<Made> {
     let reserved = !copy.reserved0.is_null() || !copy.reserved1.is_null();
-    if reserved || copy.srcLOD != 0 || copy.dstLOD != 0 {
-        return Err(INVALID);
-    }
+    fail_if(reserved || copy.srcLOD != 0 || copy.dstLOD != 0, INVALID)?;
     let home = home(world, context)?;
     let extent = [copy.WidthInBytes, copy.Height, copy.Depth];
     let node = CopyNode {
@@ -122,9 +115,7 @@ pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> A
 }
 
 pub(super) fn make_generic(world: &World, params: &CUDA_MEMCPY_NODE_PARAMS) -> Answer<Made> {
-    if params.flags != 0 || params.reserved != 0 {
-        return Err(INVALID);
-    }
+    fail_if(params.flags != 0 || params.reserved != 0, INVALID)?;
     make(world, &params.copyParams, params.copyCtx)
 }
 

@@ -2,7 +2,7 @@
 
 use super::INVALID;
 use crate::state::graph::node::{Kind, Node};
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use core::ffi::{CStr, c_char, c_uint};
 use cuda_sys::{CUgraph, CUgraphDebugDot_flags as Flags, CUresult};
 use std::fmt::Write;
@@ -16,9 +16,7 @@ pub(crate) fn print(
     flags: c_uint,
 ) -> Answer {
     world.graph(graph.addr())?;
-    if path.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(path.is_null(), INVALID)?;
     // SAFETY: the caller passes a path that ends with a NUL.
     let path = unsafe { CStr::from_ptr(path) };
     let path = path.to_str().map_err(|_| INVALID)?;

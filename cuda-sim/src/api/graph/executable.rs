@@ -8,7 +8,7 @@ use crate::call::fault;
 use crate::exec::Work;
 use crate::state::graph::executable::Failure;
 use crate::state::handles::State;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use core::ffi::{c_char, c_ulonglong};
 use cuda_sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphInstantiate_flags as Flags,
@@ -25,10 +25,7 @@ fn check_flags(flags: u64, may_upload: bool) -> Answer {
     let exclusive = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
         | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     let exclusive = u64::from(exclusive.0);
-    if flags & !known != 0 || flags & exclusive == exclusive {
-        return Err(INVALID);
-    }
-    Ok(())
+    fail_if(flags & !known != 0 || flags & exclusive == exclusive, INVALID)
 }
 
 /// Instantiates a graph. The outer error is that of the arguments.

@@ -8,20 +8,16 @@ use crate::api::memory::check_access_of;
 use crate::memory::Use;
 use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::{Kind, Node};
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUgraph, CUgraphNode,
 };
 
 fn check(world: &World, fill: &FillNode) -> Answer {
     let is_known = matches!(fill.element, 1 | 2 | 4);
-    if !is_known || fill.width == 0 || fill.height == 0 {
-        return Err(INVALID);
-    }
+    fail_if(!is_known || fill.width == 0 || fill.height == 0, INVALID)?;
     let len = fill.width.checked_mul(fill.element).ok_or(INVALID)?;
-    if fill.at % fill.element as u64 != 0 || (fill.is_plane() && fill.pitch < len) {
-        return Err(INVALID);
-    }
+    fail_if(fill.at % fill.element as u64 != 0 || (fill.is_plane() && fill.pitch < len), INVALID)?;
     fill.rows().try_for_each(|(at, len)| check_device(world, at, len as u64))
 }
 

@@ -9,7 +9,7 @@ use crate::api::launch::{Shape, prepare};
 use crate::api::module::function::required_cluster;
 use crate::state::graph::node::{KernelNode, Kind, Node};
 use crate::state::objects::ContextKind;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use core::ffi::c_char;
 use cuda_sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUDA_KERNEL_NODE_PARAMS_v1,
@@ -72,9 +72,7 @@ fn home(
         Ok((world.owner_of(context)?, green))
     };
     if params.func.is_null() {
-        if params.kern.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
+        fail_if(params.kern.is_null(), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let context = match params.ctx.is_null() {
             true => world.current()?,
             false => params.ctx.addr(),
@@ -90,9 +88,7 @@ fn home(
     };
     let function = params.func.addr();
     let (owner, green) = of_view(current)?;
-    if world.function(function)?.is_kernel {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
+    fail_if(world.function(function)?.is_kernel, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     match world.function(function)?.context {
         Some(own) if own != owner => Ok((function, (own, None))),
         _ => Ok((function, (owner, green))),
@@ -322,9 +318,7 @@ pub(crate) fn copy_attributes(world: &mut World, to: CUgraphNode, from: CUgraphN
     let attributes = kernel(world.node(from.addr())?)?.call.attributes.clone();
     kernel(world.node(to.addr())?)?;
     for node in [to, from] {
-        if world.node(node.addr())?.kind.is_device_updatable() {
-            return Err(INVALID);
-        }
+        fail_if(world.node(node.addr())?.kind.is_device_updatable(), INVALID)?;
     }
     replace_attributes(world, to.addr(), &attributes)
 }

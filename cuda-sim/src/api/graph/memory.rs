@@ -5,7 +5,7 @@ use crate::api::Out;
 use crate::api::context::pointer;
 use crate::api::memory::pool;
 use crate::state::graph::node::{AllocateNode, Kind};
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use core::ffi::c_void;
 use cuda_sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS_v2, CUdevice, CUdeviceptr, CUgraph,
@@ -32,37 +32,27 @@ fn location(location: &CUmemLocation) -> (u32, i32) {
 /// which the host cannot access and which has no advice, and only its parameters say that it is managed.
 fn make(world: &mut World, request: &Request<'_>) -> Answer<Made> {
     let props = request.props;
-    if request.size == 0 {
-        return Err(INVALID);
-    }
+    fail_if(request.size == 0, INVALID)?;
     let place = pool::check_props(world, props)?;
     let is_on_device = place.0 == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
-    if !is_on_device || props.handleTypes.0 != 0 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(!is_on_device || props.handleTypes.0 != 0, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     let device = world.device(place.1).map_err(|_| INVALID)?;
     let is_managed = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
     let mut access = Vec::new();
     for its in &request.access {
         let (kind, id) = location(&its.location);
         let all = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        if is_managed && its.flags != all {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        fail_if(is_managed && its.flags != all, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let is_device = kind == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
         let is_host = kind == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST.0;
         let is_known = match is_device {
             true => world.device(id).is_ok(),
             false => is_managed && is_host,
         };
-        if !is_known {
-            return Err(INVALID);
-        }
+        fail_if(!is_known, INVALID)?;
         access.push((kind, id, its.flags.0));
     }
-    if request.size > MOST {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    fail_if(request.size > MOST, CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let context = world.objects.primaries[device].0;
     let address = world.objects.memory.reserve_for_graph(request.size, context, device);
     let node = AllocateNode {
@@ -174,9 +164,7 @@ pub(crate) fn params(
 /// Returns a node that frees the memory of an allocation node, which another graph may have.
 pub(super) fn make_free(world: &World, graph: CUgraph, address: CUdeviceptr) -> Answer<Made> {
     let is_freed = world.graph(graph.addr())?.frees.contains(&address);
-    if is_freed || !world.objects.memory.is_freeable_in(address, graph.addr()) {
-        return Err(INVALID);
-    }
+    fail_if(is_freed || !world.objects.memory.is_freeable_in(address, graph.addr()), INVALID)?;
     Ok(Made::anywhere(world, Kind::Free(address)))
 }
 
@@ -222,9 +210,7 @@ pub(crate) fn capture_allocation(
             false => CUresult::CUDA_ERROR_NOT_SUPPORTED,
         });
     };
-    if size > MOST {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    fail_if(size > MOST, CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let context = world.objects.primaries[device].0;
     let made = world.objects.memory.reserve_for_graph(size, context, device);
     let kind = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
@@ -262,9 +248,7 @@ pub(crate) fn attribute(
     let device = world.device(device)?;
     let usage = world.objects.memory.graph_usage(device);
     let its = usage.get(attribute.0 as usize).ok_or(INVALID)?;
-    if value.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(value.is_null(), INVALID)?;
     // SAFETY: the caller passes a place for a number of 64 bits, which all attributes are.
     unsafe { value.cast::<u64>().write(*its) };
     Ok(())
@@ -285,9 +269,7 @@ pub(crate) fn set_attribute(
     };
     // SAFETY: the caller passes null or a number of 64 bits, which all attributes are.
     let value = unsafe { value.cast::<u64>().as_ref() };
-    if value != Some(&0) {
-        return Err(INVALID);
-    }
+    fail_if(value != Some(&0), INVALID)?;
     world.objects.memory.reset_graph_high(device, is_reserved);
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::{INVALID, Made, Specification, home};
 use crate::api::context::pointer;
 use crate::api::stream::memory_op::{BATCH, work};
 use crate::state::graph::node::{Kind, OperationsNode};
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUgraphNode,
     CUstreamBatchMemOpParams,
@@ -17,9 +17,7 @@ impl Specification for Operations {
     type Params<'a> = &'a CUDA_BATCH_MEM_OP_NODE_PARAMS_v1;
 
     fn make(world: &mut World, params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> Answer<Made> {
-        if params.flags != 0 || params.count > BATCH || params.paramArray.is_null() {
-            return Err(INVALID);
-        }
+        fail_if(params.flags != 0 || params.count > BATCH || params.paramArray.is_null(), INVALID)?;
         // SAFETY: the caller passes the number of operations that the parameters state.
         let operations =
             unsafe { super::list(params.paramArray.cast_const(), params.count as usize) }?;

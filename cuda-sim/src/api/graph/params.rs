@@ -7,7 +7,7 @@ use super::{
 use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::graph::node::{HostNode, Kind};
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS,
     CUDA_EVENT_WAIT_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUDA_MEM_FREE_NODE_PARAMS,
@@ -24,10 +24,7 @@ fn check(world: &World, params: &CUgraphNodeParams) -> Answer {
         false => Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
     };
     let is_zero = params.reserved0 == [0; 3] && params.reserved2 == 0;
-    if !is_zero || params.type_.0 > most.0 {
-        return Err(INVALID);
-    }
-    Ok(())
+    fail_if(!is_zero || params.type_.0 > most.0, INVALID)
 }
 
 /// Returns a node of a type whose parameters can be replaced. A kernel gets these attributes.
@@ -215,9 +212,7 @@ pub(crate) fn set_params(
     let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
     check(world, params)?;
     let its = world.node(node.addr())?;
-    if its.kind.number() != params.type_ {
-        return Err(INVALID);
-    }
+    fail_if(its.kind.number() != params.type_, INVALID)?;
     let attributes = kernel::attributes_of(&its.kind);
     let made = make(world, params, &attributes)?;
     set(world, node.addr(), made)
@@ -240,9 +235,7 @@ pub(super) fn for_executable(
     old: &Kind,
 ) -> Answer<Made> {
     check(world, params)?;
-    if old.number() != params.type_ {
-        return Err(INVALID);
-    }
+    fail_if(old.number() != params.type_, INVALID)?;
     make(world, params, &kernel::attributes_of(old))
 }
 

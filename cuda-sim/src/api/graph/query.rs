@@ -3,7 +3,7 @@
 use super::{INVALID, edge_data};
 use crate::api::context::pointer;
 use crate::state::graph::node::Edge;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use core::ffi::{c_uint, c_ulonglong};
 use cuda_sys::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeType, CUresult};
 use std::collections::BTreeMap;
@@ -98,9 +98,7 @@ pub(crate) fn edges(
     let edges: Vec<Edge> = all.iter().map(|its| its.2).collect();
     check_lossless(&edges, true, data)?;
     let (null, room) = (core::ptr::null_mut(), **count);
-    if room == 0 {
-        return Err(INVALID);
-    }
+    fail_if(room == 0, INVALID)?;
     let starts: Vec<CUgraphNode> = all.iter().map(|its| pointer(its.0)).collect();
     let ends: Vec<CUgraphNode> = all.iter().map(|its| pointer(its.1)).collect();
     // SAFETY: the caller passes an array with room for `count` nodes.
@@ -132,9 +130,7 @@ fn answer_neighbors(
     count: Count<'_, '_>,
 ) -> Answer {
     if array.is_null() {
-        if !data.is_null() {
-            return Err(INVALID);
-        }
+        fail_if(!data.is_null(), INVALID)?;
         **count.as_mut().ok_or(INVALID)? = neighbors.len();
         return Ok(());
     }

@@ -6,7 +6,7 @@ use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::graph::Owner;
 use crate::state::graph::node::{HostNode, Kind, Node};
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     CUDA_HOST_NODE_PARAMS, CUevent, CUgraph, CUgraphChildGraphNodeOwnership as Ownership,
@@ -27,9 +27,7 @@ impl Specification for Host {
 }
 
 pub(super) fn make_host(world: &World, host: HostNode) -> Answer<Made> {
-    if host.function.is_none() {
-        return Err(INVALID);
-    }
+    fail_if(host.function.is_none(), INVALID)?;
     Ok(Made::anywhere(world, Kind::Host(host)))
 }
 
@@ -81,9 +79,7 @@ impl Specification for Await {
 
 /// Returns an operation on `count` semaphores.
 pub(super) fn make_semaphores(world: &World, kind: Kind, count: u32) -> Answer<Made> {
-    if count != 0 {
-        return Err(UNSUPPORTED);
-    }
+    fail_if(count != 0, UNSUPPORTED)?;
     Ok(Made::anywhere(world, kind))
 }
 
@@ -125,9 +121,7 @@ pub(super) fn make_child(
                 return Err(UNSUPPORTED);
             }
             let is_conditional = |kind: &Kind| matches!(kind, Kind::Conditional(_));
-            if world.has_node(graph, &is_conditional) {
-                return Err(UNSUPPORTED);
-            }
+            fail_if(world.has_node(graph, &is_conditional), UNSUPPORTED)?;
             graph
         }
     };
@@ -192,9 +186,7 @@ pub(crate) fn signal(
     world: &mut World,
     node: CUgraphNode,
 ) -> Answer<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS> {
-    if !matches!(world.node(node.addr())?.kind, Kind::Signal) {
-        return Err(INVALID);
-    }
+    fail_if(!matches!(world.node(node.addr())?.kind, Kind::Signal), INVALID)?;
     Ok(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
         extSemArray: core::ptr::null_mut(),
         paramsArray: core::ptr::null(),
@@ -206,9 +198,7 @@ pub(crate) fn r#await(
     world: &mut World,
     node: CUgraphNode,
 ) -> Answer<CUDA_EXT_SEM_WAIT_NODE_PARAMS> {
-    if !matches!(world.node(node.addr())?.kind, Kind::Await) {
-        return Err(INVALID);
-    }
+    fail_if(!matches!(world.node(node.addr())?.kind, Kind::Await), INVALID)?;
     Ok(CUDA_EXT_SEM_WAIT_NODE_PARAMS {
         extSemArray: core::ptr::null_mut(),
         paramsArray: core::ptr::null(),

@@ -4,7 +4,7 @@ use super::{INVALID, Made, Specification, copy, fill, kernel, params};
 use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::graph::node::Kind;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use core::ffi::c_uint;
 use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
@@ -16,17 +16,13 @@ use cuda_sys::{
 /// alive.
 fn kind(world: &World, executable: CUgraphExec, node: CUgraphNode) -> Answer<&Kind> {
     let its = world.executable(executable.addr())?;
-    if world.objects.nodes.get(node.addr()).is_none() {
-        return Err(INVALID);
-    }
+    fail_if(world.objects.nodes.get(node.addr()).is_none(), INVALID)?;
     its.nodes.get(&node.addr()).map(|its| &its.kind).ok_or(INVALID)
 }
 
 fn set(world: &mut World, executable: CUgraphExec, node: CUgraphNode, made: Made) -> Answer {
     let old = kind(world, executable, node)?;
-    if old.number() != made.kind.number() {
-        return Err(INVALID);
-    }
+    fail_if(old.number() != made.kind.number(), INVALID)?;
     world.check_change(old, &made.kind).map_err(|_| INVALID)?;
     world.change_node(executable.addr(), node.addr(), made.kind, made.needs)
 }
@@ -134,9 +130,7 @@ pub(crate) fn set_params(
     let its = unsafe { place.as_ref() }.ok_or(INVALID)?;
     let old = kind(world, executable, node)?.clone();
     if let Kind::Child(_) = old {
-        if its.type_ != old.number() {
-            return Err(INVALID);
-        }
+        fail_if(its.type_ != old.number(), INVALID)?;
         // SAFETY: the type selects this field.
         let graph = unsafe { its.__bindgen_anon_1.graph }.graph;
         return set_child(world, executable, node, graph);
@@ -151,9 +145,7 @@ pub(crate) fn set_enabled(
     node: CUgraphNode,
     is_enabled: c_uint,
 ) -> Answer {
-    if !kind(world, executable, node)?.can_be_disabled() {
-        return Err(INVALID);
-    }
+    fail_if(!kind(world, executable, node)?.can_be_disabled(), INVALID)?;
     let its = world.executable_mut(executable.addr())?;
     let its = its.nodes.get_mut(&node.addr()).ok_or(INVALID)?;
     its.is_enabled = is_enabled != 0;
@@ -165,9 +157,7 @@ pub(crate) fn enabled(
     executable: CUgraphExec,
     node: CUgraphNode,
 ) -> Answer<c_uint> {
-    if !kind(world, executable, node)?.can_be_disabled() {
-        return Err(INVALID);
-    }
+    fail_if(!kind(world, executable, node)?.can_be_disabled(), INVALID)?;
     let its = world.executable(executable.addr())?.nodes.get(&node.addr());
     Ok(c_uint::from(its.ok_or(INVALID)?.is_enabled))
 }

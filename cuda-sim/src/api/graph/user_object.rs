@@ -6,7 +6,7 @@ use crate::api::context::pointer;
 use crate::exec::note_given;
 use crate::state::graph::user_object::UserObject;
 use crate::state::handles::State;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUgraph, CUhostFn, CUuserObject, CUuserObject_flags, CUuserObjectRetain_flags};
 
@@ -18,9 +18,7 @@ pub(crate) fn create(
     flags: c_uint,
 ) -> Answer<CUuserObject> {
     let is_asynchronous = flags == CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.0;
-    if !is_asynchronous || count == 0 || destroy.is_none() {
-        return Err(INVALID);
-    }
+    fail_if(!is_asynchronous || count == 0 || destroy.is_none(), INVALID)?;
     note_given(data);
     let made = UserObject { data: data.expose_provenance(), destroy, count: count.into() };
     Ok(pointer(world.objects.user_objects.insert(made)))
@@ -36,9 +34,7 @@ fn is_alive(world: &World, object: CUuserObject) -> bool {
 }
 
 pub(crate) fn retain(world: &mut World, object: CUuserObject, count: c_uint) -> Answer {
-    if count == 0 || !is_alive(world, object) {
-        return Err(INVALID);
-    }
+    fail_if(count == 0 || !is_alive(world, object), INVALID)?;
     if let Some(its) = world.objects.user_objects.get_mut(object.addr()) {
         its.count += u64::from(count);
     }
@@ -46,9 +42,7 @@ pub(crate) fn retain(world: &mut World, object: CUuserObject, count: c_uint) -> 
 }
 
 pub(crate) fn release(world: &mut World, object: CUuserObject, count: c_uint) -> Answer {
-    if count == 0 || object.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(count == 0 || object.is_null(), INVALID)?;
     // Measured: the release of a dead object succeeds.
     if is_alive(world, object) {
         world.release_object(object.addr(), count, None);
@@ -65,9 +59,7 @@ pub(crate) fn retain_in_graph(
 ) -> Answer {
     let moves = CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE.0;
     world.graph(graph.addr())?;
-    if count == 0 || flags & !moves != 0 || !is_alive(world, object) {
-        return Err(INVALID);
-    }
+    fail_if(count == 0 || flags & !moves != 0 || !is_alive(world, object), INVALID)?;
     let its = world.objects.user_objects.get_mut(object.addr()).ok_or(INVALID)?;
     if flags != moves {
         its.count += u64::from(count);
@@ -89,9 +81,7 @@ pub(crate) fn release_in_graph(
     count: c_uint,
 ) -> Answer {
     let objects = &mut world.graph_mut(graph.addr())?.objects;
-    if count == 0 || object.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(count == 0 || object.is_null(), INVALID)?;
     let held = objects.get(&object.addr()).copied().unwrap_or(0);
     if held < count {
         // Measured: the driver does not check the number.

@@ -10,7 +10,7 @@ use crate::profile::sms::{granularity, split_by_count as counts};
 use crate::state::green::{Descriptor, Group, Queues, WORDS};
 use crate::state::handles::State;
 use crate::state::objects::{ContextKind, Green};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
     CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType as Type, CUdevSmResource,
@@ -207,9 +207,7 @@ pub(crate) fn stream_resource(
     kind: Type,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    if !is_sm(kind) {
-        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
-    }
+    fail_if(!is_sm(kind), CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
     let its = world.objects.streams.get(stream);
     let (context, green) = its.map_or((0, None), |its| (its.context, its.green));
     match green {
@@ -233,14 +231,10 @@ pub(crate) fn split_by_count(
     // SAFETY: the caller passes null or a pointer to a resource.
     let input = unsafe { input.as_ref() }.ok_or(INVALID)?;
     let input = Group::of(input)?;
-    if flags & both == both {
-        return Err(INVALID);
-    }
+    fail_if(flags & both == both, INVALID)?;
     // Unverified (from documentation).
     let clusters = Flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
-    if flags & clusters != 0 && world.settings.profile.gpu.capability.0 < 9 {
-        return Err(INVALID);
-    }
+    fail_if(flags & clusters != 0 && world.settings.profile.gpu.capability.0 < 9, INVALID)?;
     if flags & !both != 0 {
         misuse(format!("split flags {flags:#x}: the driver ignores unknown flags"));
     }
@@ -282,9 +276,7 @@ pub(crate) fn descriptor(
     resources: *mut CUdevResource,
     count: c_uint,
 ) -> Answer<CUdevResourceDesc> {
-    if resources.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(resources.is_null(), INVALID)?;
     if count == 0 {
         misuse("cuDevResourceGenerateDesc without resources: driver 580 crashes");
         return Err(INVALID);
@@ -322,14 +314,10 @@ pub(crate) fn descriptor(
             (since(13, 1) && first.alignment != group.alignment)
                 || (since(13, 4) && first.domain != group.domain)
         });
-        if differs {
-            return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-        }
+        fail_if(differs, CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
         groups.push(group);
     }
-    if groups.is_empty() {
-        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-    }
+    fail_if(groups.is_empty(), CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
     let queues = queues.unwrap_or(Queues::USUAL);
     let made = world.objects.descriptors.insert(Descriptor { groups, queues });
     Ok(pointer(made))
@@ -346,9 +334,7 @@ pub(crate) fn create(
     green.required()?;
     let wanted = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
     let none_allowed = world.settings.profile.driver >= CudaVersion::new(13, 3);
-    if flags != wanted && !(none_allowed && flags == 0) {
-        return Err(INVALID);
-    }
+    fail_if(flags != wanted && !(none_allowed && flags == 0), INVALID)?;
     let Descriptor { groups, queues } =
         world.objects.descriptors.get(descriptor.addr()).ok_or(INVALID)?.clone();
     if groups.iter().any(|group| group.device as usize != number) {
@@ -434,9 +420,7 @@ pub(crate) fn stream(
     priority: c_int,
 ) -> Answer<CUstream> {
     let its = alive(world, green)?;
-    if flags != CUstream_flags::CU_STREAM_NON_BLOCKING.0 {
-        return Err(INVALID);
-    }
+    fail_if(flags != CUstream_flags::CU_STREAM_NON_BLOCKING.0, INVALID)?;
     let primary = world.objects.primaries[its.device].0;
     world.make_stream(primary, Some(green.addr()), flags, priority)
 }

@@ -4,7 +4,7 @@ use crate::api::Out;
 use crate::api::green::bits;
 use crate::profile::sms::granularity;
 use crate::state::green::Group;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_uint;
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS as Params, CUdevResource, CUdevSmResourceGroup_flags as Flags,
@@ -33,9 +33,7 @@ fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Ans
         asked => asked,
     };
     let most = if clusters { 32 } else { 2 };
-    if together % 2 != 0 || together > most {
-        return Err(wrong);
-    }
+    fail_if(together % 2 != 0 || together > most, wrong)?;
     check_flags(world, request)?;
     // With the backfill flag, the other parameters are only hints.
     let has = |flag: Flags| request.flags & flag.0 != 0;
@@ -53,9 +51,7 @@ fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Ans
             asked => asked,
         };
         sms.retain(|sm| home(sm) == domain);
-        if sms.is_empty() {
-            return Err(wrong);
-        }
+        fail_if(sms.is_empty(), wrong)?;
         if backfill || has(Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS) {
             sms.extend(free.iter().filter(|sm| home(sm) != domain));
         }
@@ -67,9 +63,7 @@ fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Ans
         asked if asked % 2 != 0 || asked > left || asked % unit != 0 => return Err(wrong),
         asked => asked,
     };
-    if (size == 0 || (size < together && !backfill)) && !only_asking {
-        return Err(wrong);
-    }
+    fail_if((size == 0 || (size < together && !backfill)) && !only_asking, wrong)?;
     sms.truncate(size as usize);
     Ok(Found { sms, together, domain })
 }
@@ -85,13 +79,8 @@ fn check_flags(world: &World, request: &Params) -> Answer {
     }
     let any = request.localityDomainId == ANY_DOMAIN;
     let pinned = request.flags & Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0 != 0;
-    if pinned && any && !since(13, 5) {
-        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-    }
-    if request.flags & !known != 0 || request.reserved.iter().any(|word| *word != 0) {
-        return Err(INVALID);
-    }
-    Ok(())
+    fail_if(pinned && any && !since(13, 5), CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
+    fail_if(request.flags & !known != 0 || request.reserved.iter().any(|word| *word != 0), INVALID)
 }
 
 pub(crate) fn exact(
@@ -104,9 +93,7 @@ pub(crate) fn exact(
     requests: *mut Params,
 ) -> Answer {
     let input = Group::of(input)?;
-    if flags != 0 || count == 0 || requests.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0 || count == 0 || requests.is_null(), INVALID)?;
     // According to the documentation, only the remainder of a split can be split again.
     if input.split != 0 && !input.is_remainder {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);

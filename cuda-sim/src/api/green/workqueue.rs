@@ -1,7 +1,7 @@
 //! Work queue resources. Unverified (from documentation).
 
 use crate::state::green::Queues;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUdevResource, CUdevResourceType as Type, CUdevWorkqueueConfigResource,
     CUdevWorkqueueConfigScope as Scope, CUdevWorkqueueResource, CUresult, CudaVersion,
@@ -29,9 +29,7 @@ pub(crate) fn resource(
     id: Option<u64>,
     kind: Type,
 ) -> Answer<CUdevResource> {
-    if !known(world, kind) {
-        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
-    }
+    fail_if(!known(world, kind), CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
     let mut resource = CUdevResource { type_: kind, ..CUdevResource::default() };
     if kind == Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE {
         // Only contexts have queues. A device only has a configuration.

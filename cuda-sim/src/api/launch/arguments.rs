@@ -3,8 +3,8 @@
 
 use crate::account::misuse;
 use crate::exec::Call;
-use crate::state::Answer;
 use crate::state::INVALID;
+use crate::state::{Answer, fail_if};
 use core::ffi::c_void;
 use cuda_sys::{CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUresult};
 
@@ -20,9 +20,7 @@ pub(crate) unsafe fn copy_arguments(
     extra: *mut *mut c_void,
     too_long: CUresult,
 ) -> Answer {
-    if !params.is_null() && !extra.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(!params.is_null() && !extra.is_null(), INVALID)?;
     let kernel = &call.kernel.info;
     // The parameters of a damaged cubin can have any places.
     let ends = kernel.params.iter().map(|(at, size)| at.saturating_add(*size));
@@ -33,9 +31,7 @@ pub(crate) unsafe fn copy_arguments(
     if !extra.is_null() {
         // SAFETY: the caller guarantees a list.
         let (start, length) = unsafe { packed(extra) }?;
-        if length > needed {
-            return Err(too_long);
-        }
+        fail_if(length > needed, too_long)?;
         let mut buffer = Vec::new();
         buffer.try_reserve_exact(needed).map_err(|_| INVALID)?;
         buffer.resize(needed, 0);
@@ -58,9 +54,7 @@ pub(crate) unsafe fn copy_arguments(
             let place = unsafe { params.add(index) };
             // SAFETY: the caller guarantees a pointer for each parameter.
             let argument = unsafe { place.read() };
-            if argument.is_null() {
-                return Err(INVALID);
-            }
+            fail_if(argument.is_null(), INVALID)?;
             let mut bytes = vec![0; *size];
             // SAFETY: the caller guarantees that the argument has `size` bytes. The target has the same
             // length and does not overlap it.

@@ -10,7 +10,7 @@ use crate::exec::Runnable;
 use crate::exec::{Call, HostFunction, Work, note_given};
 use crate::profile::Gpu;
 use crate::state::process::error_log::because;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{
     CUaccessProperty, CUevent, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchAttributeID as Id,
@@ -103,23 +103,17 @@ impl Shape {
                 // SAFETY: this field belongs to the attribute.
                 let window = unsafe { value.accessPolicyWindow };
                 let persists = window.missProp == CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING;
-                if persists || !(0.0..=1.0).contains(&window.hitRatio) {
-                    return Err(invalid);
-                }
+                fail_if(persists || !(0.0..=1.0).contains(&window.hitRatio), invalid)?;
             }
             Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
                 // SAFETY: this field belongs to the attribute.
                 let map = unsafe { value.memSyncDomainMap };
-                if map.default_ >= domains || map.remote >= domains {
-                    return Err(invalid);
-                }
+                fail_if(map.default_ >= domains || map.remote >= domains, invalid)?;
             }
             Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
                 // SAFETY: this field belongs to the attribute.
                 let percent = unsafe { value.sharedMemCarveout };
-                if percent > 100 {
-                    return Err(invalid);
-                }
+                fail_if(percent > 100, invalid)?;
             }
             // Hints, and attributes that relax the usual order. They need no action here.
             _ => {}
@@ -130,9 +124,7 @@ impl Shape {
     }
 
     fn record(&mut self, world: &World, event: CUevent) -> Answer {
-        if world.event(event.addr())?.timing {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        fail_if(world.event(event.addr())?.timing, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         self.events.push(event.addr());
         Ok(())
     }
@@ -174,9 +166,7 @@ impl Shape {
         }
         let required = required_cluster(limits, settings);
         if let Some(cluster) = self.cluster.or(required) {
-            if gpu.capability.0 < 9 {
-                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-            }
+            fail_if(gpu.capability.0 < 9, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
             let extents = cluster.iter().map(|extent| u64::from(*extent));
             let blocks = extents.fold(1, u64::saturating_mul);
             let most = Limits::largest_cluster(settings, self.non_portable);
@@ -322,9 +312,7 @@ pub(crate) fn prepare(
         world.place_variables(module, home)?;
     }
     let (kernel, context) = world.runnable(function, home)?;
-    if context.is_some_and(|context| context != home) {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
+    fail_if(context.is_some_and(|context| context != home), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let green = green.and_then(|green| world.objects.greens.get(green));
     let partition = green.map(|green| (green.id, green.wholes.clone()));
     let sms = green.map_or(&world.settings.all_sms, |green| &green.sms).clone();
@@ -354,9 +342,7 @@ pub(crate) fn host_function(
     function: CUhostFn,
     data: *mut c_void,
 ) -> Answer {
-    if function.is_none() {
-        return Err(INVALID);
-    }
+    fail_if(function.is_none(), INVALID)?;
     let stream = world.stream(stream.addr())?;
     note_given(data);
     let function = HostFunction::Plain(function);
@@ -372,9 +358,7 @@ pub(crate) fn callback(
     data: *mut c_void,
     flags: c_uint,
 ) -> Answer {
-    if callback.is_none() || flags != 0 {
-        return Err(INVALID);
-    }
+    fail_if(callback.is_none() || flags != 0, INVALID)?;
     let stream = world.stream(raw.addr())?;
     world.forbidden_on_capturing(stream)?;
     note_given(data);

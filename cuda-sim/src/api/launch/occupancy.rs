@@ -9,7 +9,7 @@ use crate::api::module::function::{most_dynamic_shared, required_cluster};
 use crate::code::Limits;
 use crate::exec::FunctionSettings;
 use crate::profile::Gpu;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult, CUstream};
@@ -90,9 +90,7 @@ pub(crate) fn active_blocks(
     blocks.required()?;
     let (limits, settings) = world.limits(function)?;
     let threads = positive(threads)?;
-    if flags > 1 {
-        return Err(INVALID);
-    }
+    fail_if(flags > 1, INVALID)?;
     let fit = limits.blocks_per_sm(&settings, world.settings.profile.gpu, threads, shared);
     blocks.put(int(fit))
 }
@@ -133,9 +131,7 @@ pub(crate) fn potential_block(
     grid.required()?;
     block.required()?;
     let (limits, settings) = world.limits(function)?;
-    if flags > 1 {
-        return Err(INVALID);
-    }
+    fail_if(flags > 1, INVALID)?;
     let gpu = world.settings.profile.gpu;
     let limit = positive(limit).unwrap_or(u32::MAX).min(limits.threads);
     let (mut best, mut at) = (0, (0, 0));
@@ -168,9 +164,7 @@ pub(crate) fn available_shared(
     let (limits, settings) = world.limits(function)?;
     let (blocks, threads) = (positive(blocks)?, positive(threads)?);
     let gpu = world.settings.profile.gpu;
-    if blocks > limits.blocks_per_sm(&settings, gpu, threads, 0) {
-        return Err(INVALID);
-    }
+    fail_if(blocks > limits.blocks_per_sm(&settings, gpu, threads, 0), INVALID)?;
     // As on an H200, the memory that the driver reserves is not subtracted.
     let share = (gpu.shared_memory_per_sm / blocks).saturating_sub(limits.shared);
     Ok(share.min(most_dynamic_shared(&limits, &settings)) as usize)
@@ -184,9 +178,7 @@ pub(crate) fn potential_cluster(
     let (limits, settings) = world.limits(function)?;
     // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
-    if world.settings.profile.gpu.capability.0 < 9 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(world.settings.profile.gpu.capability.0 < 9, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     let required = required_cluster(&limits, &settings).map(|its| its.iter().product());
     let most = Limits::largest_cluster(&settings, shape.non_portable);
     // SAFETY: `of_config` has checked that the pointer is not null.
@@ -206,17 +198,13 @@ pub(crate) fn active_clusters(
     // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
     let gpu = world.settings.profile.gpu;
-    if gpu.capability.0 < 9 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(gpu.capability.0 < 9, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     let required = required_cluster(&limits, &settings);
     let cluster = shape.cluster.or(required);
     let cluster = cluster.ok_or(INVALID)?;
     let blocks: u32 = cluster.iter().product();
     let threads: u32 = shape.block.iter().product();
-    if blocks == 0 || threads == 0 {
-        return Err(INVALID);
-    }
+    fail_if(blocks == 0 || threads == 0, INVALID)?;
     let shared = shape.shared as usize;
     let per_sm = limits.blocks_per_sm(&settings, gpu, threads, shared);
     Ok(int(per_sm * gpu.sms / blocks))

@@ -8,7 +8,7 @@ use crate::api::memory::copy::host_bytes;
 use crate::api::memory::{check_access, check_given};
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_uint, c_ulonglong};
 use cuda_sys::{
     CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpy3DOperand, CUmemcpy3DOperandType,
@@ -34,9 +34,7 @@ pub(crate) enum Place {
 /// Finds the memory of one side of a copy. An address that the driver does not know is taken for host
 /// memory.
 pub(crate) fn place(world: &World, address: u64, len: usize, wanted: Use) -> Answer<Place> {
-    if address == 0 {
-        return Err(INVALID);
-    }
+    fail_if(address == 0, INVALID)?;
     let memory = &world.objects.memory;
     if memory.is_virtual(address) {
         crate::api::virtual_memory::check_mapped(world, None, address, len, wanted)?;
@@ -153,9 +151,7 @@ impl Plan {
 /// only while a context is current. A capture is kept.
 fn stream_of(world: &mut World, stream: CUstream) -> Answer<usize> {
     let is_legacy = stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr();
-    if is_legacy || world.current().is_err() {
-        return Err(INVALID);
-    }
+    fail_if(is_legacy || world.current().is_err(), INVALID)?;
     world.stream(stream.addr())
 }
 
@@ -195,9 +191,7 @@ fn orders(
     firsts: *const usize,
     sets: usize,
 ) -> Answer<Vec<Order>> {
-    if attributes.is_null() || firsts.is_null() || sets == 0 || sets > count {
-        return Err(INVALID);
-    }
+    fail_if(attributes.is_null() || firsts.is_null() || sets == 0 || sets > count, INVALID)?;
     let mut orders = vec![Order::CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; count];
     let mut before = None;
     for index in 0..sets {
@@ -207,9 +201,7 @@ fn orders(
         let first = unsafe { element(firsts, index) };
         check_attributes(set.srcAccessOrder, set.flags)?;
         let is_next = before.map_or(first == 0, |before| first > before);
-        if !is_next || first >= count {
-            return Err(INVALID);
-        }
+        fail_if(!is_next || first >= count, INVALID)?;
         orders[first..].fill(set.srcAccessOrder);
         before = Some(first);
     }
@@ -285,9 +277,7 @@ fn copy(
         let from = unsafe { element(from, index) };
         // SAFETY: the caller passes `count` sizes.
         let len = unsafe { element(sizes, index) };
-        if len == 0 {
-            return Err(INVALID);
-        }
+        fail_if(len == 0, INVALID)?;
         check_green(world, stream, [to, from])?;
         plan.add(world, stream, [to, from], len, orders[index])
     })
@@ -360,16 +350,12 @@ impl Rows {
         if operand.type_ == CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY {
             return Self::of_array(world, operand, [width, height, depth]);
         }
-        if operand.type_ != CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER {
-            return Err(INVALID);
-        }
+        fail_if(operand.type_ != CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER, INVALID)?;
         // SAFETY: the operand has the type of a pointer.
         let its = unsafe { operand.op.ptr };
         let or = |given: usize, least: usize| if given == 0 { least } else { given };
         let (pitch, rows) = (or(its.rowLength, width), or(its.layerHeight, height));
-        if pitch < width || (depth > 1 && rows < height) {
-            return Err(INVALID);
-        }
+        fail_if(pitch < width || (depth > 1 && rows < height), INVALID)?;
         Ok(Self { start: its.ptr, pitch: pitch.checked_mul(size).ok_or(INVALID)?, height: rows })
     }
 
@@ -382,9 +368,7 @@ impl Rows {
         let at = [its.offset.x, its.offset.y, its.offset.z];
         for ((at, len), all) in at.into_iter().zip(extent).zip(texels.extent) {
             let fits = at.checked_add(len).is_some_and(|end| end <= all.max(1));
-            if !fits {
-                return Err(INVALID);
-            }
+            fail_if(!fits, INVALID)?;
         }
         let [x, y, z] = at;
         let offset = z * texels.slice + y * texels.pitch + x * texels.format.bytes;
@@ -425,9 +409,7 @@ fn add_volume(
 ) -> Answer {
     check_attributes(copy.srcAccessOrder, copy.flags)?;
     let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
-    if extent.contains(&0) {
-        return Err(INVALID);
-    }
+    fail_if(extent.contains(&0), INVALID)?;
     // Between pointers, an element is one byte.
     let size = match (element_size(world, &copy.src)?, element_size(world, &copy.dst)?) {
         (Some(from), Some(to)) if from != to => return Err(INVALID),

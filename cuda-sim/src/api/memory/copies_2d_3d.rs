@@ -5,7 +5,7 @@ use crate::api::memory::batch::Plan;
 use crate::api::memory::{call_waits, check_access, check_given};
 use crate::memory::Use;
 use crate::state::graph::copy::{CopyNode, Side};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_uint;
 use cuda_sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUdeviceptr, CUmemorytype as Type,
@@ -23,9 +23,7 @@ pub(crate) fn allocate(
     height: usize,
     element: c_uint,
 ) -> Answer {
-    if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
-        return Err(INVALID);
-    }
+    fail_if(!matches!(element, 4 | 8 | 16) || width == 0 || height == 0, INVALID)?;
     let between =
         width.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let size = between.checked_mul(height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -67,9 +65,7 @@ impl Described {
             let end = self.at[axis].checked_add(extent[axis]);
             end.is_some_and(|end| end <= all[axis])
         };
-        if !(0..3).all(fits) {
-            return Err(INVALID);
-        }
+        fail_if(!(0..3).all(fits), INVALID)?;
         let addresses = [0, texels.address];
         let distances = [texels.pitch, rows];
         let kind = Type::CU_MEMORYTYPE_DEVICE;
@@ -113,9 +109,7 @@ impl BoxCopy {
     fn of_volume(world: &World, copy: *const CUDA_MEMCPY3D) -> Answer<Self> {
         // SAFETY: the caller passes null or a pointer to a copy.
         let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
-        if copy.srcLOD != 0 || copy.dstLOD != 0 {
-            return Err(INVALID);
-        }
+        fail_if(copy.srcLOD != 0 || copy.dstLOD != 0, INVALID)?;
         Self::new(
             world,
             &Described {
@@ -269,9 +263,7 @@ fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
         }
         let device = world.context(context.addr())?.device;
         let holder = world.objects.memory.containing(side.start());
-        if holder.is_some_and(|(_, holder)| holder.device != device) {
-            return Err(INVALID);
-        }
+        fail_if(holder.is_some_and(|(_, holder)| holder.device != device), INVALID)?;
     }
     Ok(made)
 }

@@ -7,7 +7,7 @@ use crate::exec::Work;
 use crate::memory::Use;
 use crate::races::Access;
 use crate::state::graph::copy::CopyNode;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_void;
 use cuda_sys::{CUdeviceptr, CUstream};
 
@@ -56,9 +56,7 @@ pub(crate) fn copy_to_host(
     from: CUdeviceptr,
     size: usize,
 ) -> Answer {
-    if to.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(to.is_null(), INVALID)?;
     if world.objects.memory.is_virtual(from) {
         check_given(world, from, size, Use::Read)?;
     }
@@ -82,9 +80,7 @@ pub(crate) fn copy_to_host(
 }
 
 pub(crate) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
-    if from.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(from.is_null(), INVALID)?;
     let mut bytes: Vec<u8> = Vec::with_capacity(size);
     // SAFETY: the caller passes `size` bytes. The target has room for them and does not overlap them.
     unsafe { core::ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), size) };
@@ -275,9 +271,7 @@ fn copy_on_host(
     stream: usize,
 ) -> Answer {
     let (to, from) = (host_pointer(world, to)?, host_pointer(world, from)?);
-    if to.is_null() || from.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(to.is_null() || from.is_null(), INVALID)?;
     world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     world.begin_copy_by_call();
     let memory = &mut world.objects.memory;

@@ -4,7 +4,7 @@ use crate::api::Out;
 use crate::api::memory::batch::{Place, place};
 use crate::exec::{Decompression, Format, Work};
 use crate::memory::{Kind, Use};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_uint;
 use cuda_sys::{CUmemDecompressAlgorithm as Algorithm, CUmemDecompressParams, CUresult, CUstream};
 
@@ -66,12 +66,8 @@ pub(crate) fn batch(
 ) -> Answer {
     failed.set(NONE);
     let stream = world.stream(stream.addr())?;
-    if operations.is_null() || count == 0 || flags != 0 {
-        return Err(INVALID);
-    }
-    if !has_engine(world) {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(operations.is_null() || count == 0 || flags != 0, INVALID)?;
+    fail_if(!has_engine(world), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     crate::api::memory::batch::not_capturing(world, stream)?;
     let mut work = Vec::with_capacity(count);
     for index in 0..count {

@@ -6,7 +6,7 @@ use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::Kind;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use cuda_sys::{CUdeviceptr, CUstream};
 
 /// Returns the size of a row of `count` values. Fails if it is too large, or if the address is not aligned to the
@@ -48,9 +48,7 @@ pub(crate) fn fill_plane<T: Into<u32>>(
         return world.recording(stream).map(drop);
     }
     let size = row::<T>(at, width)?;
-    if height > 1 && pitch < size {
-        return Err(INVALID);
-    }
+    fail_if(height > 1 && pitch < size, INVALID)?;
     let node = FillNode {
         at,
         pitch,

@@ -3,7 +3,7 @@
 use crate::account::misuse;
 use crate::api::Out;
 use crate::memory::HostKind;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{
     CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
@@ -20,9 +20,7 @@ pub(crate) fn allocate(
     let home = world.home()?;
     let known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if flags & !known != 0 {
-        return Err(INVALID);
-    }
+    fail_if(flags & !known != 0, INVALID)?;
     world.forbidden_in_capture()?;
     if size == 0 {
         start.set(core::ptr::null_mut());

@@ -8,7 +8,7 @@ use crate::account::misuse;
 use crate::api::context::pointer;
 use crate::memory::Kind;
 use crate::state::objects::Event;
-use crate::state::{self, Answer, INVALID, World};
+use crate::state::{self, Answer, INVALID, World, fail_if};
 use core::ffi::{c_char, c_uint};
 use cuda_sys::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMem_flags, CUipcMemHandle, CUresult};
 
@@ -67,13 +67,9 @@ pub(crate) fn open(
     flags: c_uint,
 ) -> Answer<CUdeviceptr> {
     let owner = world.owner_of(world.current()?)?;
-    if flags != CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0 {
-        return Err(INVALID);
-    }
+    fail_if(flags != CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0, INVALID)?;
     let (kind, number) = read(&handle);
-    if kind == OWN {
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-    }
+    fail_if(kind == OWN, CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     let size = world.objects.shared.others.get(&number).copied();
     let size = size.filter(|_| kind == OTHERS).ok_or(INVALID)?;
     if world.objects.shared.numbers.contains(&(number, owner)) {
@@ -117,12 +113,8 @@ fn process() -> [u8; 8] {
 }
 
 pub(crate) fn get_event(world: &mut World, event: CUevent) -> Answer<CUipcEventHandle> {
-    if event.is_null() {
-        return Err(INVALID);
-    }
-    if !world.event(event.addr())?.interprocess {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
+    fail_if(event.is_null(), INVALID)?;
+    fail_if(!world.event(event.addr())?.interprocess, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let mut bytes = handle(OWN_EVENT, event.addr() as u64);
     bytes[16..24].copy_from_slice(&process());
     Ok(CUipcEventHandle { reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])) })

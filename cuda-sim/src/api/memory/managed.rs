@@ -7,7 +7,7 @@ use crate::account::misuse;
 use crate::api::Out;
 use crate::exec::Work;
 use crate::memory::{Attached, HostKind, Kind, PAGE, Page, Pages};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -93,9 +93,7 @@ pub(crate) fn attach(
         CUmemAttach_flags::CU_MEM_ATTACH_SINGLE if !is_default => Attached::Stream(stream),
         _ => return Err(INVALID),
     };
-    if start as u64 != address || (size != 0 && size != whole) {
-        return Err(INVALID);
-    }
+    fail_if(start as u64 != address || (size != 0 && size != whole), INVALID)?;
     let attached = match world.settings.profile.concurrent_managed_access {
         true => Attached::Global,
         false => attached,
@@ -109,9 +107,7 @@ fn pages(
     address: CUdeviceptr,
     size: usize,
 ) -> Answer<(&mut Pages, Range<usize>)> {
-    if size == 0 {
-        return Err(INVALID);
-    }
+    fail_if(size == 0, INVALID)?;
     let range = |first: usize| first / PAGE..(first + size).div_ceil(PAGE);
     if let Ok(start) = managed(world, address, size) {
         let first = usize::try_from(address).map_err(|_| INVALID)? - start;
@@ -196,9 +192,7 @@ pub(crate) fn advise(
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
             | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
     );
-    if names_a_processor && !is_processor {
-        return Err(INVALID);
-    }
+    fail_if(names_a_processor && !is_processor, INVALID)?;
     if size != 0 && world.objects.memory.is_managed_of_pool(address, size) {
         // Memory of a pool takes no advice. Advice for a NUMA node is accepted and has no effect, also if it
         // needs no location.
@@ -251,9 +245,7 @@ pub(crate) fn prefetch(
     flags: c_uint,
     stream: CUstream,
 ) -> Answer {
-    if flags != 0 {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0, INVALID)?;
     let stream = world.stream(stream.addr())?;
     let place = place_of_one(world, location)?;
     pages(world, address, size)?;
@@ -285,9 +277,7 @@ fn cannot_be_captured(world: &mut World, stream: usize) -> Answer {
 /// Returns the stream of a batch, which is not the legacy default stream.
 fn stream_of_batch(world: &mut World, stream: CUstream) -> Answer<usize> {
     let is_per_thread = stream.is_null() && thread::has_per_thread_default();
-    if stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() && !is_per_thread {
-        return Err(INVALID);
-    }
+    fail_if(stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() && !is_per_thread, INVALID)?;
     world.stream(stream.addr())
 }
 
@@ -308,9 +298,7 @@ fn ranges(
 
 /// Returns a list that the caller passed, which must not be empty.
 fn list<T: Copy>(first: *const T, count: usize) -> Answer<Vec<T>> {
-    if first.is_null() || count == 0 {
-        return Err(INVALID);
-    }
+    fail_if(first.is_null() || count == 0, INVALID)?;
     // SAFETY: the caller passes `count` values.
     Ok(unsafe { core::slice::from_raw_parts(first, count) }.to_vec())
 }
@@ -326,9 +314,7 @@ fn places(
 ) -> Answer<Vec<Place>> {
     let firsts = list(firsts, location_count)?;
     let rising = firsts.windows(2).all(|pair| pair[0] < pair[1]);
-    if firsts[0] != 0 || !rising || firsts[location_count - 1] >= count {
-        return Err(INVALID);
-    }
+    fail_if(firsts[0] != 0 || !rising || firsts[location_count - 1] >= count, INVALID)?;
     let mut places = Vec::new();
     for (index, location) in list(locations, location_count)?.into_iter().enumerate() {
         let end = firsts.get(index + 1).copied().unwrap_or(count);
@@ -350,9 +336,7 @@ pub(crate) fn prefetch_batch(
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Answer {
-    if flags != 0 {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0, INVALID)?;
     let stream = stream_of_batch(world, stream)?;
     let ranges = ranges(world, addresses, sizes, count)?;
     let places = places(world, locations, firsts, location_count, count)?;
@@ -373,9 +357,7 @@ pub(crate) fn discard_batch(
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Answer {
-    if flags != 0 {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0, INVALID)?;
     let stream = stream_of_batch(world, stream)?;
     let ranges = ranges(world, addresses, sizes, count)?;
     cannot_be_captured(world, stream)?;
@@ -405,9 +387,7 @@ pub(crate) fn discard_and_prefetch_batch(
 
 /// Writes as many values as fit, and fills the rest with `CU_DEVICE_INVALID`.
 fn write(data: *mut c_void, size: usize, values: &[i32]) -> Answer {
-    if data.is_null() || size == 0 || size % 4 != 0 {
-        return Err(INVALID);
-    }
+    fail_if(data.is_null() || size == 0 || size % 4 != 0, INVALID)?;
     for index in 0..size / 4 {
         let value = values.get(index).copied().unwrap_or(CU_DEVICE_INVALID);
         // SAFETY: the caller passes `size` bytes, and these 4 are among them.
@@ -503,12 +483,8 @@ pub(crate) fn locations(
     locations: *mut CUmemLocation,
 ) -> Answer {
     let is_part = (1..=size).contains(&part) && sample <= part;
-    if !is_part || locations.is_null() {
-        return Err(INVALID);
-    }
-    if !world.settings.profile.concurrent_managed_access {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(!is_part || locations.is_null(), INVALID)?;
+    fail_if(!world.settings.profile.concurrent_managed_access, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     let sample = if sample == 0 { PAGE.min(part) } else { sample };
     for (index, start) in (0..size).step_by(part).enumerate() {
         let mut found: Vec<(Place, usize)> = Vec::new();

@@ -20,7 +20,7 @@ use crate::memory::{Kind, Use};
 use crate::races::Access;
 use crate::state::pool::Pool;
 use crate::state::process::error_log::because;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use cuda_sys::{CUctx_flags, CUdeviceptr, CUresult, CUstream};
 
 pub(crate) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usize>) -> Answer {
@@ -65,9 +65,7 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
     if crate::api::memory::managed::free(world, address)? {
         return Ok(());
     }
-    if world.objects.memory.is_virtual(address) {
-        return Err(INVALID);
-    }
+    fail_if(world.objects.memory.is_virtual(address), INVALID)?;
     if world.objects.memory.is_variable(address) {
         misuse("cuMemFree of a variable of a module");
         return Err(INVALID);
@@ -170,9 +168,7 @@ pub(crate) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
     if address == 0 {
         return Ok(());
     }
-    if world.objects.memory.is_virtual(address) {
-        return Err(INVALID);
-    }
+    fail_if(world.objects.memory.is_virtual(address), INVALID)?;
     match world.objects.memory.starts_at(address).map(|its| its.kind) {
         Some(Kind::Ordered { freed: false, .. }) => {}
         Some(Kind::Plain) => {

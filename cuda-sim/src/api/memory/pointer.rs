@@ -2,7 +2,7 @@
 
 use crate::api::Out;
 use crate::memory::{Kind, device_of, domain_of, is_of_host};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemorytype, CUpointer_attribute as Attribute, CUresult, CudaVersion,
@@ -206,9 +206,7 @@ pub(crate) fn attributes(
     data: *mut *mut c_void,
     address: CUdeviceptr,
 ) -> Answer {
-    if attributes.is_null() || data.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(attributes.is_null() || data.is_null(), INVALID)?;
     let known = known(world, address);
     let driver = world.settings.profile.driver;
     for index in 0..count as usize {
@@ -220,9 +218,7 @@ pub(crate) fn attributes(
         let place = unsafe { data.add(index) };
         // SAFETY: the caller passes `count` places for values.
         let place = unsafe { place.read() };
-        if place.is_null() {
-            return Err(INVALID);
-        }
+        fail_if(place.is_null(), INVALID)?;
         match value(known.as_ref(), attribute, driver)? {
             Value::Address(value) | Value::Long(value) => {
                 // SAFETY: the place is for a value of the attribute's type.
@@ -246,9 +242,7 @@ pub(crate) fn attribute(
 ) -> Answer {
     let its = known(world, address).ok_or(INVALID)?;
     let is_host_pointer = attribute == Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER;
-    if is_host_pointer && its.host_address.is_none() {
-        return Err(INVALID);
-    }
+    fail_if(is_host_pointer && its.host_address.is_none(), INVALID)?;
     let (mut attribute, mut data) = (attribute, data);
     attributes(world, 1, &raw mut attribute, &raw mut data, address)
 }
@@ -259,9 +253,7 @@ pub(crate) fn set_attribute(
     attribute: Attribute,
     address: CUdeviceptr,
 ) -> Answer {
-    if value.is_null() || attribute != Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
-        return Err(INVALID);
-    }
+    fail_if(value.is_null() || attribute != Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, INVALID)?;
     match known(world, address) {
         Some(its) if its.mapped.is_some() => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         // Measured: memory of a managed pool accepts the setting. Other pool memory does not have it (unverified,

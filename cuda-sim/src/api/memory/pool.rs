@@ -6,7 +6,7 @@
 use crate::account::misuse;
 use crate::api::Out;
 use crate::state::pool::{LocationPools, PORTION, Pool};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_void};
 use cuda_sys::{
     CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
@@ -79,12 +79,8 @@ pub(crate) fn check_props(world: &World, props: &CUmemPoolProps) -> Answer<(u32,
     // Unverified (from documentation): memory of the host can be shared if it is on a NUMA node.
     let numa = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA.0;
     let can_be_shared = is_pinned && (place.0 == 1 || place.0 == numa);
-    if reserved || (!can_be_shared && props.handleTypes.0 != 0) {
-        return Err(INVALID);
-    }
-    if is_managed && (props.maxSize != 0 || props.usage != 0) {
-        return Err(INVALID);
-    }
+    fail_if(reserved || (!can_be_shared && props.handleTypes.0 != 0), INVALID)?;
+    fail_if(is_managed && (props.maxSize != 0 || props.usage != 0), INVALID)?;
     if is_managed && !world.settings.profile.concurrent_managed_access {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
@@ -107,9 +103,7 @@ pub(crate) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
     if world.objects.pool_shared.has_of(handle) {
         misuse("an imported memory pool is destroyed before its memory is freed");
     }
-    if world.location_pools().any(|its| its.default == handle) {
-        return Err(INVALID);
-    }
+    fail_if(world.location_pools().any(|its| its.default == handle), INVALID)?;
     for its in world.location_pools() {
         if its.current == handle {
             its.current = its.default;
@@ -151,9 +145,7 @@ pub(crate) fn attribute(
         14 if newer => number(u32::from(its.usage != 0)),
         _ => return Err(INVALID),
     };
-    if value.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(value.is_null(), INVALID)?;
     match answer {
         // SAFETY: the caller passes a place for a value of the attribute's type.
         Value::Int(answer) => unsafe { value.cast::<c_int>().write(answer) },
@@ -180,9 +172,7 @@ pub(crate) fn set_attribute(
 ) -> Answer {
     let used = world.objects.memory.used_of_pool(pool.addr());
     let its = world.own_pool(pool)?;
-    if value.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(value.is_null(), INVALID)?;
     match attribute.0 {
         number @ 1..=3 => {
             // SAFETY: the caller passes a value of the attribute's type.
@@ -232,9 +222,7 @@ pub(crate) fn set_access(
     map: *const CUmemAccessDesc,
     count: usize,
 ) -> Answer {
-    if map.is_null() && count != 0 {
-        return Err(INVALID);
-    }
+    fail_if(map.is_null() && count != 0, INVALID)?;
     world.pool(pool)?;
     for index in 0..count {
         // SAFETY: the caller passes `count` descriptions.
@@ -289,9 +277,7 @@ pub(crate) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryP
     let number = world.device(device)?;
     // The pool must have memory of this device.
     let its = world.own_pool(pool)?;
-    if its.device != Some(number) {
-        return Err(INVALID);
-    }
+    fail_if(its.device != Some(number), INVALID)?;
     if its.is_managed() {
         // Measured: allocations without a pool stay in memory of the device.
         let mut place = CUmemLocation {
@@ -315,9 +301,7 @@ fn at_location(
     // SAFETY: the caller passes null or a pointer to a location.
     let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
     let is_managed = kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
-    if !is_managed && kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
-        return Err(INVALID);
-    }
+    fail_if(!is_managed && kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, INVALID)?;
     let device = match location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
             // SAFETY: both members of the union are integers.
@@ -370,9 +354,7 @@ pub(crate) fn set_at(
     let default = at_location(world, location, kind)?.default;
     let required = world.objects.pools.get(default).map(Pool::memory);
     // The pool must have memory of this location and kind.
-    if Some(world.own_pool(pool)?.memory()) != required {
-        return Err(INVALID);
-    }
+    fail_if(Some(world.own_pool(pool)?.memory()) != required, INVALID)?;
     at_location(world, location, kind)?.current = pool.addr();
     Ok(())
 }

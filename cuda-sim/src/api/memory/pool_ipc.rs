@@ -10,7 +10,7 @@
 use crate::account::misuse;
 use crate::api::memory::ipc::{OTHERS, OWN, handle, read_bytes};
 use crate::memory::Kind;
-use crate::state::{self, Answer, INVALID, World};
+use crate::state::{self, Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult,
@@ -81,9 +81,7 @@ pub(crate) fn import_pool(
     let current = world.current().and_then(|current| world.context(current));
     let device = current.map_or(0, |its| its.device);
     // 0 is a valid descriptor: the standard input (measured on driver 580).
-    if flags != 0 || kind.0 != DESCRIPTOR || descriptor.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0 || kind.0 != DESCRIPTOR || descriptor.is_null(), INVALID)?;
     let descriptor = c_int::try_from(descriptor.addr()).map_err(|_| INVALID)?;
     match descriptor::read(descriptor) {
         Some((OTHERS, number)) => {
@@ -111,9 +109,7 @@ pub(crate) fn export_memory(
     let (id, pool) = (allocation.id, allocation.pool);
     let pool = pool.and_then(|pool| world.objects.pools.get(pool));
     let is_shared = pool.is_some_and(|pool| pool.exported);
-    if !is_alive || !is_shared || world.objects.pool_shared.is_imported(address) {
-        return Err(INVALID);
-    }
+    fail_if(!is_alive || !is_shared || world.objects.pool_shared.is_imported(address), INVALID)?;
     Ok(CUmemPoolPtrExportData { reserved: handle(OWN, id) })
 }
 
@@ -129,9 +125,7 @@ pub(crate) fn import_memory(
     let (kind, number) = read_bytes(&data.reserved);
     let other = world.objects.pool_shared.others.get(&number).copied();
     let (its_pool, size) = other.filter(|_| kind == OTHERS).ok_or(INVALID)?;
-    if its_pool != of {
-        return Err(INVALID);
-    }
+    fail_if(its_pool != of, INVALID)?;
     if let Some(there) = world.objects.pool_shared.imported_as.get(&number) {
         misuse("memory of a pool is imported twice: the first free would free both");
         return Ok(*there);

@@ -7,7 +7,7 @@ use crate::api::Out;
 use crate::code::Limits;
 use crate::exec::FunctionSettings;
 use crate::state::objects::Function;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_int;
 use cuda_sys::{
     CUdevice, CUfunc_cache, CUfunction, CUfunction_attribute as Attribute, CUfunctionLoadingState,
@@ -101,9 +101,7 @@ pub(crate) fn set_attribute(
     match attribute {
         Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
             let bytes = number.map_err(|_| invalid)?;
-            if bytes.saturating_add(limits.shared) > opt_in {
-                return Err(invalid);
-            }
+            fail_if(bytes.saturating_add(limits.shared) > opt_in, invalid)?;
             settings.dynamic_shared = Some(bytes);
         }
         Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => match value {
@@ -114,9 +112,7 @@ pub(crate) fn set_attribute(
         Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
         | Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
         | Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
-            if limits.cluster != [0; 3] {
-                return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
-            }
+            fail_if(limits.cluster != [0; 3], CUresult::CUDA_ERROR_NOT_PERMITTED)?;
             let first = Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH.0;
             settings.cluster[(attribute.0 - first) as usize] = number.map_err(|_| invalid)?;
         }
@@ -145,9 +141,7 @@ pub(crate) fn set_cache(
     function: CUfunction,
     preference: CUfunc_cache,
 ) -> Answer {
-    if preference.0 > 3 {
-        return Err(INVALID);
-    }
+    fail_if(preference.0 > 3, INVALID)?;
     function_mut(world, function)?.settings.cache = preference.0;
     Ok(())
 }

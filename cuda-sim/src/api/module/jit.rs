@@ -1,7 +1,7 @@
 //! Options of the driver's PTX compiler, and its log buffers.
 
 use crate::state::process::logs::Logs;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUjit_option as Key, CudaVersion};
 
@@ -28,9 +28,7 @@ impl Logs {
             let value = unsafe { values.add(index) };
             // SAFETY: the caller guarantees `count` values.
             let value = unsafe { value.read() };
-            if since(key).is_none_or(|since| since > world.settings.profile.driver) {
-                return Err(INVALID);
-            }
+            fail_if(since(key).is_none_or(|since| since > world.settings.profile.driver), INVALID)?;
             match key {
                 Key::CU_JIT_ERROR_LOG_BUFFER => logs.error.start = value.cast(),
                 Key::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => logs.error.room = value.addr(),

@@ -11,7 +11,7 @@ use crate::exec::kernel;
 use crate::state::handles::State;
 use crate::state::objects::Linker;
 use crate::state::process::logs::Logs;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState, CUresult};
 
@@ -26,9 +26,7 @@ impl World {
     /// Adds the contents of PTX text or of an image.
     fn add(&mut self, state: CUlinkState, kind: Kind, data: *const c_void) -> Answer {
         let linker = self.linker(state)?;
-        if linker.image.is_some() {
-            return Err(INVALID);
-        }
+        fail_if(linker.image.is_some(), INVALID)?;
         let mut log = std::mem::take(&mut linker.log);
         let read = match kind {
             Kind::CU_JIT_INPUT_PTX | Kind::CU_JIT_INPUT_CUBIN | Kind::CU_JIT_INPUT_FATBINARY => {
@@ -78,9 +76,7 @@ pub(crate) fn add_data(
     _keys: *mut CUjit_option,
     _values: *mut *mut c_void,
 ) -> Answer {
-    if size == 0 {
-        return Err(INVALID);
-    }
+    fail_if(size == 0, INVALID)?;
     world.add(state, kind, data)
 }
 

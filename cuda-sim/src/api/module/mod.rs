@@ -13,7 +13,7 @@ use crate::code::ptx::{self, Refusal};
 use crate::exec::kernel;
 use crate::state::objects::Module;
 use crate::state::process::logs::Logs;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use cuda_sys::{
     CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
@@ -41,9 +41,7 @@ impl World {
         not_ptx: CUresult,
         log: &mut Logs,
     ) -> Answer<Contents> {
-        if image.is_null() {
-            return Err(INVALID);
-        }
+        fail_if(image.is_null(), INVALID)?;
         // SAFETY: the caller passes an image or text, and no byte is read after one that already
         // distinguishes it.
         let byte = |at: usize| unsafe { image.cast::<u8>().wrapping_add(at).read() };
@@ -147,9 +145,7 @@ impl World {
 
     fn function_of(&self, module: usize, name: *const c_char) -> Answer<usize> {
         let module = self.module(module)?;
-        if name.is_null() {
-            return Err(INVALID);
-        }
+        fail_if(name.is_null(), INVALID)?;
         module.refused.map_or(Ok(()), Err)?;
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) };
@@ -159,9 +155,7 @@ impl World {
 
     fn functions_of(&self, module: usize, to: *mut *mut c_void, room: c_uint) -> Answer {
         let functions = &self.module(module)?.functions;
-        if to.is_null() {
-            return Err(INVALID);
-        }
+        fail_if(to.is_null(), INVALID)?;
         for (index, function) in functions.iter().take(room as usize).enumerate() {
             // SAFETY: the caller passes room for `room` handles.
             let place = unsafe { to.add(index) };
@@ -197,9 +191,7 @@ pub(crate) fn load_ex(
 
 /// Returns the contents of a file with an image or PTX text.
 pub(crate) fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
-    if path.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(path.is_null(), INVALID)?;
     // SAFETY: the caller passes a NUL-terminated string.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
     let mut bytes = std::fs::read(&*path).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
@@ -273,18 +265,14 @@ pub(crate) fn function_name(
     function: CUfunction,
 ) -> Answer {
     name.required()?;
-    if function.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(function.is_null(), INVALID)?;
     // The name lives as long as the module.
     name.put(world.kernel_info(function.addr())?.c_name.as_ptr())
 }
 
 /// Returns the module of a function. A library's kernel has none (unverified: the code).
 pub(crate) fn of_function(world: &mut World, function: CUfunction) -> Answer<CUmodule> {
-    if function.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(function.is_null(), INVALID)?;
     let its = world.function(function.addr())?.module;
     let its = world.objects.modules.get(its).map(|_| its);
     Ok(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?))
@@ -333,9 +321,7 @@ pub(crate) fn load_library(
 ) -> Answer<CUlibrary> {
     // SAFETY: the caller passes `count` keys and values.
     let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
-    if image.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(image.is_null(), INVALID)?;
     let read = world.read_module(image, None, &mut log);
     Ok(pointer(world.add_library(read)))
 }
@@ -360,9 +346,7 @@ pub(crate) fn load_library_file(
         image => image?,
     };
     // Measured for an empty file. No other content is read before it is used.
-    if image == [0] {
-        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
-    }
+    fail_if(image == [0], CUresult::CUDA_ERROR_INVALID_IMAGE)?;
     load_library(
         world,
         image.as_ptr().cast(),

@@ -1,7 +1,7 @@
 //! Variables of modules and libraries.
 
 use crate::api::Out;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{CStr, c_char};
 use cuda_sys::{CUdeviceptr, CUlibrary, CUmodule, CUresult};
 
@@ -14,9 +14,7 @@ impl World {
         name: *const c_char,
         managed: bool,
     ) -> Answer<(u64, usize)> {
-        if name.is_null() {
-            return Err(INVALID);
-        }
+        fail_if(name.is_null(), INVALID)?;
         self.place_variables(module, context)?;
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();

@@ -5,7 +5,7 @@ use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::handles::Handles;
 use crate::state::process::coredump::{Callback, Settings};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::{
@@ -73,9 +73,7 @@ fn read(
         Attribute::CU_COREDUMP_FILE => [settings.file.as_bytes(), &[0]].concat(),
         _ => [settings.pipe.as_bytes(), &[0]].concat(),
     };
-    if bytes.len() > room {
-        return Err(INVALID);
-    }
+    fail_if(bytes.len() > room, INVALID)?;
     // SAFETY: the caller guarantees a place of `size` bytes, and there are no more.
     unsafe { value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     Ok(())
@@ -226,8 +224,5 @@ fn deregister(callbacks: &mut Handles<Callback>, handle: CUcoredumpCallbackHandl
 }
 
 fn refuse_in_callback() -> Answer {
-    if thread::in_dump_callback() {
-        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
-    }
-    Ok(())
+    fail_if(thread::in_dump_callback(), CUresult::CUDA_ERROR_NOT_PERMITTED)
 }

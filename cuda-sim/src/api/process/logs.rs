@@ -5,7 +5,7 @@ use crate::api::Out;
 use crate::api::context::pointer;
 use crate::state::handles::State;
 use crate::state::process::error_log::{Callback, because};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use cuda_sys::{CUlogIterator, CUlogsCallback, CUlogsCallbackHandle};
 
@@ -62,9 +62,7 @@ pub(crate) fn dump_to_memory(
         // The last entries are written.
         shown = shown.split_once('\n').map_or("", |(_, rest)| rest);
     }
-    if shown.is_empty() && !text.is_empty() {
-        return Err(INVALID);
-    }
+    fail_if(shown.is_empty() && !text.is_empty(), INVALID)?;
     // SAFETY: the caller guarantees a buffer of `size` bytes, and the text is shorter.
     unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(shown.as_ptr(), shown.len()) };
     // SAFETY: the buffer has more than `shown.len()` bytes, unless it has none.
@@ -84,9 +82,7 @@ pub(crate) fn dump_to_file(
     path: *const c_char,
     _flags: c_uint,
 ) -> Answer {
-    if path.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(path.is_null(), INVALID)?;
     // SAFETY: the caller guarantees a string that ends with a NUL.
     let path = unsafe { CStr::from_ptr(path) };
     let path = path.to_str().map_err(|_| INVALID)?;

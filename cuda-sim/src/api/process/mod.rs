@@ -3,7 +3,7 @@
 pub(crate) mod coredump;
 pub(crate) mod logs;
 
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_int;
 use cuda_sys::{
     CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
@@ -32,9 +32,7 @@ pub(crate) fn lock(
     let has_timeout = options.as_deref().is_some_and(|its| its.timeoutMs != 0);
     let initialised = world.settings.initialised;
     world.settings.processes.change(pid, initialised, (RUNNING, LOCKED), |its| {
-        if its.is_busy && has_timeout {
-            return Err(CUresult::CUDA_ERROR_NOT_READY);
-        }
+        fail_if(its.is_busy && has_timeout, CUresult::CUDA_ERROR_NOT_READY)?;
         Ok(())
     })
 }
@@ -47,9 +45,7 @@ pub(crate) fn checkpoint(
     let initialised = world.settings.initialised;
     let change = (LOCKED, CHECKPOINTED);
     world.settings.processes.change(pid, initialised, change, |its| {
-        if its.has_managed_memory {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        fail_if(its.has_managed_memory, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         Ok(())
     })
 }
@@ -61,15 +57,11 @@ pub(crate) fn restore(
 ) -> Answer {
     // Unverified: the code for a list without a pointer.
     let is_torn = |its: &CUcheckpointRestoreArgs| its.gpuPairsCount != 0 && its.gpuPairs.is_null();
-    if options.as_deref().is_some_and(is_torn) {
-        return Err(INVALID);
-    }
+    fail_if(options.as_deref().is_some_and(is_torn), INVALID)?;
     let initialised = world.settings.initialised;
     let change = (CHECKPOINTED, LOCKED);
     world.settings.processes.change(pid, initialised, change, |its| {
-        if its.has_imports {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        fail_if(its.has_imports, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         Ok(())
     })
 }

@@ -5,7 +5,7 @@ use crate::api::memory::{check_access, check_given};
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
 use crate::state::graph::node::{Kind as NodeKind, OperationsNode};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_uint;
 use cuda_sys::{
     CUdeviceptr, CUresult, CUstream, CUstreamAtomicReductionDataType as Word,
@@ -20,15 +20,11 @@ pub(crate) const BATCH: c_uint = 255;
 
 /// Checks that the word exists when the operation is enqueued.
 fn check(world: &World, address: u64, size: usize, wanted: Use) -> Answer {
-    if address % size as u64 != 0 {
-        return Err(INVALID);
-    }
+    fail_if(address % size as u64 != 0, INVALID)?;
     let around = world.objects.memory.host_around(address);
     let managed = around.is_some_and(|(.., its)| its.is_managed());
     let holder = world.objects.memory.containing(address).map(|(_, its)| its.kind);
-    if managed || matches!(holder, Some(Kind::Ordered { .. })) {
-        return Err(INVALID);
-    }
+    fail_if(managed || matches!(holder, Some(Kind::Ordered { .. })), INVALID)?;
     check_given(world, address, size, wanted)
 }
 
@@ -44,18 +40,14 @@ fn check_access_of(world: &World, stream: usize, work: &Work) -> Answer {
 }
 
 fn write(world: &World, address: u64, bytes: Vec<u8>, flags: c_uint) -> Answer<Work> {
-    if flags != Write::CU_STREAM_WRITE_VALUE_DEFAULT.0 {
-        return Err(INVALID);
-    }
+    fail_if(flags != Write::CU_STREAM_WRITE_VALUE_DEFAULT.0, INVALID)?;
     check(world, address, bytes.len(), Use::Write)?;
     Ok(Work::WriteValue { at: address, bytes })
 }
 
 fn wait(world: &World, address: u64, value: u64, size: usize, flags: c_uint) -> Answer<Work> {
     let condition = flags & !Wait::CU_STREAM_WAIT_VALUE_FLUSH.0;
-    if condition > Wait::CU_STREAM_WAIT_VALUE_NOR.0 {
-        return Err(INVALID);
-    }
+    fail_if(condition > Wait::CU_STREAM_WAIT_VALUE_NOR.0, INVALID)?;
     check(world, address, size, Use::Read)?;
     Ok(Work::WaitValue { at: address, value, size, condition })
 }
@@ -120,9 +112,7 @@ pub(crate) fn batch(
     flags: c_uint,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    if flags != 0 || count > BATCH || operations.is_null() {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0 || count > BATCH || operations.is_null(), INVALID)?;
     let mut all = Vec::new();
     for index in 0..count as usize {
         // SAFETY: the caller passes `count` operations.
@@ -191,9 +181,7 @@ pub(crate) fn has_reductions(world: &World) -> bool {
 }
 
 fn reduce(world: &World, its: &Reduction) -> Answer<Work> {
-    if !has_reductions(world) {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(!has_reductions(world), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     let size = match its.dataType {
         Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32 => 4,
         Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64 => 8,
@@ -205,9 +193,7 @@ fn reduce(world: &World, its: &Reduction) -> Answer<Work> {
             | Operation::CU_STREAM_ATOMIC_REDUCTION_OP_AND
             | Operation::CU_STREAM_ATOMIC_REDUCTION_OP_OR
     );
-    if its.flags != 0 || !is_known {
-        return Err(INVALID);
-    }
+    fail_if(its.flags != 0 || !is_known, INVALID)?;
     check(world, its.address, size, Use::Write)?;
     Ok(Work::ReduceValue { at: its.address, value: its.value, size, reduction: its.reductionOp })
 }

@@ -9,7 +9,7 @@ use crate::api::context::pointer;
 use crate::exec::Work;
 use crate::state::handles::State;
 use crate::state::objects::Stream;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{CUevent, CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
 
@@ -24,9 +24,7 @@ impl World {
         flags: u32,
         priority: i32,
     ) -> Answer<CUstream> {
-        if flags & !CUstream_flags::CU_STREAM_NON_BLOCKING.0 != 0 {
-            return Err(INVALID);
-        }
+        fail_if(flags & !CUstream_flags::CU_STREAM_NON_BLOCKING.0 != 0, INVALID)?;
         let id = self.new_id();
         let handle = self.add_stream(Stream {
             blocking: flags == CUstream_flags::CU_STREAM_DEFAULT.0,

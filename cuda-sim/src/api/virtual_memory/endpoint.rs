@@ -7,7 +7,7 @@ use crate::api::Out;
 use crate::api::virtual_memory::known;
 use crate::api::virtual_memory::multicast::{is_supported, mapped};
 use crate::memory::{Binding, Endpoint, GRANULARITY, Team};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdevice, CUlogicalEndpointId, CUlogicalEndpointProp, CUlogicalEndpointType as Type,
@@ -34,9 +34,7 @@ fn is_granular(bytes: u64) -> bool {
 
 pub(crate) fn reserve_ids(world: &mut World, count: u32) -> Answer<CUlogicalEndpointId> {
     supported(world, false)?;
-    if count == 0 {
-        return Err(INVALID);
-    }
+    fail_if(count == 0, INVALID)?;
     let reserved = world.objects.memory.endpoints.reserve(count);
     reserved.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
@@ -46,9 +44,7 @@ pub(crate) fn release_ids(world: &mut World, first: CUlogicalEndpointId, count: 
     let end = first.checked_add(count).ok_or(INVALID)?;
     let all = &mut world.objects.memory.endpoints.all;
     let is_free = |id: u32| matches!(all.get(&id), Some(None));
-    if count == 0 || !(first..end).all(is_free) {
-        return Err(INVALID);
-    }
+    fail_if(count == 0 || !(first..end).all(is_free), INVALID)?;
     all.retain(|id, _| !(first..end).contains(id));
     Ok(())
 }
@@ -97,9 +93,7 @@ pub(crate) fn create(
     let (owner, count) = devices(world, wanted)?;
     let size = wanted.size;
     let is_size = size != 0 && is_granular(size) && size <= largest(world);
-    if !is_size || wanted.flags > 1 || wanted.ipcHandleTypes > 1 {
-        return Err(INVALID);
-    }
+    fail_if(!is_size || wanted.flags > 1 || wanted.ipcHandleTypes > 1, INVALID)?;
     let place = world.objects.memory.endpoints.all.get_mut(&id);
     let place = place.filter(|its| its.is_none()).ok_or(INVALID)?;
     *place = Some(Endpoint {
@@ -115,9 +109,7 @@ pub(crate) fn add_device(world: &mut World, id: CUlogicalEndpointId, device: CUd
     world.device(device)?;
     let its = world.objects.memory.endpoints.get(id).ok_or(INVALID)?;
     let team = &mut its.team;
-    if its.owner.is_some() || team.is_complete() || team.devices.contains(&device) {
-        return Err(INVALID);
-    }
+    fail_if(its.owner.is_some() || team.is_complete() || team.devices.contains(&device), INVALID)?;
     team.devices.push(device);
     Ok(())
 }
@@ -173,9 +165,7 @@ fn bind(
         return Err(INVALID);
     }
     let mut others = its.team.bindings.iter();
-    if others.any(|its| its.overlaps(binding.device, binding.offset, binding.size)) {
-        return Err(INVALID);
-    }
+    fail_if(others.any(|its| its.overlaps(binding.device, binding.offset, binding.size)), INVALID)?;
     world.objects.memory.bind_endpoint(id, binding);
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::api::memory::batch::{Place, not_capturing, place};
 use crate::api::virtual_memory::endpoint::is_unicast_supported;
 use crate::exec::{FabricCopy, FabricSide, Work};
 use crate::memory::Use;
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_ulonglong;
 use cuda_sys::{
     CUDA_FABRIC_COPY_BATCH_OP, CUfabricCpyOperand, CUfabricCpyOperandType as Type, CUresult,
@@ -35,9 +35,7 @@ fn side(
             let end = its.offset.checked_add(len as u64);
             let fits = end.is_some_and(|end| end <= endpoint.size);
             // Only a target can be an endpoint of several devices.
-            if !fits || (endpoint.owner.is_none() && wanted == Use::Read) {
-                return Err(INVALID);
-            }
+            fail_if(!fits || (endpoint.owner.is_none() && wanted == Use::Read), INVALID)?;
             Ok(FabricSide::Endpoint(its.id, its.offset))
         }
         _ => Err(INVALID),
@@ -49,9 +47,7 @@ fn copy(world: &mut World, its: &CUDA_FABRIC_COPY_BATCH_OP) -> Answer<FabricCopy
     let to = side(world, &its.dst, its.size, Use::Write)?;
     let is_between_endpoints =
         matches!((&from, &to), (FabricSide::Endpoint(..), FabricSide::Endpoint(..)));
-    if its.flags != 0 || is_between_endpoints {
-        return Err(INVALID);
-    }
+    fail_if(its.flags != 0 || is_between_endpoints, INVALID)?;
     let len = its.size;
     Ok(FabricCopy { from, to, len })
 }
@@ -63,16 +59,10 @@ pub(crate) fn copy_batch(
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Answer {
-    if stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() {
-        return Err(INVALID);
-    }
+    fail_if(stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr(), INVALID)?;
     let stream = world.stream(stream.addr())?;
-    if copies.is_null() || count == 0 || flags != 0 {
-        return Err(INVALID);
-    }
-    if !is_unicast_supported(world) {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    fail_if(copies.is_null() || count == 0 || flags != 0, INVALID)?;
+    fail_if(!is_unicast_supported(world), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     not_capturing(world, stream)?;
     let mut work = Vec::with_capacity(count);
     for index in 0..count {

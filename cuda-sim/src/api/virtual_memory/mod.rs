@@ -11,7 +11,7 @@ use crate::call::fault;
 use crate::memory::{
     GRANULARITY, Location, MapError, PAGE, Properties, READ_WRITE, Use, device_of, is_of_host,
 };
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity,
@@ -53,9 +53,7 @@ pub(crate) fn granularity(
 ) -> Answer<usize> {
     let is_known = option == Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM
         || option == Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
-    if properties.is_null() || !is_known {
-        return Err(INVALID);
-    }
+    fail_if(properties.is_null() || !is_known, INVALID)?;
     Ok(usize::try_from(GRANULARITY).unwrap_or(usize::MAX))
 }
 
@@ -68,12 +66,8 @@ pub(crate) fn reserve(
 ) -> Answer<CUdeviceptr> {
     let (size, alignment) = (size as u64, alignment as u64);
     let is_aligned = alignment == 0 || alignment.is_power_of_two();
-    if flags != 0 || !is_granular(size) || !is_aligned || hint % GRANULARITY != 0 {
-        return Err(INVALID);
-    }
-    if size >= TOO_LARGE || alignment >= TOO_ALIGNED || hint >= WISHES_END {
-        return Err(OUT_OF_MEMORY);
-    }
+    fail_if(flags != 0 || !is_granular(size) || !is_aligned || hint % GRANULARITY != 0, INVALID)?;
+    fail_if(size >= TOO_LARGE || alignment >= TOO_ALIGNED || hint >= WISHES_END, OUT_OF_MEMORY)?;
     let virtual_memory = &mut world.objects.memory.virtual_memory;
     let start = virtual_memory.reserve(hint, size, alignment);
     start.ok_or(OUT_OF_MEMORY)
@@ -89,9 +83,7 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr, size: usize) -> Answ
 /// Returns the properties of physical memory, if there can be such memory.
 fn properties(world: &World, wanted: &CUmemAllocationProp) -> Answer<Properties> {
     // Managed physical memory is not simulated.
-    if wanted.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
-        return Err(INVALID);
-    }
+    fail_if(wanted.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, INVALID)?;
     // Other bits are ignored.
     let handle_types = wanted.requestedHandleTypes.0 & 0xf;
     let (kind, id) = location(&wanted.location);
@@ -105,9 +97,7 @@ fn properties(world: &World, wanted: &CUmemAllocationProp) -> Answer<Properties>
         {
             let [device, domain, ..] = id.to_ne_bytes();
             world.device(device.into())?;
-            if u32::from(domain) >= world.settings.profile.gpu.locality_domains {
-                return Err(INVALID);
-            }
+            fail_if(u32::from(domain) >= world.settings.profile.gpu.locality_domains, INVALID)?;
         }
         LocationType::CU_MEM_LOCATION_TYPE_HOST if handle_types == 0 => {}
         LocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if id == 0 => {}
@@ -119,9 +109,7 @@ fn properties(world: &World, wanted: &CUmemAllocationProp) -> Answer<Properties>
         _ => return Err(INVALID),
     }
     let flags = &wanted.allocFlags;
-    if flags.compressionType > 1 || flags.reserved != [0; 4] {
-        return Err(INVALID);
-    }
+    fail_if(flags.compressionType > 1 || flags.reserved != [0; 4], INVALID)?;
     Ok(Properties {
         location: (kind, id),
         handle_types,
@@ -138,17 +126,13 @@ pub(crate) fn create(
     flags: c_ulonglong,
 ) -> Answer<CUmemGenericAllocationHandle> {
     let size = size as u64;
-    if flags != 0 || !is_granular(size) {
-        return Err(INVALID);
-    }
+    fail_if(flags != 0 || !is_granular(size), INVALID)?;
     let properties = properties(world, wanted)?;
     // The host is taken to have as much memory as the device.
     let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     let device = device_of(&properties.location);
     let used = device.map_or(0, |device| world.objects.memory.used(device));
-    if used.saturating_add(size) > limit {
-        return Err(OUT_OF_MEMORY);
-    }
+    fail_if(used.saturating_add(size) > limit, OUT_OF_MEMORY)?;
     let made = world.objects.memory.create_physical(properties, size);
     Ok(made.ok_or(OUT_OF_MEMORY)? as c_ulonglong)
 }
@@ -158,9 +142,7 @@ pub(crate) fn create(
 pub(crate) fn known(world: &World, handle: CUmemGenericAllocationHandle) -> Answer<usize> {
     let handle = usize::try_from(handle).map_err(|_| INVALID)?;
     let physical = &world.objects.memory.virtual_memory.physical;
-    if handle == 0 {
-        return Err(INVALID);
-    }
+    fail_if(handle == 0, INVALID)?;
     if physical.get(handle).is_some() {
         return Ok(handle);
     }
@@ -195,9 +177,7 @@ pub(crate) fn map(
     }
     let handle = known(world, handle)?;
     let physical = world.objects.memory.virtual_memory.physical.get(handle);
-    if offset != 0 || physical.is_none_or(|its| its.size != size as u64) {
-        return Err(NOT_SUPPORTED);
-    }
+    fail_if(offset != 0 || physical.is_none_or(|its| its.size != size as u64), NOT_SUPPORTED)?;
     world.objects.memory.map(address, handle).map_err(|error| match error {
         MapError::Refused => INVALID,
         MapError::OutOfMemory => OUT_OF_MEMORY,
@@ -225,25 +205,19 @@ pub(crate) fn set_access(
     access: *const CUmemAccessDesc,
     count: usize,
 ) -> Answer {
-    if access.is_null() || count == 0 {
-        return Err(INVALID);
-    }
+    fail_if(access.is_null() || count == 0, INVALID)?;
     let mappings = world.objects.memory.virtual_memory.whole_mappings(address, size as u64);
     let mappings = mappings.ok_or(INVALID)?;
     let mut end = address;
     let mut is_host_memory = true;
     for start in &mappings {
         let its = world.objects.memory.virtual_memory.mapping(*start).ok_or(INVALID)?.1;
-        if *start != end {
-            return Err(INVALID);
-        }
+        fail_if(*start != end, INVALID)?;
         end = start + its.size;
         let its = world.objects.memory.virtual_memory.properties_of(its.physical);
         is_host_memory &= its.is_some_and(|its| is_of_host(&its.location));
     }
-    if end != address + size as u64 {
-        return Err(INVALID);
-    }
+    fail_if(end != address + size as u64, INVALID)?;
     let mut rights = Vec::new();
     for index in 0..count {
         // SAFETY: the caller passes `count` descriptions.
@@ -251,18 +225,14 @@ pub(crate) fn set_access(
         // SAFETY: the caller passes `count` descriptions.
         let its = unsafe { its.read() };
         let place = location(&its.location);
-        if !matches!(its.flags.0, 0 | 1 | READ_WRITE) {
-            return Err(INVALID);
-        }
+        fail_if(!matches!(its.flags.0, 0 | 1 | READ_WRITE), INVALID)?;
         match LocationType(place.0) {
             LocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
                 world.device(place.1).map_err(|_| INVALID)?;
             }
             LocationType::CU_MEM_LOCATION_TYPE_HOST
             | LocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
-                if !is_host_memory {
-                    return Err(NOT_SUPPORTED);
-                }
+                fail_if(!is_host_memory, NOT_SUPPORTED)?;
             }
             _ => return Err(INVALID),
         }
@@ -344,9 +314,7 @@ pub(crate) fn export(
     let physical = &world.objects.memory.virtual_memory.physical;
     let its = physical.get(handle).ok_or(INVALID)?.properties;
     let is_asked_for = kind.0 == DESCRIPTOR && its.handle_types & DESCRIPTOR != 0;
-    if place.is_null() || flags != 0 || !is_asked_for {
-        return Err(INVALID);
-    }
+    fail_if(place.is_null() || flags != 0 || !is_asked_for, INVALID)?;
     let made = physical.export(handle);
     let made = made.ok_or(CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
     // SAFETY: the handle type says that the caller passes a place for a descriptor.
@@ -392,9 +360,7 @@ pub(crate) fn range_handle(
     if place.is_null() || !is_buffer || flags > pcie.into() || !is_whole || !is_device {
         return Err(INVALID);
     }
-    if !crate::api::memory::batch::is_in_memory(world, address, size) {
-        return Err(INVALID);
-    }
+    fail_if(!crate::api::memory::batch::is_in_memory(world, address, size), INVALID)?;
     let made = crate::memory::range_descriptor();
     let made = made.ok_or(CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
     // SAFETY: the handle type says that the caller passes a place for a descriptor.

@@ -3,7 +3,7 @@
 
 use crate::api::virtual_memory::known;
 use crate::memory::{Binding, GRANULARITY, Properties, device_of};
-use crate::state::{Answer, INVALID, World};
+use crate::state::{Answer, INVALID, World, fail_if};
 use core::ffi::c_ulonglong;
 use cuda_sys::{
     CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags,
@@ -32,9 +32,7 @@ pub(crate) fn granularity(
     properties: *const CUmulticastObjectProp,
     option: CUmulticastGranularity_flags,
 ) -> Answer<usize> {
-    if properties.is_null() || option.0 > 1 {
-        return Err(INVALID);
-    }
+    fail_if(properties.is_null() || option.0 > 1, INVALID)?;
     supported(world)?;
     Ok(usize::try_from(GRANULARITY).unwrap_or(usize::MAX))
 }
@@ -73,9 +71,7 @@ pub(crate) fn add_device(
     world.device(device)?;
     let team = world.objects.memory.virtual_memory.physical.team(object);
     let team = team.ok_or(INVALID)?;
-    if team.is_complete() || team.devices.contains(&device) {
-        return Err(INVALID);
-    }
+    fail_if(team.is_complete() || team.devices.contains(&device), INVALID)?;
     team.devices.push(device);
     Ok(())
 }
@@ -100,9 +96,7 @@ fn bind(world: &mut World, object: usize, binding: Binding, flags: c_ulonglong) 
         return Err(INVALID);
     }
     let mut others = team.bindings.iter();
-    if others.any(|its| its.overlaps(binding.device, binding.offset, binding.size)) {
-        return Err(INVALID);
-    }
+    fail_if(others.any(|its| its.overlaps(binding.device, binding.offset, binding.size)), INVALID)?;
     physical.bind(object, binding);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::node::{Dependencies, Edge};
 use crate::state::INVALID;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,9 +75,7 @@ impl World {
         for (node, edge) in after {
             self.check_node_of(graph, *node)?;
             self.check_edge(*node, is_kernel, *edge)?;
-            if !seen.insert(*node) {
-                return Err(INVALID);
-            }
+            fail_if(!seen.insert(*node), INVALID)?;
         }
         Ok(())
     }
@@ -115,9 +113,7 @@ impl World {
             self.check_node_of(graph, *to)?;
             let known = self.objects.nodes.get(*to).and_then(|its| its.after.get(from));
             let known = known.ok_or(INVALID)?;
-            if edge.is_some_and(|edge| edge != *known) {
-                return Err(INVALID);
-            }
+            fail_if(edge.is_some_and(|edge| edge != *known), INVALID)?;
         }
         for (from, to, _) in edges {
             self.disconnect(*from, *to);

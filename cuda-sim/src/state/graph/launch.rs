@@ -4,7 +4,7 @@ use super::executable::Executable;
 use super::node::Kind;
 use crate::exec::{Conditional, Program, Work};
 use crate::state::INVALID;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::CUgraphInstantiate_flags as Flags;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,9 +122,7 @@ impl World {
                 Kind::Allocate(its) => {
                     let address = its.address;
                     if self.objects.memory.will_be_live(address) {
-                        if !frees_first {
-                            return Err(INVALID);
-                        }
+                        fail_if(!frees_first, INVALID)?;
                         plan.stale.push(address);
                     }
                     live.insert(address, true);

@@ -1,6 +1,6 @@
 //! Processes that use CUDA, as `cuCheckpointProcess*` sees them.
 
-use crate::state::{Answer, with};
+use crate::state::{Answer, fail_if, with};
 use cuda_sys::{CUprocessState as State, CUresult};
 use std::collections::BTreeMap;
 
@@ -69,9 +69,7 @@ impl Processes {
         check: impl FnOnce(&CudaProcess) -> Answer,
     ) -> Answer {
         let known = self.known(pid, initialised)?;
-        if known.state != from {
-            return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-        }
+        fail_if(known.state != from, CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         check(&known.properties)?;
         known.state = to;
         Ok(())
