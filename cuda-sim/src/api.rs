@@ -11,6 +11,8 @@
 //! after a pointer is the number of values that the driver reads there; see
 //! [`record_arguments`](crate::record_arguments).
 
+#![allow(clippy::too_many_arguments, reason = "NVIDIA's lists of parameters")]
+
 #[macro_use]
 mod row;
 
@@ -33,7 +35,6 @@ pub(crate) use row::Out;
 use crate::account::arguments;
 use crate::call::{Class, call};
 use crate::thread;
-use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS,
     CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS,
@@ -41,31 +42,43 @@ use cuda_sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D,
     CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
-    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUarrayMapInfo, CUatomicOperation,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarrayMapInfo, CUatomicOperation,
     CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
-    CUcheckpointUnlockArgs, CUcliqueInfo, CUcontext, CUcoredumpCallbackHandle, CUcoredumpSettings,
+    CUcheckpointUnlockArgs, CUcliqueInfo, CUcoredumpCallbackHandle, CUcoredumpSettings,
     CUcoredumpStatusCallback, CUctxCreateParams, CUdevResource, CUdevResourceDesc,
-    CUdevResourceType, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent,
-    CUexecAffinityParam, CUexecAffinityType, CUflushGPUDirectRDMAWritesScope,
-    CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUfunction, CUfunction_attribute,
-    CUfunctionLoadingState, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExec,
-    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn,
-    CUipcEventHandle, CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUkernelNodeAttrID,
-    CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
-    CUlogIterator, CUlogicalEndpointId, CUlogicalEndpointProp, CUlogsCallback,
-    CUlogsCallbackHandle, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationType, CUmemDecompressParams, CUmemGenericAllocationHandle, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemRangeHandleType,
-    CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmodule, CUmoduleLoadingMode,
-    CUmulticastGranularity_flags, CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute,
-    CUprocessState, CUresult, CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue,
-    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
-    CUstreamCigCaptureParams, CUsurfObject, CUtensorMap, CUtensorMapDataType,
-    CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
+    CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUexecAffinityParam,
+    CUexecAffinityType, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget,
+    CUfunc_cache, CUfunction_attribute, CUfunctionLoadingState, CUgraphConditionalHandle,
+    CUgraphEdgeData, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
+    CUgraphNodeParams, CUgraphNodeType, CUgraphRecaptureCallback, CUhostFn, CUipcEventHandle,
+    CUipcMemHandle, CUjit_option, CUjitInputType, CUkernelNodeAttrID, CUkernelNodeAttrValue,
+    CUlaunchConfig, CUlibraryOption, CUlimit, CUlinkState, CUlogIterator, CUlogicalEndpointId,
+    CUlogicalEndpointProp, CUlogsCallback, CUlogsCallbackHandle, CUmem_advise,
+    CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemDecompressParams,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool,
+    CUmipmappedArray, CUmoduleLoadingMode, CUmulticastGranularity_flags, CUmulticastObjectProp,
+    CUoccupancyB2DSize, CUpointer_attribute, CUprocessState, CUsharedconfig, CUstreamAttrID,
+    CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
+    CUstreamCaptureStatus, CUstreamCigCaptureParams, CUsurfObject, CUtensorMap,
+    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
     CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, Function,
 };
+use prelude::*;
+
+/// The names that most files about calls use.
+mod prelude {
+    pub(super) use super::Out;
+    pub(super) use super::context::pointer;
+    pub(super) use crate::account::misuse;
+    pub(super) use crate::state::{Answer, INVALID, World, fail_if};
+    pub(super) use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+    pub(super) use cuda_sys::{
+        CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
+        CUgraphNode, CUgreenCtx, CUkernel, CUlibrary, CUmodule, CUresult, CUstream,
+    };
+}
 
 use cuda_sys as newest;
 use cuda_sys::abi as older;

@@ -1,17 +1,14 @@
 //! Stream capture.
 
-use crate::api::Out;
-use crate::api::context::pointer;
 use crate::api::graph::dependencies;
+use crate::api::prelude::*;
 use crate::state::capture::Capture;
 use crate::state::graph::Owner;
 use crate::state::graph::node::Dependencies;
-use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
-use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
-    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphRecaptureCallback, CUresult, CUstream,
-    CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status, CUstreamCigCaptureParams,
+    CUgraphEdgeData, CUgraphRecaptureCallback, CUstreamCaptureMode as Mode,
+    CUstreamCaptureStatus as Status, CUstreamCigCaptureParams,
     CUstreamUpdateCaptureDependencies_flags as Update,
 };
 use std::collections::BTreeSet;
@@ -23,7 +20,6 @@ pub(super) fn is_capturing(world: &mut World, stream: CUstream) -> Answer<Status
 
 /// Returns the state of a capture, with the graph and the nodes that the next node depends on. Outputs of
 /// a stream that is not capturing are not written (measured). The arrays are memory of the driver.
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(super) fn info_with_edges(
     world: &mut World,
     stream: CUstream,

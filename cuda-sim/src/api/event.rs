@@ -1,13 +1,10 @@
 //! Creates, destroys, records and queries events.
 
-use crate::account::misuse;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::state::handles::State;
 use crate::state::objects::Event;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_uint;
-use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
+use cuda_sys::{CUevent_flags, CUevent_record_flags};
 
 pub(super) fn create(world: &mut World, flags: c_uint) -> Answer<CUevent> {
     let known = CUevent_flags::CU_EVENT_BLOCKING_SYNC

@@ -17,16 +17,12 @@ pub(crate) mod simple;
 pub(crate) mod update;
 pub(crate) mod user_object;
 
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::state::graph::Owner;
 use crate::state::graph::node::{Dependencies, Edge, Kind};
 use crate::state::handles::State;
 use crate::state::needs::Needs;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_uint;
-use cuda_sys::{CUcontext, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
+use cuda_sys::CUgraphEdgeData;
 
 /// The parameters of a node, checked, with the objects that they reference.
 pub(crate) struct Made {

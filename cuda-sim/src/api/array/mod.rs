@@ -4,23 +4,18 @@
 pub(crate) mod tensor_map;
 pub(crate) mod texture;
 
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::Format;
 use crate::state::array::Mipmapped;
-use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
-use core::ffi::{c_uint, c_void};
 use cuda_sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
     CUDA_ARRAY3D_COLOR_ATTACHMENT, CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_DEFERRED_MAPPING,
     CUDA_ARRAY3D_DEPTH_TEXTURE, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SPARSE,
     CUDA_ARRAY3D_SURFACE_LDST, CUDA_ARRAY3D_TEXTURE_GATHER, CUDA_ARRAY3D_VIDEO_ENCODE_DECODE,
-    CUarray, CUarrayMapInfo, CUdevice, CUdeviceptr, CUmemOperationType, CUmipmappedArray,
-    CUresourcetype, CUresult, CUstream, Zeroable,
+    CUarrayMapInfo, CUmemOperationType, CUmipmappedArray, CUresourcetype, Zeroable,
 };
 
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;

@@ -4,10 +4,8 @@
 //!
 //! The 128 bytes of a map are not those of a real driver, except that the first word is the address.
 
-use crate::account::misuse;
 use crate::api::memory::batch::is_in_memory;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_void};
+use crate::api::prelude::*;
 use cuda_sys::{
     CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
     CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
@@ -160,7 +158,6 @@ impl Common<'_> {
 ///
 /// # Safety
 /// The pointers are null or point to the numbers of values that the rank implies.
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 unsafe fn common<'a>(
     world: &World,
     place: *mut CUtensorMap,
@@ -203,7 +200,6 @@ unsafe fn common<'a>(
     Ok(common)
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn tiled(
     world: &mut World,
     place: *mut CUtensorMap,
@@ -254,7 +250,6 @@ fn check_column(common: &Common<'_>, channels: u32, pixels: u32) -> Answer {
     common.check_inner(u64::from(channels) * common.element)
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn im2col(
     world: &mut World,
     place: *mut CUtensorMap,
@@ -313,7 +308,6 @@ pub(crate) fn im2col(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn im2col_wide(
     world: &mut World,
     place: *mut CUtensorMap,

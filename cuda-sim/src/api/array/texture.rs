@@ -1,15 +1,13 @@
 //! Texture and surface objects. Their handles are numbers of the current context, and a real driver checks
 //! little: what it accepts although it is wrong is a misuse here. Measured on an H200 with driver 580.
 
-use crate::account::misuse;
+use crate::api::prelude::*;
 use crate::memory::{Format, Number, Object, Outside, Sampler, Texels};
 use crate::state::array::{Array, Description};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_ulonglong;
 use cuda_sys::{
     CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_SURFACE_LDST,
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format,
-    CUresourcetype as Type, CUresult, CUsurfObject, CUtexObject,
+    CUresourcetype as Type, CUsurfObject, CUtexObject,
 };
 
 /// Alignment of linear memory, and of the pitch of 2-D memory.

@@ -2,15 +2,10 @@
 
 pub(crate) mod settings;
 
-use crate::account::misuse;
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::state::objects::ContextKind;
-use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
-use core::ffi::{c_int, c_uint, c_ulonglong};
-use cuda_sys::{
-    CUcigDataType, CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult,
-};
+use cuda_sys::{CUcigDataType, CUctxCreateParams, CUexecAffinityParam};
 
 /// Returns a handle as a C pointer.
 pub(crate) fn pointer<T>(handle: usize) -> *mut T {

@@ -1,13 +1,11 @@
 //! Context settings, and events of contexts.
 
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::state::objects::{Context, ContextKind};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_uint};
 use cuda_sys::{
-    CUcontext, CUctx_flags, CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope,
-    CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUlimit, CUresult, CUsharedconfig, CudaVersion,
+    CUctx_flags, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUfunc_cache,
+    CUlimit, CUsharedconfig, CudaVersion,
 };
 
 /// The default limits of a context, with the versions since which they exist. Unverified (from

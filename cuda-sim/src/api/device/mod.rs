@@ -2,13 +2,11 @@
 
 pub(crate) mod peer;
 
-use crate::api::Out;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_char, c_int, c_uint};
+use crate::api::prelude::*;
 use cuda_sys::{
-    CUGPUDirectRDMAWritesOrdering, CUcliqueInfo, CUcliqueType, CUdevice,
-    CUdevice_attribute as Attribute, CUdeviceNumaConfig, CUflushGPUDirectRDMAWritesOptions,
-    CUmemAllocationHandleType, CUmemDecompressAlgorithm, CUresult, CUuuid, CudaVersion,
+    CUGPUDirectRDMAWritesOrdering, CUcliqueInfo, CUcliqueType, CUdevice_attribute as Attribute,
+    CUdeviceNumaConfig, CUflushGPUDirectRDMAWritesOptions, CUmemAllocationHandleType,
+    CUmemDecompressAlgorithm, CUuuid, CudaVersion,
 };
 
 pub(crate) fn init(world: &mut World, flags: c_uint) -> Answer {

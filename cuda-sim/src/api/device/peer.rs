@@ -1,16 +1,14 @@
 //! Several devices: peer access, and copies between contexts. Unverified (from documentation), except
 //! where marked.
 
-use crate::api::Out;
 use crate::api::memory::{call_waits, check_given_to};
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::memory::Use;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{CStr, c_char, c_int, c_uint};
+use core::ffi::CStr;
 use cuda_sys::{
-    CUatomicOperation, CUatomicOperationCapability, CUcontext, CUdevice, CUdevice_P2PAttribute,
-    CUdeviceptr, CUexecAffinityParam, CUexecAffinityParam_st__bindgen_ty_1, CUexecAffinitySmCount,
-    CUexecAffinityType, CUresult, CUstream, CudaVersion,
+    CUatomicOperation, CUatomicOperationCapability, CUdevice_P2PAttribute, CUexecAffinityParam,
+    CUexecAffinityParam_st__bindgen_ty_1, CUexecAffinitySmCount, CUexecAffinityType, CudaVersion,
 };
 
 pub(crate) fn by_bus_id(world: &mut World, bus_id: *const c_char) -> Answer<CUdevice> {
@@ -134,7 +132,6 @@ pub(crate) fn disable(world: &mut World, peer: CUcontext) -> Answer {
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn copy(
     world: &mut World,
     to: CUdeviceptr,

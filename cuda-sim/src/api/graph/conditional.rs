@@ -1,16 +1,14 @@
 //! Conditional nodes.
 
-use super::{INVALID, Made};
-use crate::api::context::pointer;
+use super::Made;
+use crate::api::prelude::*;
 use crate::exec::Form;
 use crate::state::graph::Owner;
 use crate::state::graph::conditional::ConditionalHandle;
 use crate::state::graph::node::{ConditionalNode, Kind};
-use crate::state::{Answer, World, fail_if};
-use core::ffi::c_uint;
 use cuda_sys::{
-    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUcontext, CUgraph,
-    CUgraphConditionalHandle, CUgraphConditionalNodeType as Type, CUresult, CudaVersion,
+    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraphConditionalHandle,
+    CUgraphConditionalNodeType as Type, CudaVersion,
 };
 
 /// Returns the context of a conditional node, which must not be null.

@@ -1,17 +1,12 @@
 //! Memcpy nodes.
 
-use super::{INVALID, Made, Place, home, set};
-use crate::api::Out;
-use crate::api::context::pointer;
+use super::{Made, Place, home, set};
 use crate::api::memory::check_access_of;
+use crate::api::prelude::*;
 use crate::memory::{Kind as MemoryKind, Use};
 use crate::state::graph::copy::{CopyNode, Side};
 use crate::state::graph::node::{Kind, Node};
-use crate::state::{Answer, World, fail_if};
-use cuda_sys::{
-    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUcontext, CUgraph, CUgraphNode, CUmemorytype as Type,
-    CUresult,
-};
+use cuda_sys::{CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUmemorytype as Type};
 
 /// Fails unless `len` bytes are in live memory that devices can access, or in the memory of an
 /// allocation node. Unlike a stream-ordered operation, a node is refused by a real driver.

@@ -1,10 +1,9 @@
 //! Graphs as text in the DOT language.
 
-use super::INVALID;
+use crate::api::prelude::*;
 use crate::state::graph::node::{Kind, Node};
-use crate::state::{Answer, World, fail_if};
-use core::ffi::{CStr, c_char, c_uint};
-use cuda_sys::{CUgraph, CUgraphDebugDot_flags as Flags, CUresult};
+use core::ffi::CStr;
+use cuda_sys::CUgraphDebugDot_flags as Flags;
 use std::fmt::Write;
 
 /// Writes a graph to a file. The flags for verbose output and for handles add the handle of each node;

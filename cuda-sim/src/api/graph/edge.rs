@@ -1,8 +1,8 @@
 //! Adds and removes edges of graphs.
 
-use super::{INVALID, edge, list};
-use crate::state::{Answer, World};
-use cuda_sys::{CUgraph, CUgraphEdgeData, CUgraphNode};
+use super::{edge, list};
+use crate::api::prelude::*;
+use cuda_sys::CUgraphEdgeData;
 
 pub(crate) fn add(
     world: &mut World,

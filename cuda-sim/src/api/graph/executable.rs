@@ -1,18 +1,13 @@
 //! Creates, uploads, launches and destroys executable graphs.
 
-use super::INVALID;
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::call::fault;
 use crate::exec::Work;
 use crate::state::graph::executable::Failure;
 use crate::state::handles::State;
-use crate::state::{Answer, World, fail_if};
-use core::ffi::{c_char, c_ulonglong};
 use cuda_sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphInstantiate_flags as Flags,
-    CUgraphInstantiateResult as Outcome, CUgraphNode, CUresult, CUstream,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphInstantiate_flags as Flags,
+    CUgraphInstantiateResult as Outcome,
 };
 
 /// Checks flags. The automatic free excludes launches from the device.

@@ -1,17 +1,13 @@
 //! Memset nodes.
 
 use super::copy::check_device;
-use super::{INVALID, Made, Place, home, set};
-use crate::api::Out;
-use crate::api::context::pointer;
+use super::{Made, Place, home, set};
 use crate::api::memory::check_access_of;
+use crate::api::prelude::*;
 use crate::memory::Use;
 use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::{Kind, Node};
-use crate::state::{Answer, World, fail_if};
-use cuda_sys::{
-    CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUgraph, CUgraphNode,
-};
+use cuda_sys::{CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2};
 
 fn check(world: &World, fill: &FillNode) -> Answer {
     let is_known = matches!(fill.element, 1 | 2 | 4);

@@ -1,20 +1,16 @@
 //! Kernel nodes.
 
-use super::{INVALID, Made, Place, set};
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
+use super::{Made, Place, set};
 use crate::api::launch::arguments::copy_arguments;
 use crate::api::launch::{Shape, prepare};
 use crate::api::module::function::required_cluster;
+use crate::api::prelude::*;
 use crate::state::graph::node::{KernelNode, Kind, Node};
 use crate::state::objects::ContextKind;
-use crate::state::{Answer, World, fail_if};
-use core::ffi::c_char;
 use cuda_sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphNode,
-    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchAttribute, CUlaunchAttributeID, CUresult,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_KERNEL_NODE_PARAMS_v3, CUkernelNodeAttrID,
+    CUkernelNodeAttrValue, CUlaunchAttribute, CUlaunchAttributeID,
 };
 use std::collections::BTreeMap;
 

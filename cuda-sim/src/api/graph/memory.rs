@@ -1,16 +1,13 @@
 //! Memory nodes, and the memory that graphs use on a device.
 
-use super::{INVALID, Made, Place};
-use crate::api::Out;
-use crate::api::context::pointer;
+use super::{Made, Place};
 use crate::api::memory::pool;
+use crate::api::prelude::*;
 use crate::state::graph::node::{AllocateNode, Kind};
-use crate::state::{Answer, World, fail_if};
-use core::ffi::c_void;
 use cuda_sys::{
-    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS_v2, CUdevice, CUdeviceptr, CUgraph,
-    CUgraphMem_attribute as Attribute, CUgraphNode, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUresult,
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS_v2,
+    CUgraphMem_attribute as Attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType,
+    CUmemLocation, CUmemLocationType, CUmemPoolProps,
 };
 
 /// Allocations larger than this are refused when the node is added. Measured: 1 PiB is, 200 GiB are not.

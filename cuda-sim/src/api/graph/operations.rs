@@ -1,13 +1,11 @@
 //! Nodes of stream memory operations.
 
-use super::{INVALID, Made, Specification, home};
-use crate::api::context::pointer;
+use super::{Made, Specification, home};
+use crate::api::prelude::*;
 use crate::api::stream::memory_op::{BATCH, work};
 use crate::state::graph::node::{Kind, OperationsNode};
-use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUgraphNode,
-    CUstreamBatchMemOpParams,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUstreamBatchMemOpParams,
 };
 
 /// Stream memory operations.

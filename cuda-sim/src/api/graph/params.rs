@@ -1,19 +1,16 @@
 //! Functions about nodes of any type, whose parameters are a `CUgraphNodeParams`.
 
 use super::{
-    INVALID, Made, Place, Specification, conditional, copy, fill, kernel, memory, operations, set,
-    simple,
+    Made, Place, Specification, conditional, copy, fill, kernel, memory, operations, set, simple,
 };
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::state::graph::node::{HostNode, Kind};
-use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS,
     CUDA_EVENT_WAIT_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUDA_MEM_FREE_NODE_PARAMS,
-    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2, CUgraph,
+    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2,
     CUgraphChildGraphNodeOwnership as Ownership, CUgraphConditionalNodeType, CUgraphEdgeData,
-    CUgraphNode, CUgraphNodeParams, CUgraphNodeType as Type, CUresult, CudaVersion, Zeroable,
+    CUgraphNodeParams, CUgraphNodeType as Type, CudaVersion, Zeroable,
 };
 use std::collections::BTreeMap;
 

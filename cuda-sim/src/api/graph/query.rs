@@ -1,11 +1,9 @@
 //! Queries of graphs: nodes, edges, types and ids. Ids are unverified (from documentation).
 
-use super::{INVALID, edge_data};
-use crate::api::context::pointer;
+use super::edge_data;
+use crate::api::prelude::*;
 use crate::state::graph::node::Edge;
-use crate::state::{Answer, World, fail_if};
-use core::ffi::{c_uint, c_ulonglong};
-use cuda_sys::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeType, CUresult};
+use cuda_sys::{CUgraphEdgeData, CUgraphNodeType};
 use std::collections::BTreeMap;
 
 /// The number of elements of arrays: on entry that of the caller, afterwards that of the answer.

@@ -1,16 +1,13 @@
 //! Nodes with few parameters: host functions, child graphs, events, empty nodes, and operations on
 //! external semaphores, of which only empty lists are simulated.
 
-use super::{INVALID, Made, Place, Specification};
-use crate::api::Out;
-use crate::api::context::pointer;
+use super::{Made, Place, Specification};
+use crate::api::prelude::*;
 use crate::state::graph::Owner;
 use crate::state::graph::node::{HostNode, Kind, Node};
-use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
-    CUDA_HOST_NODE_PARAMS, CUevent, CUgraph, CUgraphChildGraphNodeOwnership as Ownership,
-    CUgraphNode, CUresult,
+    CUDA_HOST_NODE_PARAMS, CUgraphChildGraphNodeOwnership as Ownership,
 };
 
 const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;

@@ -1,15 +1,11 @@
 //! Changes of executable graphs. They affect later launches only.
 
-use super::{INVALID, Made, Specification, copy, fill, kernel, params};
-use crate::api::Out;
-use crate::api::context::pointer;
+use super::{Made, Specification, copy, fill, kernel, params};
+use crate::api::prelude::*;
 use crate::state::graph::node::Kind;
-use crate::state::{Answer, World, fail_if};
-use core::ffi::c_uint;
 use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUcontext, CUgraph, CUgraphExec, CUgraphExecUpdateResult as Outcome,
-    CUgraphExecUpdateResultInfo, CUgraphNode, CUgraphNodeParams,
+    CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo, CUgraphNodeParams,
 };
 
 /// Returns the node of an executable graph that was created from a node of a graph. That node must be

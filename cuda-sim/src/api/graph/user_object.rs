@@ -1,14 +1,10 @@
 //! User objects.
 
-use super::INVALID;
-use crate::account::misuse;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::exec::note_given;
 use crate::state::graph::user_object::UserObject;
 use crate::state::handles::State;
-use crate::state::{Answer, World, fail_if};
-use core::ffi::{c_uint, c_void};
-use cuda_sys::{CUgraph, CUhostFn, CUuserObject, CUuserObject_flags, CUuserObjectRetain_flags};
+use cuda_sys::{CUhostFn, CUuserObject, CUuserObject_flags, CUuserObjectRetain_flags};
 
 pub(crate) fn create(
     world: &mut World,

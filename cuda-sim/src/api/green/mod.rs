@@ -3,19 +3,15 @@
 pub(crate) mod split;
 pub(crate) mod workqueue;
 
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::profile::sms::{granularity, split_by_count as counts};
 use crate::state::green::{Descriptor, Group, Queues, WORDS};
 use crate::state::handles::State;
 use crate::state::objects::{ContextKind, Green};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
-    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType as Type, CUdevSmResource,
-    CUdevSmResourceSplitByCount_flags as Flags, CUdevice, CUevent, CUgreenCtx,
-    CUgreenCtxCreate_flags, CUresult, CUstream, CUstream_flags, CudaVersion,
+    CUdevResource, CUdevResourceDesc, CUdevResourceType as Type, CUdevSmResource,
+    CUdevSmResourceSplitByCount_flags as Flags, CUgreenCtxCreate_flags, CUstream_flags,
+    CudaVersion,
 };
 use std::collections::BTreeSet;
 

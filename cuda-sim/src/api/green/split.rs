@@ -1,14 +1,12 @@
 //! `cuDevSmResourceSplit`, which splits SMs into groups of given sizes. Unverified (from documentation).
 
-use crate::api::Out;
 use crate::api::green::bits;
+use crate::api::prelude::*;
 use crate::profile::sms::granularity;
 use crate::state::green::Group;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_uint;
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS as Params, CUdevResource, CUdevSmResourceGroup_flags as Flags,
-    CUresult, CudaVersion,
+    CudaVersion,
 };
 
 const ANY_DOMAIN: u32 = !0;

@@ -1,10 +1,10 @@
 //! Work queue resources. Unverified (from documentation).
 
+use crate::api::prelude::*;
 use crate::state::green::Queues;
-use crate::state::{Answer, World, fail_if};
 use cuda_sys::{
     CUdevResource, CUdevResourceType as Type, CUdevWorkqueueConfigResource,
-    CUdevWorkqueueConfigScope as Scope, CUdevWorkqueueResource, CUresult, CudaVersion,
+    CUdevWorkqueueConfigScope as Scope, CUdevWorkqueueResource, CudaVersion,
 };
 
 /// The default of `CUDA_DEVICE_MAX_CONNECTIONS`.

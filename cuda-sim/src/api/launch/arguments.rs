@@ -1,12 +1,9 @@
 //! The arguments of a kernel, which launches and graph nodes get in one of two forms: an array of pointers
 //! (`kernelParams`), or one buffer (`extra`).
 
-use crate::account::misuse;
+use crate::api::prelude::*;
 use crate::exec::Call;
-use crate::state::INVALID;
-use crate::state::{Answer, fail_if};
-use core::ffi::c_void;
-use cuda_sys::{CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUresult};
+use cuda_sys::{CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE};
 
 /// Copies the arguments of a kernel to a call. A buffer that is longer than the parameters is refused with
 /// `too_long`. In one that is shorter, a real driver ignores what is missing (measured); here it is 0.

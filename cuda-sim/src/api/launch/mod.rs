@@ -5,17 +5,15 @@ pub(crate) mod occupancy;
 
 use crate::api::launch::arguments::copy_arguments;
 use crate::api::module::function::{most_dynamic_shared, required_cluster};
+use crate::api::prelude::*;
 use crate::code::Limits;
 use crate::exec::Runnable;
 use crate::exec::{Call, HostFunction, Work, note_given};
 use crate::profile::Gpu;
 use crate::state::process::error_log::because;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{
-    CUaccessProperty, CUevent, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchAttributeID as Id,
-    CUlaunchAttributePortableClusterMode as Mode, CUlaunchConfig, CUresult, CUstream,
-    CUstreamCallback, CudaVersion,
+    CUaccessProperty, CUhostFn, CUlaunchAttribute, CUlaunchAttributeID as Id,
+    CUlaunchAttributePortableClusterMode as Mode, CUlaunchConfig, CUstreamCallback, CudaVersion,
 };
 use std::collections::BTreeMap;
 
@@ -205,7 +203,6 @@ fn since(id: Id) -> Option<CudaVersion> {
     Some(CudaVersion::new(major, minor))
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn kernel(
     world: &mut World,
     function: CUfunction,
@@ -224,7 +221,6 @@ pub(crate) fn kernel(
     launch(world, function, shape, stream, params, extra)
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn cooperative(
     world: &mut World,
     function: CUfunction,

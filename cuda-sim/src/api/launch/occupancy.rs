@@ -3,16 +3,14 @@
 //! Unverified (from documentation). Threads, blocks and shared memory limit the number. Registers do
 //! not, because kernels are not compiled.
 
-use crate::api::Out;
 use crate::api::launch::Shape;
 use crate::api::module::function::{most_dynamic_shared, required_cluster};
+use crate::api::prelude::*;
 use crate::code::Limits;
 use crate::exec::FunctionSettings;
 use crate::profile::Gpu;
-use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
-use core::ffi::{c_int, c_uint};
-use cuda_sys::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult, CUstream};
+use cuda_sys::{CUlaunchConfig, CUoccupancyB2DSize};
 
 /// The maximum cluster size of a launch: on every device, and on current devices.
 const PORTABLE_CLUSTER: u32 = 8;
@@ -117,7 +115,6 @@ pub(crate) fn potential_block_simply(
     potential_block(world, grid, block, function, shared_of, shared, limit, 0)
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn potential_block(
     world: &mut World,
     grid: &mut Out<c_int>,

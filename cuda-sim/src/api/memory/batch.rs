@@ -2,17 +2,14 @@
 //! measured on an H200 with driver 580. The functions for one copy with attributes are unverified (from
 //! documentation): they are taken to be batches of one.
 
-use crate::account::misuse;
-use crate::api::Out;
 use crate::api::memory::copy::host_bytes;
 use crate::api::memory::{check_access, check_given};
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_uint, c_ulonglong};
 use cuda_sys::{
-    CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpy3DOperand, CUmemcpy3DOperandType,
-    CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder as Order, CUresult, CUstream,
+    CUDA_MEMCPY3D_BATCH_OP, CUmemcpy3DOperand, CUmemcpy3DOperandType, CUmemcpyAttributes,
+    CUmemcpyFlags, CUmemcpySrcAccessOrder as Order,
 };
 
 /// Pageable memory up to this size is staged before the call returns. Measured: 64 KiB are and 256 KiB are
@@ -251,7 +248,6 @@ fn enqueue(
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 fn copy(
     world: &mut World,
     to: *const CUdeviceptr,
@@ -283,7 +279,6 @@ fn copy(
     })
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn copy_batch(
     world: &mut World,
     to: *mut CUdeviceptr,
@@ -299,7 +294,6 @@ pub(crate) fn copy_batch(
 }
 
 /// The older function, which returns the index of a copy that failed.
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn copy_batch_telling(
     world: &mut World,
     to: *mut CUdeviceptr,

@@ -1,16 +1,11 @@
 //! 2-D and 3-D copies.
 
-use crate::api::Out;
 use crate::api::memory::batch::Plan;
 use crate::api::memory::{call_waits, check_access, check_given};
+use crate::api::prelude::*;
 use crate::memory::Use;
 use crate::state::graph::copy::{CopyNode, Side};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_uint;
-use cuda_sys::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUdeviceptr, CUmemorytype as Type,
-    CUresult, CUstream, Zeroable,
-};
+use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype as Type, Zeroable};
 
 /// Alignment of rows. Unverified (from documentation).
 const PITCH: usize = 512;

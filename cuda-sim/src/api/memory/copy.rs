@@ -1,15 +1,12 @@
 //! 1-D copies. A copy of no bytes does nothing, whatever its addresses are, and a capture makes no node of it
 //! (measured).
 
-use crate::account::misuse;
 use crate::api::memory::{call_waits, check_access, check_given, check_given_on};
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::races::Access;
 use crate::state::graph::copy::CopyNode;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_void;
-use cuda_sys::{CUdeviceptr, CUstream};
 
 /// Copies synchronously, in the order of the default stream.
 pub(crate) fn copy_in(

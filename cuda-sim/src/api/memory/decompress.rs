@@ -1,12 +1,10 @@
 //! Batches of decompressions. Unverified (from documentation).
 
-use crate::api::Out;
 use crate::api::memory::batch::{Place, place};
+use crate::api::prelude::*;
 use crate::exec::{Decompression, Format, Work};
 use crate::memory::{Kind, Use};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_uint;
-use cuda_sys::{CUmemDecompressAlgorithm as Algorithm, CUmemDecompressParams, CUresult, CUstream};
+use cuda_sys::{CUmemDecompressAlgorithm as Algorithm, CUmemDecompressParams};
 
 /// The value that says that an error belongs to no operation.
 const NONE: usize = usize::MAX;

@@ -2,12 +2,11 @@
 //! (measured).
 
 use crate::api::memory::{call_waits, check_given_on};
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::Kind;
-use crate::state::{Answer, INVALID, World, fail_if};
-use cuda_sys::{CUdeviceptr, CUstream};
 
 /// Returns the size of a row of `count` values. Fails if it is too large, or if the address is not aligned to the
 /// values.

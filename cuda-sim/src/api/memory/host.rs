@@ -1,13 +1,10 @@
 //! Pinned and registered host memory.
 
-use crate::account::misuse;
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::memory::HostKind;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_uint, c_void};
 use cuda_sys::{
     CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
-    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUresult,
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE,
 };
 
 pub(crate) fn allocate(

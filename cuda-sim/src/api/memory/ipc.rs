@@ -4,13 +4,11 @@
 //! Unverified (from documentation): a process cannot open a handle of its own memory or of its own event, a
 //! handle of memory can be open only once in a context, and only an interprocess event has a handle.
 
-use crate::account::misuse;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::memory::Kind;
+use crate::state;
 use crate::state::objects::Event;
-use crate::state::{self, Answer, INVALID, World, fail_if};
-use core::ffi::{c_char, c_uint};
-use cuda_sys::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMem_flags, CUipcMemHandle, CUresult};
+use cuda_sys::{CUipcEventHandle, CUipcMem_flags, CUipcMemHandle};
 
 /// The first word of a handle, for memory of this process and of another one.
 pub(crate) const OWN: u64 = 0x6f77_6e00_6375_6461;

@@ -3,17 +3,13 @@
 //!
 //! The codes and the values of attributes are those of an H200 with driver 580.
 
-use crate::account::misuse;
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::memory::{Attached, HostKind, Kind, PAGE, Page, Pages};
-use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
-use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
-    CU_DEVICE_CPU, CU_DEVICE_INVALID, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute,
-    CUmemAttach_flags, CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUresult,
-    CUstream,
+    CU_DEVICE_CPU, CU_DEVICE_INVALID, CUmem_advise, CUmem_range_attribute, CUmemAttach_flags,
+    CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType,
 };
 
 use std::ops::Range;
@@ -324,7 +320,6 @@ fn places(
     Ok(places)
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn prefetch_batch(
     world: &mut World,
     addresses: *mut CUdeviceptr,
@@ -368,7 +363,6 @@ pub(crate) fn discard_batch(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn discard_and_prefetch_batch(
     world: &mut World,
     addresses: *mut CUdeviceptr,

@@ -12,16 +12,14 @@ pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod pool_ipc;
 
-use crate::account::misuse;
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
 use crate::races::Access;
 use crate::state::pool::Pool;
 use crate::state::process::error_log::because;
-use crate::state::{Answer, INVALID, World, fail_if};
-use cuda_sys::{CUctx_flags, CUdeviceptr, CUresult, CUstream};
+use cuda_sys::CUctx_flags;
 
 pub(crate) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usize>) -> Answer {
     let current = world.current()?;

@@ -1,12 +1,8 @@
 //! Pointer attributes.
 
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::memory::{Kind, device_of, domain_of, is_of_host};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
-use cuda_sys::{
-    CUdeviceptr, CUmemorytype, CUpointer_attribute as Attribute, CUresult, CudaVersion,
-};
+use cuda_sys::{CUmemorytype, CUpointer_attribute as Attribute, CudaVersion};
 
 /// The memory that contains an address.
 struct Known {

@@ -3,15 +3,12 @@
 //! The pools of locations that are no devices, and managed pools, answer as on an H200 with driver 580.
 //! Unverified (from documentation): the memory that a pool reserves beyond its allocations.
 
-use crate::account::misuse;
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::state::pool::{LocationPools, PORTION, Pool};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_void};
 use cuda_sys::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
     CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
-    CUmemoryPool, CUresult, CUstream, CudaVersion,
+    CUmemoryPool, CudaVersion,
 };
 
 fn pointer(handle: usize) -> CUmemoryPool {

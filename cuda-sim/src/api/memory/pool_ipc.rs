@@ -7,14 +7,11 @@
 //! exists only once (reported for real drivers). Memory of a pool that this process has imported from itself
 //! cannot be imported.
 
-use crate::account::misuse;
 use crate::api::memory::ipc::{OTHERS, OWN, handle, read_bytes};
+use crate::api::prelude::*;
 use crate::memory::Kind;
-use crate::state::{self, Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_ulonglong, c_void};
-use cuda_sys::{
-    CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult,
-};
+use crate::state;
+use cuda_sys::{CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool};
 
 const DESCRIPTOR: u32 = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
 

@@ -3,15 +3,13 @@
 //! Unverified (from documentation), except for the default limit of 48 KiB. PTX is not compiled, so a kernel
 //! of PTX has no registers, no local memory and no constant memory.
 
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::code::Limits;
 use crate::exec::FunctionSettings;
 use crate::state::objects::Function;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_int;
 use cuda_sys::{
-    CUdevice, CUfunc_cache, CUfunction, CUfunction_attribute as Attribute, CUfunctionLoadingState,
-    CUkernel, CUmoduleLoadingMode, CUresult, CUsharedconfig, CudaVersion,
+    CUfunc_cache, CUfunction_attribute as Attribute, CUfunctionLoadingState, CUmoduleLoadingMode,
+    CUsharedconfig, CudaVersion,
 };
 
 /// Limit of the dynamic and static shared memory of a block, unless a higher limit is set.

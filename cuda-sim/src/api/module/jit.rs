@@ -1,8 +1,7 @@
 //! Options of the driver's PTX compiler, and its log buffers.
 
+use crate::api::prelude::*;
 use crate::state::process::logs::Logs;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUjit_option as Key, CudaVersion};
 
 impl Logs {

@@ -2,18 +2,14 @@
 //!
 //! Unverified (from documentation): the code for an unresolved name, and which call returns it.
 
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
 use crate::api::module::is_built_in;
+use crate::api::prelude::*;
 use crate::code::Contents;
 use crate::exec::kernel;
 use crate::state::handles::State;
 use crate::state::objects::Linker;
 use crate::state::process::logs::Logs;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_char, c_uint, c_void};
-use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState, CUresult};
+use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState};
 
 impl World {
     fn linker(&mut self, state: CUlinkState) -> Answer<&mut Linker> {
@@ -64,7 +60,6 @@ pub(crate) fn create(
     Ok(pointer(handle))
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn add_data(
     world: &mut World,
     state: CUlinkState,

@@ -5,19 +5,15 @@ pub(crate) mod jit;
 pub(crate) mod linker;
 pub(crate) mod variable;
 
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::code::Contents;
 use crate::code::binary::{self, Unloadable};
 use crate::code::ptx::{self, Refusal};
 use crate::exec::kernel;
 use crate::state::objects::Module;
 use crate::state::process::logs::Logs;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{CStr, c_char, c_uint, c_void};
-use cuda_sys::{
-    CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
-};
+use core::ffi::CStr;
+use cuda_sys::{CUjit_option, CUlibraryOption};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -308,7 +304,6 @@ pub(crate) fn param_count(
     count.put(world.kernel_info(function.addr())?.params.len())
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn load_library(
     world: &mut World,
     image: *const c_void,
@@ -326,7 +321,6 @@ pub(crate) fn load_library(
     Ok(pointer(world.add_library(read)))
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn load_library_file(
     world: &mut World,
     path: *const c_char,

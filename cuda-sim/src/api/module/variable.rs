@@ -1,9 +1,7 @@
 //! Variables of modules and libraries.
 
-use crate::api::Out;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{CStr, c_char};
-use cuda_sys::{CUdeviceptr, CUlibrary, CUmodule, CUresult};
+use crate::api::prelude::*;
+use core::ffi::CStr;
 
 impl World {
     /// Returns the address of a variable in a context, and its size.

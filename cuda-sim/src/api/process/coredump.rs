@@ -1,15 +1,11 @@
 //! Core dumps of the device: settings and callbacks.
 
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::state::handles::Handles;
 use crate::state::process::coredump::{Callback, Settings};
-use crate::state::{Answer, INVALID, World, fail_if};
 use crate::thread;
-use core::ffi::c_void;
 use cuda_sys::{
-    CUcoredumpCallbackHandle, CUcoredumpSettings as Attribute, CUcoredumpStatusCallback, CUresult,
+    CUcoredumpCallbackHandle, CUcoredumpSettings as Attribute, CUcoredumpStatusCallback,
     CudaVersion,
 };
 

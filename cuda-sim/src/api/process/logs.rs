@@ -1,12 +1,9 @@
 //! The log of failed calls.
 
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::state::handles::State;
 use crate::state::process::error_log::{Callback, because};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{CStr, c_char, c_uint, c_void};
+use core::ffi::CStr;
 use cuda_sys::{CUlogIterator, CUlogsCallback, CUlogsCallbackHandle};
 
 pub(crate) fn register(

@@ -3,11 +3,10 @@
 pub(crate) mod coredump;
 pub(crate) mod logs;
 
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_int;
+use crate::api::prelude::*;
 use cuda_sys::{
     CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
-    CUcheckpointUnlockArgs, CUprocessState as State, CUresult,
+    CUcheckpointUnlockArgs, CUprocessState as State,
 };
 
 const RUNNING: State = State::CU_PROCESS_STATE_RUNNING;

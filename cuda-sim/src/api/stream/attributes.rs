@@ -1,15 +1,11 @@
 //! Stream attributes, and the contexts of streams. Unverified (from documentation), except for contexts.
 
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::api::stream::HIGHEST_PRIORITY;
 use crate::state::objects::ContextKind;
-use crate::state::{Answer, INVALID, World};
-use core::ffi::c_uint;
 use cuda_sys::{
-    CUaccessProperty, CUcontext, CUdevice, CUgreenCtx, CUlaunchAttributeID as Id,
-    CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap, CUresult, CUstream, CUstream_flags,
-    CUstreamAttrID, CUstreamAttrValue, CUsynchronizationPolicy, CudaVersion,
+    CUaccessProperty, CUlaunchAttributeID as Id, CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap,
+    CUstream_flags, CUstreamAttrID, CUstreamAttrValue, CUsynchronizationPolicy, CudaVersion,
 };
 
 /// The number of memory synchronization domains of an H200.

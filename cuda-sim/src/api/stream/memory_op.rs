@@ -2,14 +2,13 @@
 //! were measured on an H200; the rest is unverified (from documentation).
 
 use crate::api::memory::{check_access, check_given};
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
 use crate::state::graph::node::{Kind as NodeKind, OperationsNode};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_uint;
 use cuda_sys::{
-    CUdeviceptr, CUresult, CUstream, CUstreamAtomicReductionDataType as Word,
-    CUstreamAtomicReductionOpType as Operation, CUstreamBatchMemOpParams,
+    CUstreamAtomicReductionDataType as Word, CUstreamAtomicReductionOpType as Operation,
+    CUstreamBatchMemOpParams,
     CUstreamBatchMemOpParams_union_CUstreamMemOpAtomicReductionParams_st as Reduction,
     CUstreamBatchMemOpType as Type, CUstreamWaitValue_flags as Wait,
     CUstreamWriteValue_flags as Write, CudaVersion,

@@ -3,15 +3,11 @@
 pub(crate) mod attributes;
 pub(crate) mod memory_op;
 
-use crate::account::misuse;
-use crate::api::Out;
-use crate::api::context::pointer;
+use crate::api::prelude::*;
 use crate::exec::Work;
 use crate::state::handles::State;
 use crate::state::objects::Stream;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_uint, c_ulonglong};
-use cuda_sys::{CUevent, CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
+use cuda_sys::{CUevent_wait_flags, CUstream_flags};
 
 /// The priorities of an H200 are 0 to -5.
 pub(crate) const HIGHEST_PRIORITY: i32 = -5;

@@ -2,16 +2,13 @@
 //! 9.0 or later; those of several devices need several devices. Handles for other processes are not
 //! simulated.
 
-use crate::account::misuse;
-use crate::api::Out;
+use crate::api::prelude::*;
 use crate::api::virtual_memory::known;
 use crate::api::virtual_memory::multicast::{is_supported, mapped};
 use crate::memory::{Binding, Endpoint, GRANULARITY, Team};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
-    CUdevice, CUlogicalEndpointId, CUlogicalEndpointProp, CUlogicalEndpointType as Type,
-    CUmemGenericAllocationHandle, CUresult,
+    CUlogicalEndpointId, CUlogicalEndpointProp, CUlogicalEndpointType as Type,
+    CUmemGenericAllocationHandle,
 };
 
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
@@ -170,7 +167,6 @@ fn bind(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn bind_memory(
     world: &mut World,
     id: CUlogicalEndpointId,
@@ -187,7 +183,6 @@ pub(crate) fn bind_memory(
     bind(world, id, binding, home, flags)
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn bind_address(
     world: &mut World,
     id: CUlogicalEndpointId,

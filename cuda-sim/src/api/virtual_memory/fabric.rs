@@ -1,15 +1,11 @@
 //! Copies over the fabric. Unverified (from documentation).
 
 use crate::api::memory::batch::{Place, not_capturing, place};
+use crate::api::prelude::*;
 use crate::api::virtual_memory::endpoint::is_unicast_supported;
 use crate::exec::{FabricCopy, FabricSide, Work};
 use crate::memory::Use;
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_ulonglong;
-use cuda_sys::{
-    CUDA_FABRIC_COPY_BATCH_OP, CUfabricCpyOperand, CUfabricCpyOperandType as Type, CUresult,
-    CUstream,
-};
+use cuda_sys::{CUDA_FABRIC_COPY_BATCH_OP, CUfabricCpyOperand, CUfabricCpyOperandType as Type};
 
 /// Checks one side of a copy of `len` bytes.
 fn side(

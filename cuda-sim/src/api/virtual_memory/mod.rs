@@ -6,19 +6,17 @@ pub(crate) mod endpoint;
 pub(crate) mod fabric;
 pub(crate) mod multicast;
 
-use crate::account::misuse;
+use crate::api::prelude::*;
 use crate::call::fault;
 use crate::memory::{
     GRANULARITY, Location, MapError, PAGE, Properties, READ_WRITE, Use, device_of, is_of_host,
 };
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
-    CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity,
+    CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity,
     CUmemAllocationHandleType as HandleType, CUmemAllocationProp,
     CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemGenericAllocationHandle,
     CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType as LocationType,
-    CUmemRangeFlags, CUmemRangeHandleType, CUresult, CudaVersion,
+    CUmemRangeFlags, CUmemRangeHandleType, CudaVersion,
 };
 
 const OUT_OF_MEMORY: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,14 +1,10 @@
 //! Multicast objects. Unverified (from documentation), except that a machine with one device does not
 //! support them: they are simulated with two devices or more of compute capability 9.0 or later.
 
+use crate::api::prelude::*;
 use crate::api::virtual_memory::known;
 use crate::memory::{Binding, GRANULARITY, Properties, device_of};
-use crate::state::{Answer, INVALID, World, fail_if};
-use core::ffi::c_ulonglong;
-use cuda_sys::{
-    CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags,
-    CUmulticastObjectProp, CUresult,
-};
+use cuda_sys::{CUmemGenericAllocationHandle, CUmulticastGranularity_flags, CUmulticastObjectProp};
 
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 
@@ -101,7 +97,6 @@ fn bind(world: &mut World, object: usize, binding: Binding, flags: c_ulonglong) 
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(crate) fn bind_memory_on(
     world: &mut World,
     object: CUmemGenericAllocationHandle,
