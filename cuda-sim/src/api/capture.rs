@@ -23,12 +23,12 @@ pub(super) fn is_capturing(world: &mut World, stream: CUstream) -> Answer<Status
 pub(super) fn info_with_edges(
     world: &mut World,
     stream: CUstream,
-    status: &mut Out<Status>,
-    id: &mut Out<c_ulonglong>,
-    graph: &mut Out<CUgraph>,
-    nodes: &mut Out<*const CUgraphNode>,
-    edges: &mut Out<*const CUgraphEdgeData>,
-    count: &mut Out<usize>,
+    status: Out<Status>,
+    id: Out<c_ulonglong>,
+    graph: Out<CUgraph>,
+    nodes: Out<*const CUgraphNode>,
+    edges: Out<*const CUgraphEdgeData>,
+    count: Out<usize>,
 ) -> Answer {
     status.required()?;
     let stream = world.stream(stream.addr())?;
@@ -62,23 +62,23 @@ pub(super) fn info_with_edges(
 pub(super) fn info(
     world: &mut World,
     stream: CUstream,
-    status: &mut Out<Status>,
-    id: &mut Out<c_ulonglong>,
-    graph: &mut Out<CUgraph>,
-    nodes: &mut Out<*const CUgraphNode>,
-    count: &mut Out<usize>,
+    status: Out<Status>,
+    id: Out<c_ulonglong>,
+    graph: Out<CUgraph>,
+    nodes: Out<*const CUgraphNode>,
+    count: Out<usize>,
 ) -> Answer {
-    let edges = &mut Out::none();
+    let edges = Out::none();
     info_with_edges(world, stream, status, id, graph, nodes, edges, count)
 }
 
 pub(super) fn info_short(
     world: &mut World,
     stream: CUstream,
-    status: &mut Out<Status>,
-    id: &mut Out<c_ulonglong>,
+    status: Out<Status>,
+    id: Out<c_ulonglong>,
 ) -> Answer {
-    let (graph, nodes, count) = (&mut Out::none(), &mut Out::none(), &mut Out::none());
+    let (graph, nodes, count) = (Out::none(), Out::none(), Out::none());
     info(world, stream, status, id, graph, nodes, count)
 }
 
@@ -231,7 +231,7 @@ fn begin_into(
     Ok(())
 }
 
-pub(super) fn end(world: &mut World, stream: CUstream, graph: &mut Out<CUgraph>) -> Answer {
+pub(super) fn end(world: &mut World, stream: CUstream, graph: Out<CUgraph>) -> Answer {
     let stream = world.stream(stream.addr())?;
     match world.end_capture(stream) {
         Ok(made) => graph.set(pointer(made)),

@@ -108,8 +108,8 @@ pub(super) unsafe fn dependencies(
 }
 
 /// Where a function adds a node.
-pub(super) struct Place<'a> {
-    pub(super) node: &'a mut Out<CUgraphNode>,
+pub(super) struct Place {
+    pub(super) node: Out<CUgraphNode>,
     pub(super) graph: CUgraph,
     pub(super) nodes: *const CUgraphNode,
     pub(super) data: *const CUgraphEdgeData,
@@ -118,10 +118,10 @@ pub(super) struct Place<'a> {
     pub(super) is_kernel: bool,
 }
 
-impl<'a> Place<'a> {
+impl Place {
     /// Returns a place with ordinary edges.
     fn plain(
-        node: &'a mut Out<CUgraphNode>,
+        node: Out<CUgraphNode>,
         graph: CUgraph,
         nodes: *const CUgraphNode,
         count: usize,
@@ -172,7 +172,7 @@ pub(crate) trait Specification {
 /// Adds a node of a kind.
 pub(super) fn add_node<S: Specification>(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,

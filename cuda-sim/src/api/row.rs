@@ -5,11 +5,12 @@ use crate::state::{Answer, fail_if};
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
 /// C code may pass the same place twice.
+#[derive(Clone, Copy)]
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
     /// # Safety
-    /// `place` is null, or a value may be written there while the result is used.
+    /// `place` is null, or a value may be written there while the result and its copies are used.
     pub(super) unsafe fn new(place: *mut T) -> Self {
         Self(place)
     }
@@ -20,12 +21,12 @@ impl<T> Out<T> {
     }
 
     /// Fails if the place is null.
-    pub(crate) fn required(&self) -> Answer {
+    pub(crate) fn required(self) -> Answer {
         fail_if(self.0.is_null(), INVALID)
     }
 
     /// Writes the value, unless the place is null.
-    pub(crate) fn set(&mut self, value: T) {
+    pub(crate) fn set(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: `new` requires that a value may be written there.
             unsafe { self.0.write(value) };
@@ -33,7 +34,7 @@ impl<T> Out<T> {
     }
 
     /// Writes the value, unless the place is null, and succeeds.
-    pub(crate) fn put(&mut self, value: T) -> Answer {
+    pub(crate) fn put(self, value: T) -> Answer {
         self.set(value);
         Ok(())
     }
@@ -56,13 +57,11 @@ macro_rules! receive {
         // SAFETY: the caller guarantees that the pointer is null or refers to one readable and writable
         // value during the call.
         let mut $param = unsafe { $param.as_mut() };
-        let $param = &mut $param;
     };
     ($out:ident $param:ident) => {
         // SAFETY: the caller guarantees that the pointer is null or a place for one value during the
         // call.
-        let mut $param = unsafe { Out::new($param) };
-        let $param = &mut $param;
+        let $param = unsafe { Out::new($param) };
     };
 }
 
@@ -80,15 +79,18 @@ macro_rules! require {
     ($mode:ident $param:ident) => {};
 }
 
-/// Calls the function of a row. It does not receive the parameter with the mode `result`: the value that the
-/// function returns is written there.
+/// Calls the body of a row. It does not receive the parameter with the mode `result`: the value that the
+/// body returns is written there.
 macro_rules! invoke {
-    ($body:path, $($argument:ident)*;) => { $body($($argument),*) };
-    ($body:path, $($argument:ident)*; result $param:ident $($rest:tt)*) => {
-        $param.put(invoke!($body, $($argument)*; $($rest)*)?)
+    ($body:expr, [$($argument:expr),*]) => { $body($($argument),*) };
+    ($body:expr, [$($argument:expr),*] result $param:ident $($rest:tt)*) => {
+        $param.put(invoke!($body, [$($argument),*] $($rest)*)?)
     };
-    ($body:path, $($argument:ident)*; $mode:ident $param:ident $($rest:tt)*) => {
-        invoke!($body, $($argument)* $param; $($rest)*)
+    ($body:expr, [$($argument:expr),*] inout $param:ident $($rest:tt)*) => {
+        invoke!($body, [$($argument,)* &mut $param] $($rest)*)
+    };
+    ($body:expr, [$($argument:expr),*] $mode:ident $param:ident $($rest:tt)*) => {
+        invoke!($body, [$($argument,)* $param] $($rest)*)
     };
 }
 
@@ -115,7 +117,7 @@ macro_rules! note {
 /// Turns a row into functions of the symbols' types: the function of the first name, and that of the second
 /// name, for which stream 0 is the per-thread default stream.
 macro_rules! function {
-    ($class:ident $name:ident [$($per_thread:ident)?] ($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path) => {
+    ($class:ident $name:ident [$($per_thread:ident)?] ($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:expr) => {
         #[allow(non_snake_case, reason = "NVIDIA's name")]
         unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
             let arguments = arguments(|_list| {
@@ -124,13 +126,13 @@ macro_rules! function {
             $(receive!($mode $param);)*
             call(Class::$class, stringify!($name), arguments, &mut |world| {
                 $(require!($mode $param);)*
-                invoke!($body, world; $($mode $param)*)
+                invoke!($body, [world] $($mode $param)*)
             })
         }
         function!(@per_thread [$($per_thread)?] $class ($($param: $mode $ty $([$($count)+])?),*) => $body);
     };
     (@per_thread [] $($row:tt)*) => {};
-    (@per_thread [$name:ident] $class:ident ($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path) => {
+    (@per_thread [$name:ident] $class:ident ($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:expr) => {
         #[allow(non_snake_case, reason = "NVIDIA's name")]
         unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
             let arguments = arguments(|_list| {
@@ -140,7 +142,7 @@ macro_rules! function {
             thread::with_per_thread_default(|| {
                 call(Class::$class, stringify!($name), arguments, &mut |world| {
                 $(require!($mode $param);)*
-                invoke!($body, world; $($mode $param)*)
+                invoke!($body, [world] $($mode $param)*)
             })
             })
         }
@@ -150,7 +152,7 @@ macro_rules! function {
 /// Turns rows into functions, and defines a function that finds one by name. A row has the name of a function,
 /// and after a bar the name of its variant for the per-thread default stream, if it has one.
 macro_rules! functions {
-    ($find:ident $home:ident $($class:ident $name:ident $(| $per_thread:ident)? ($($params:tt)*) => $body:path;)*) => {
+    ($find:ident $home:ident $($class:ident $name:ident $(| $per_thread:ident)? ($($params:tt)*) => $body:expr;)*) => {
         $(function!($class $name [$($per_thread)?] ($($params)*) => $body);)*
 
         fn $find(symbol: &str) -> *const c_void {

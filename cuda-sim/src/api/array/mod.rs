@@ -73,11 +73,7 @@ fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Answer<Format> {
     Ok(format)
 }
 
-fn make(
-    world: &mut World,
-    array: &mut Out<CUarray>,
-    descriptor: CUDA_ARRAY3D_DESCRIPTOR,
-) -> Answer {
+fn make(world: &mut World, array: Out<CUarray>, descriptor: CUDA_ARRAY3D_DESCRIPTOR) -> Answer {
     array.required()?;
     world.current()?;
     world.forbidden_in_capture()?;
@@ -88,7 +84,7 @@ fn make(
 
 pub(crate) fn create(
     world: &mut World,
-    array: &mut Out<CUarray>,
+    array: Out<CUarray>,
     descriptor: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> Answer {
     // SAFETY: the caller passes null or a pointer to a descriptor.
@@ -106,7 +102,7 @@ pub(crate) fn create(
 
 pub(crate) fn create_3d(
     world: &mut World,
-    array: &mut Out<CUarray>,
+    array: Out<CUarray>,
     descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
 ) -> Answer {
     make(world, array, *descriptor)

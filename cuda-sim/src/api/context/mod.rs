@@ -17,7 +17,7 @@ fn not_failed(world: &World) -> Answer {
     world.runs.fatal.map_or(Ok(()), Err)
 }
 
-pub(crate) fn retain(world: &mut World, context: &mut Out<CUcontext>, device: CUdevice) -> Answer {
+pub(crate) fn retain(world: &mut World, context: Out<CUcontext>, device: CUdevice) -> Answer {
     let number = world.device(device)?;
     context.required()?;
     let (handle, retains) = world.objects.primaries[number];
@@ -55,7 +55,7 @@ pub(crate) fn release(world: &mut World, device: CUdevice) -> Answer {
 
 pub(crate) fn create(
     world: &mut World,
-    context: &mut Out<CUcontext>,
+    context: Out<CUcontext>,
     flags: c_uint,
     device: CUdevice,
 ) -> Answer {
@@ -71,7 +71,7 @@ pub(crate) fn create(
 
 pub(crate) fn create_v3(
     world: &mut World,
-    context: &mut Out<CUcontext>,
+    context: Out<CUcontext>,
     params: *mut CUexecAffinityParam,
     count: c_int,
     flags: c_uint,
@@ -83,7 +83,7 @@ pub(crate) fn create_v3(
 
 pub(crate) fn create_v4(
     world: &mut World,
-    context: &mut Out<CUcontext>,
+    context: Out<CUcontext>,
     params: *mut CUctxCreateParams,
     flags: c_uint,
     device: CUdevice,
@@ -148,7 +148,7 @@ pub(crate) fn detach(world: &mut World, context: CUcontext) -> Answer {
     }
 }
 
-pub(crate) fn get_current(_: &mut World, context: &mut Out<CUcontext>) -> Answer {
+pub(crate) fn get_current(_: &mut World, context: Out<CUcontext>) -> Answer {
     fail_if(thread::in_callback(), CUresult::CUDA_ERROR_NOT_PERMITTED)?;
     context.required()?;
     context.put(pointer(thread::current().unwrap_or(0)))
@@ -176,23 +176,19 @@ pub(crate) fn push(world: &mut World, context: CUcontext) -> Answer {
     Ok(())
 }
 
-pub(crate) fn pop(world: &mut World, context: &mut Out<CUcontext>) -> Answer {
+pub(crate) fn pop(world: &mut World, context: Out<CUcontext>) -> Answer {
     fail_if(thread::in_callback(), CUresult::CUDA_ERROR_NOT_PERMITTED)?;
     let popped = thread::pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     world.note_current();
     context.put(pointer(popped))
 }
 
-pub(crate) fn device(world: &mut World, device: &mut Out<CUdevice>) -> Answer {
+pub(crate) fn device(world: &mut World, device: Out<CUdevice>) -> Answer {
     let current = world.current()?;
     device_of(world, device, pointer(current))
 }
 
-pub(crate) fn device_of(
-    world: &mut World,
-    device: &mut Out<CUdevice>,
-    context: CUcontext,
-) -> Answer {
+pub(crate) fn device_of(world: &mut World, device: Out<CUdevice>, context: CUcontext) -> Answer {
     device.required()?;
     let number = world.context(context.addr())?.device;
     device.put(CUdevice::try_from(number).unwrap_or(0))

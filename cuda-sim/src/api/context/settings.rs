@@ -126,11 +126,7 @@ pub(crate) fn api_version(world: &mut World, context: CUcontext) -> Answer<c_uin
     Ok(3020)
 }
 
-pub(crate) fn priorities(
-    world: &mut World,
-    least: &mut Out<c_int>,
-    greatest: &mut Out<c_int>,
-) -> Answer {
+pub(crate) fn priorities(world: &mut World, least: Out<c_int>, greatest: Out<c_int>) -> Answer {
     world.current()?;
     least.set(0);
     greatest.put(crate::api::stream::HIGHEST_PRIORITY)
@@ -143,8 +139,8 @@ pub(crate) fn reset_l2(world: &mut World) -> Answer {
 pub(crate) fn primary_state(
     world: &mut World,
     device: CUdevice,
-    flags: &mut Out<c_uint>,
-    active: &mut Out<c_int>,
+    flags: Out<c_uint>,
+    active: Out<c_int>,
 ) -> Answer {
     let number = world.device(device)?;
     flags.required()?;

@@ -57,8 +57,8 @@ fn write_text(text: &str, place: *mut c_char, len: c_int) -> Answer {
 
 pub(crate) fn capability(
     world: &mut World,
-    major: &mut Out<c_int>,
-    minor: &mut Out<c_int>,
+    major: Out<c_int>,
+    minor: Out<c_int>,
     device: CUdevice,
 ) -> Answer {
     world.device(device)?;
@@ -115,7 +115,7 @@ pub(crate) fn fabric_cluster(world: &mut World, device: CUdevice) -> Answer<CUuu
     Ok(CUuuid { bytes: [1; 16] })
 }
 
-pub(crate) fn uuid(world: &mut World, uuid: &mut Out<CUuuid>, device: CUdevice) -> Answer {
+pub(crate) fn uuid(world: &mut World, uuid: Out<CUuuid>, device: CUdevice) -> Answer {
     let number = world.device(device)?;
     uuid.required()?;
     let mut bytes = [0; 16];
@@ -125,7 +125,7 @@ pub(crate) fn uuid(world: &mut World, uuid: &mut Out<CUuuid>, device: CUdevice) 
     uuid.put(CUuuid { bytes })
 }
 
-pub(crate) fn total_memory(world: &mut World, bytes: &mut Out<usize>, device: CUdevice) -> Answer {
+pub(crate) fn total_memory(world: &mut World, bytes: Out<usize>, device: CUdevice) -> Answer {
     world.device(device)?;
     bytes.required()?;
     bytes.put(usize::try_from(world.settings.profile.gpu.memory).unwrap_or(usize::MAX))
@@ -161,7 +161,7 @@ fn constant(name: &str) -> Option<u32> {
 /// Other attributes are unknown, and the call fails as with a real driver.
 pub(crate) fn attribute(
     world: &mut World,
-    value: &mut Out<c_int>,
+    value: Out<c_int>,
     attribute: Attribute,
     device: CUdevice,
 ) -> Answer {
@@ -232,7 +232,7 @@ pub(crate) fn attribute(
 pub(crate) fn luid(
     world: &mut World,
     _luid: *mut c_char,
-    _mask: &mut Out<c_uint>,
+    _mask: Out<c_uint>,
     device: CUdevice,
 ) -> Answer {
     world.device(device)?;

@@ -190,7 +190,7 @@ pub(crate) fn affinity_support(
 
 pub(crate) fn affinity(
     world: &mut World,
-    affinity: &mut Out<CUexecAffinityParam>,
+    affinity: Out<CUexecAffinityParam>,
     kind: CUexecAffinityType,
 ) -> Answer {
     world.current()?;

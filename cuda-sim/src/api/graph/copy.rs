@@ -116,7 +116,7 @@ pub(super) fn make_generic(world: &World, params: &CUDA_MEMCPY_NODE_PARAMS) -> A
 
 pub(crate) fn add(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,

@@ -43,9 +43,9 @@ pub(crate) fn instantiate(
 /// The older functions, which return the node of an error and a message. No message is written.
 pub(crate) fn instantiate_telling(
     world: &mut World,
-    executable: &mut Out<CUgraphExec>,
+    executable: Out<CUgraphExec>,
     graph: CUgraph,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     text: *mut c_char,
     size: usize,
 ) -> Answer {
@@ -68,7 +68,7 @@ pub(crate) fn instantiate_telling(
 /// Uploads the graph to a stream with the flag for it. Then no context need be current (measured).
 pub(crate) fn instantiate_with(
     world: &mut World,
-    executable: &mut Out<CUgraphExec>,
+    executable: Out<CUgraphExec>,
     graph: CUgraph,
     params: &mut Option<&mut CUDA_GRAPH_INSTANTIATE_PARAMS>,
 ) -> Answer {

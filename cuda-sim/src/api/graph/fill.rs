@@ -56,7 +56,7 @@ pub(super) fn make_generic(world: &World, params: &CUDA_MEMSET_NODE_PARAMS_v2) -
 
 pub(crate) fn add(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,

@@ -142,7 +142,7 @@ fn kernel(node: &Node) -> Answer<&KernelNode> {
 
 pub(crate) fn add(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
@@ -157,7 +157,7 @@ pub(crate) fn add(
 
 pub(crate) fn add_v1(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,

@@ -76,7 +76,7 @@ pub(super) unsafe fn make_generic(
 
 pub(crate) fn add(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
@@ -167,7 +167,7 @@ pub(super) fn make_free(world: &World, graph: CUgraph, address: CUdeviceptr) -> 
 
 pub(crate) fn add_free(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
@@ -189,7 +189,7 @@ pub(crate) fn free_params(world: &mut World, node: CUgraphNode) -> Answer<CUdevi
 /// An allocation from a pool of another location is refused, and the capture continues (measured).
 pub(crate) fn capture_allocation(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
+    address: Out<CUdeviceptr>,
     size: usize,
     pool: usize,
     (stream, capture): (usize, u64),

@@ -116,7 +116,7 @@ fn make_new(world: &mut World, graph: CUgraph, params: &CUgraphNodeParams) -> An
 
 pub(crate) fn add(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     data: *const CUgraphEdgeData,
@@ -158,7 +158,7 @@ pub(crate) fn add(
 
 pub(crate) fn add_plain(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
@@ -171,7 +171,7 @@ pub(crate) fn add_plain(
 /// (unverified, from documentation).
 pub(crate) fn add_checked(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     data: *const CUgraphEdgeData,

@@ -127,7 +127,7 @@ pub(super) fn make_child(
 
 pub(crate) fn add_child(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,
@@ -155,7 +155,7 @@ pub(crate) fn child(world: &mut World, node: CUgraphNode) -> Answer<CUgraph> {
 
 pub(crate) fn add_empty(
     world: &mut World,
-    node: &mut Out<CUgraphNode>,
+    node: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: *const CUgraphNode,
     count: usize,

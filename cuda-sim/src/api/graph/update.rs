@@ -162,7 +162,7 @@ pub(crate) fn update(
     world: &mut World,
     executable: CUgraphExec,
     graph: CUgraph,
-    info: &mut Out<CUgraphExecUpdateResultInfo>,
+    info: Out<CUgraphExecUpdateResultInfo>,
 ) -> Answer {
     world.executable(executable.addr())?;
     world.graph(graph.addr())?;
@@ -183,8 +183,8 @@ pub(crate) fn update_telling(
     world: &mut World,
     executable: CUgraphExec,
     graph: CUgraph,
-    node: &mut Out<CUgraphNode>,
-    outcome: &mut Out<Outcome>,
+    node: Out<CUgraphNode>,
+    outcome: Out<Outcome>,
 ) -> Answer {
     world.executable(executable.addr())?;
     world.graph(graph.addr())?;

@@ -141,7 +141,7 @@ fn is_sm(kind: Type) -> bool {
 pub(crate) fn device_resource(
     world: &mut World,
     device: CUdevice,
-    resource: &mut Out<CUdevResource>,
+    resource: Out<CUdevResource>,
     kind: Type,
 ) -> Answer {
     let number = world.device(device)?;
@@ -158,7 +158,7 @@ pub(crate) fn device_resource(
 pub(crate) fn resource(
     world: &mut World,
     green: CUgreenCtx,
-    resource: &mut Out<CUdevResource>,
+    resource: Out<CUdevResource>,
     kind: Type,
 ) -> Answer {
     let green = alive(world, green)?;
@@ -176,7 +176,7 @@ pub(crate) fn resource(
 pub(crate) fn context_resource(
     world: &mut World,
     context: CUcontext,
-    resource: &mut Out<CUdevResource>,
+    resource: Out<CUdevResource>,
     kind: Type,
 ) -> Answer {
     let its = world.context(context.addr())?;
@@ -199,7 +199,7 @@ pub(crate) fn context_resource(
 pub(crate) fn stream_resource(
     world: &mut World,
     stream: CUstream,
-    resource: &mut Out<CUdevResource>,
+    resource: Out<CUdevResource>,
     kind: Type,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
@@ -217,7 +217,7 @@ pub(crate) fn split_by_count(
     groups: *mut CUdevResource,
     count: &mut Option<&mut c_uint>,
     input: *const CUdevResource,
-    remainder: &mut Out<CUdevResource>,
+    remainder: Out<CUdevResource>,
     flags: c_uint,
     min: c_uint,
 ) -> Answer {
@@ -321,7 +321,7 @@ pub(crate) fn descriptor(
 
 pub(crate) fn create(
     world: &mut World,
-    green: &mut Out<CUgreenCtx>,
+    green: Out<CUgreenCtx>,
     descriptor: CUdevResourceDesc,
     device: CUdevice,
     flags: c_uint,

@@ -86,7 +86,7 @@ pub(crate) fn exact(
     groups: *mut CUdevResource,
     count: c_uint,
     input: &CUdevResource,
-    remainder: &mut Out<CUdevResource>,
+    remainder: Out<CUdevResource>,
     flags: c_uint,
     requests: *mut Params,
 ) -> Answer {

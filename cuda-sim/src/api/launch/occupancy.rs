@@ -79,7 +79,7 @@ fn int(number: u32) -> c_int {
 
 pub(crate) fn active_blocks(
     world: &mut World,
-    blocks: &mut Out<c_int>,
+    blocks: Out<c_int>,
     function: CUfunction,
     threads: c_int,
     shared: usize,
@@ -95,7 +95,7 @@ pub(crate) fn active_blocks(
 
 pub(crate) fn active_blocks_simply(
     world: &mut World,
-    blocks: &mut Out<c_int>,
+    blocks: Out<c_int>,
     function: CUfunction,
     threads: c_int,
     shared: usize,
@@ -105,8 +105,8 @@ pub(crate) fn active_blocks_simply(
 
 pub(crate) fn potential_block_simply(
     world: &mut World,
-    grid: &mut Out<c_int>,
-    block: &mut Out<c_int>,
+    grid: Out<c_int>,
+    block: Out<c_int>,
     function: CUfunction,
     shared_of: CUoccupancyB2DSize,
     shared: usize,
@@ -117,8 +117,8 @@ pub(crate) fn potential_block_simply(
 
 pub(crate) fn potential_block(
     world: &mut World,
-    grid: &mut Out<c_int>,
-    block: &mut Out<c_int>,
+    grid: Out<c_int>,
+    block: Out<c_int>,
     function: CUfunction,
     shared_of: CUoccupancyB2DSize,
     shared: usize,

@@ -303,7 +303,7 @@ pub(crate) fn copy_batch_telling(
     attributes: *mut CUmemcpyAttributes,
     firsts: *mut usize,
     sets: usize,
-    failed: &mut Out<usize>,
+    failed: Out<usize>,
     stream: CUstream,
 ) -> Answer {
     let done = copy(world, to, from, sizes, count, attributes, firsts, sets, stream);
@@ -465,7 +465,7 @@ pub(crate) fn copy_volume_batch_telling(
     world: &mut World,
     count: usize,
     copies: *mut CUDA_MEMCPY3D_BATCH_OP,
-    failed: &mut Out<usize>,
+    failed: Out<usize>,
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Answer {

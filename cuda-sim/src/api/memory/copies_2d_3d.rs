@@ -12,8 +12,8 @@ const PITCH: usize = 512;
 
 pub(crate) fn allocate(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
-    pitch: &mut Out<usize>,
+    address: Out<CUdeviceptr>,
+    pitch: Out<usize>,
     width: usize,
     height: usize,
     element: c_uint,

@@ -59,7 +59,7 @@ pub(crate) fn batch(
     operations: *mut CUmemDecompressParams,
     count: usize,
     flags: c_uint,
-    failed: &mut Out<usize>,
+    failed: Out<usize>,
     stream: CUstream,
 ) -> Answer {
     failed.set(NONE);

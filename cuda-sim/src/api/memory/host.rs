@@ -9,7 +9,7 @@ use cuda_sys::{
 
 pub(crate) fn allocate(
     world: &mut World,
-    start: &mut Out<*mut c_void>,
+    start: Out<*mut c_void>,
     size: usize,
     flags: c_uint,
 ) -> Answer {
@@ -27,11 +27,7 @@ pub(crate) fn allocate(
     start.put(core::ptr::with_exposed_provenance_mut(address))
 }
 
-pub(crate) fn allocate_simply(
-    world: &mut World,
-    start: &mut Out<*mut c_void>,
-    size: usize,
-) -> Answer {
+pub(crate) fn allocate_simply(world: &mut World, start: Out<*mut c_void>, size: usize) -> Answer {
     allocate(world, start, size, 0)
 }
 

@@ -22,7 +22,7 @@ const DISCARDED: u8 = 0x5a;
 
 pub(crate) fn allocate(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
+    address: Out<CUdeviceptr>,
     size: usize,
     flags: c_uint,
 ) -> Answer {

@@ -21,7 +21,7 @@ use crate::state::pool::Pool;
 use crate::state::process::error_log::because;
 use cuda_sys::CUctx_flags;
 
-pub(crate) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usize>) -> Answer {
+pub(crate) fn info(world: &mut World, free: Out<usize>, total: Out<usize>) -> Answer {
     let current = world.current()?;
     let device = world.context(current)?.device;
     free.required()?;
@@ -32,7 +32,7 @@ pub(crate) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usi
     total.put(usize::try_from(all).unwrap_or(0))
 }
 
-pub(crate) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: usize) -> Answer {
+pub(crate) fn allocate(world: &mut World, address: Out<CUdeviceptr>, size: usize) -> Answer {
     address.required()?;
     let current = world.current()?;
     let owner = world.owner_of(current)?;
@@ -101,7 +101,7 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
 
 pub(crate) fn allocate_async(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
+    address: Out<CUdeviceptr>,
     size: usize,
     stream: CUstream,
 ) -> Answer {
@@ -115,7 +115,7 @@ pub(crate) fn allocate_async(
 /// Allocates memory from a pool in stream order.
 pub(crate) fn allocate_from(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
+    address: Out<CUdeviceptr>,
     size: usize,
     pool: usize,
     stream: CUstream,

@@ -268,8 +268,8 @@ pub(crate) fn set_attribute(
 
 pub(crate) fn range(
     world: &mut World,
-    start: &mut Out<CUdeviceptr>,
-    size: &mut Out<usize>,
+    start: Out<CUdeviceptr>,
+    size: Out<usize>,
     address: CUdeviceptr,
 ) -> Answer {
     world.current()?;

@@ -251,7 +251,7 @@ pub(crate) fn set_access(
 
 pub(crate) fn allocate(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
+    address: Out<CUdeviceptr>,
     size: usize,
     pool: CUmemoryPool,
     stream: CUstream,

@@ -147,7 +147,7 @@ pub(crate) fn set_cache(
 /// Returns an attribute of a library's kernel. Kernels have the same attributes on every device.
 pub(crate) fn kernel_attribute(
     world: &mut World,
-    value: &mut Out<c_int>,
+    value: Out<c_int>,
     attribute: Attribute,
     kernel: CUkernel,
     device: CUdevice,

@@ -92,8 +92,8 @@ pub(crate) fn add_file(
 pub(crate) fn complete(
     world: &mut World,
     state: CUlinkState,
-    image: &mut Out<*mut c_void>,
-    size: &mut Out<usize>,
+    image: Out<*mut c_void>,
+    size: Out<usize>,
 ) -> Answer {
     let serial = world.objects.linked + 1;
     let linker = world.linker(state)?;

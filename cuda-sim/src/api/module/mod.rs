@@ -173,7 +173,7 @@ pub(crate) fn load(world: &mut World, image: *const c_void) -> Answer<CUmodule> 
 
 pub(crate) fn load_ex(
     world: &mut World,
-    module: &mut Out<CUmodule>,
+    module: Out<CUmodule>,
     image: *const c_void,
     count: c_uint,
     keys: *mut CUjit_option,
@@ -240,7 +240,7 @@ pub(crate) fn function(
     Ok(pointer(world.function_of(module.addr(), name)?))
 }
 
-pub(crate) fn count(world: &mut World, count: &mut Out<c_uint>, module: CUmodule) -> Answer {
+pub(crate) fn count(world: &mut World, count: Out<c_uint>, module: CUmodule) -> Answer {
     count.required()?;
     let kernels = world.module(module.addr())?.kernels.len();
     count.put(c_uint::try_from(kernels).unwrap_or(0))
@@ -257,7 +257,7 @@ pub(crate) fn enumerate(
 
 pub(crate) fn function_name(
     world: &mut World,
-    name: &mut Out<*const c_char>,
+    name: Out<*const c_char>,
     function: CUfunction,
 ) -> Answer {
     name.required()?;
@@ -285,8 +285,8 @@ pub(crate) fn param(
     world: &mut World,
     function: CUfunction,
     index: usize,
-    offset: &mut Out<usize>,
-    size: &mut Out<usize>,
+    offset: Out<usize>,
+    size: Out<usize>,
 ) -> Answer {
     offset.required()?;
     let params = &world.kernel_info(function.addr())?.params;
@@ -295,11 +295,7 @@ pub(crate) fn param(
     size.put(*long)
 }
 
-pub(crate) fn param_count(
-    world: &mut World,
-    function: CUfunction,
-    count: &mut Out<usize>,
-) -> Answer {
+pub(crate) fn param_count(world: &mut World, function: CUfunction, count: Out<usize>) -> Answer {
     count.required()?;
     count.put(world.kernel_info(function.addr())?.params.len())
 }
@@ -371,11 +367,7 @@ pub(crate) fn kernel(
     Ok(pointer(world.function_of(library.addr(), name)?))
 }
 
-pub(crate) fn kernel_count(
-    world: &mut World,
-    place: &mut Out<c_uint>,
-    library: CUlibrary,
-) -> Answer {
+pub(crate) fn kernel_count(world: &mut World, place: Out<c_uint>, library: CUlibrary) -> Answer {
     count(world, place, library.cast())
 }
 
@@ -388,11 +380,7 @@ pub(crate) fn enumerate_kernels(
     world.functions_of(library.addr(), kernels.cast(), room)
 }
 
-pub(crate) fn kernel_name(
-    world: &mut World,
-    name: &mut Out<*const c_char>,
-    kernel: CUkernel,
-) -> Answer {
+pub(crate) fn kernel_name(world: &mut World, name: Out<*const c_char>, kernel: CUkernel) -> Answer {
     function_name(world, name, kernel.cast())
 }
 
@@ -400,17 +388,13 @@ pub(crate) fn kernel_param(
     world: &mut World,
     kernel: CUkernel,
     index: usize,
-    offset: &mut Out<usize>,
-    size: &mut Out<usize>,
+    offset: Out<usize>,
+    size: Out<usize>,
 ) -> Answer {
     param(world, kernel.cast(), index, offset, size)
 }
 
-pub(crate) fn kernel_param_count(
-    world: &mut World,
-    kernel: CUkernel,
-    count: &mut Out<usize>,
-) -> Answer {
+pub(crate) fn kernel_param_count(world: &mut World, kernel: CUkernel, count: Out<usize>) -> Answer {
     param_count(world, kernel.cast(), count)
 }
 

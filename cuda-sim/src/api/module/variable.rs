@@ -24,8 +24,8 @@ impl World {
 
 pub(crate) fn of_module(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
-    bytes: &mut Out<usize>,
+    address: Out<CUdeviceptr>,
+    bytes: Out<usize>,
     module: CUmodule,
     name: *const c_char,
 ) -> Answer {
@@ -39,8 +39,8 @@ pub(crate) fn of_module(
 /// Returns a variable of a library in the current context.
 pub(crate) fn of_library(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
-    bytes: &mut Out<usize>,
+    address: Out<CUdeviceptr>,
+    bytes: Out<usize>,
     library: CUlibrary,
     name: *const c_char,
 ) -> Answer {
@@ -50,8 +50,8 @@ pub(crate) fn of_library(
 /// Unverified: a real driver has one variable for all contexts. This is not simulated.
 pub(crate) fn managed(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
-    bytes: &mut Out<usize>,
+    address: Out<CUdeviceptr>,
+    bytes: Out<usize>,
     library: CUlibrary,
     name: *const c_char,
 ) -> Answer {
@@ -60,8 +60,8 @@ pub(crate) fn managed(
 
 fn of_library_in_current(
     world: &mut World,
-    address: &mut Out<CUdeviceptr>,
-    bytes: &mut Out<usize>,
+    address: Out<CUdeviceptr>,
+    bytes: Out<usize>,
     library: CUlibrary,
     name: *const c_char,
     managed: bool,

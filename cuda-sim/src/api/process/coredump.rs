@@ -176,7 +176,7 @@ pub(crate) fn register_start(
     world: &mut World,
     function: CUcoredumpStatusCallback,
     data: *mut c_void,
-    handle: &mut Out<CUcoredumpCallbackHandle>,
+    handle: Out<CUcoredumpCallbackHandle>,
 ) -> Answer {
     register(&mut world.settings.coredumps.start_callbacks, function, data, handle)
 }
@@ -185,7 +185,7 @@ pub(crate) fn register_complete(
     world: &mut World,
     function: CUcoredumpStatusCallback,
     data: *mut c_void,
-    handle: &mut Out<CUcoredumpCallbackHandle>,
+    handle: Out<CUcoredumpCallbackHandle>,
 ) -> Answer {
     register(&mut world.settings.coredumps.complete_callbacks, function, data, handle)
 }
@@ -203,7 +203,7 @@ fn register(
     callbacks: &mut Handles<Callback>,
     function: CUcoredumpStatusCallback,
     data: *mut c_void,
-    handle: &mut Out<CUcoredumpCallbackHandle>,
+    handle: Out<CUcoredumpCallbackHandle>,
 ) -> Answer {
     refuse_in_callback()?;
     function.ok_or(INVALID)?;

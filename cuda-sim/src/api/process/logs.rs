@@ -10,7 +10,7 @@ pub(crate) fn register(
     world: &mut World,
     function: CUlogsCallback,
     data: *mut c_void,
-    handle: &mut Out<CUlogsCallbackHandle>,
+    handle: Out<CUlogsCallbackHandle>,
 ) -> Answer {
     function.ok_or(INVALID)?;
     let callback = Callback { function, data };

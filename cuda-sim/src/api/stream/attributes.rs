@@ -182,8 +182,8 @@ pub(crate) fn green(world: &mut World, stream: CUstream) -> Answer<CUgreenCtx> {
 pub(crate) fn contexts(
     world: &mut World,
     stream: CUstream,
-    context: &mut Out<CUcontext>,
-    green: &mut Out<CUgreenCtx>,
+    context: Out<CUcontext>,
+    green: Out<CUgreenCtx>,
 ) -> Answer {
     green.set(self::green(world, stream)?);
     let stream = world.stream(stream.addr())?;

@@ -31,13 +31,13 @@ impl World {
     }
 }
 
-pub(crate) fn create(world: &mut World, stream: &mut Out<CUstream>, flags: c_uint) -> Answer {
+pub(crate) fn create(world: &mut World, stream: Out<CUstream>, flags: c_uint) -> Answer {
     create_with_priority(world, stream, flags, 0)
 }
 
 pub(crate) fn create_with_priority(
     world: &mut World,
-    stream: &mut Out<CUstream>,
+    stream: Out<CUstream>,
     flags: c_uint,
     priority: c_int,
 ) -> Answer {

@@ -73,8 +73,8 @@ fn largest(world: &World) -> u64 {
 
 pub(crate) fn limits(
     world: &mut World,
-    alignment: &mut Out<u64>,
-    size: &mut Out<u64>,
+    alignment: Out<u64>,
+    size: Out<u64>,
     wanted: &CUlogicalEndpointProp,
 ) -> Answer {
     devices(world, wanted)?;
