@@ -44,7 +44,8 @@ fn an_array_used_on_its_producers_stream_needs_no_wait() {
 fn the_exported_numbers_1_and_2_are_the_default_streams_of_the_driver() {
     let (_end, context) = in_child!(on(Profile::h200()));
     let buffer = DeviceBuffer::<u32>::zeroed_sync(&context.stream().expect("a stream"), 64);
-    let array = buffer.expect("memory").array_interface().expect("an interface");
+    let buffer = buffer.expect("memory");
+    let array = buffer.array_interface().expect("an interface");
     let stream = context.stream().expect("a stream");
     for (number, raw) in [(1, CU_STREAM_LEGACY), (2, CU_STREAM_PER_THREAD)] {
         let exported = ExportedStream::from_number(number).expect("a default stream");

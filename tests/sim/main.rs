@@ -118,9 +118,10 @@ mod prelude {
         context,
         graph::{
             calls::{
-                Bench, INVALID, Side, UNSUPPORTED, code, copy, copy_node, destroy, empty_node,
-                fill, fill_node, graph, instantiate, memory, misused, out, read, refused, succeeds,
-                without_misuse, without_misuse_on,
+                Bench, INVALID, Side, UNSUPPORTED, code, copy, copy_node, destroy, destroy_event,
+                destroy_executable, empty_node, event, fill, fill_node, free_memory, graph,
+                instantiate, memory, misused, moved, out, read, refused, succeeds, without_misuse,
+                without_misuse_on,
             },
             drain,
         },

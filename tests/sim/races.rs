@@ -302,7 +302,7 @@ fn nodes_of_a_graph_without_an_edge_race_and_launches_do_not() {
     succeeds!(cuGraphLaunch(executable, bench.a));
     succeeds!(cuStreamSynchronize(bench.a));
     assert_eq!(races(), []);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     fill_node(graph, &[], &fill(bench.memory, 3, 4));
     let executable = instantiate(graph);
     succeeds!(cuGraphLaunch(executable, bench.a));
@@ -310,7 +310,7 @@ fn nodes_of_a_graph_without_an_edge_race_and_launches_do_not() {
     let race = &races()[0];
     assert_eq!(race.first.function, "cuGraphLaunch");
     assert!(race.to_string().contains("between the two nodes"), "{race}");
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     destroy(graph);
 }
 
@@ -328,7 +328,7 @@ fn an_external_event_of_a_graph_orders() {
     succeeds!(cuStreamWaitEvent(bench.b, bench.event, 0));
     bench.read(bench.b);
     succeeds!(cuCtxSynchronize());
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     destroy(graph);
 }
 

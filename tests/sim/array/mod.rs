@@ -156,7 +156,6 @@ fn rows_are_copied_between_arrays_and_all_other_memory() {
     succeeds!(cuMemcpy2D_v2(&raw const copy));
     copy.WidthInBytes = 0;
     succeeds!(cuMemcpy2D_v2(&raw const copy));
-    succeeds!(cuMemFree_v2(device));
     succeeds!(cuArrayDestroy(first));
     succeeds!(cuArrayDestroy(second));
 }
@@ -188,7 +187,8 @@ fn lines_are_copied_by_offsets() {
     let bench = &in_child!(without_misuse());
     let (first, second) = (array(FLOAT, 1, [4, 0, 0], 0), array(FLOAT, 1, [4, 0, 0], 0));
     let device = memory(16);
-    let from = [1u32, 2, 3, 4].as_ptr().cast();
+    let values = [1u32, 2, 3, 4];
+    let from = values.as_ptr().cast();
     succeeds!(cuMemcpyHtoAAsync_v2(first, 0, from, 16, bench.stream));
     succeeds!(cuStreamSynchronize(bench.stream));
     succeeds!(cuMemcpyHtoA_v2(second, 8, from, 8));
@@ -203,7 +203,6 @@ fn lines_are_copied_by_offsets() {
     succeeds!(cuMemcpyAtoHAsync_v2(to, first, 0, 16, bench.stream));
     assert_eq!(host, [1, 7, 7, 4]);
     refused!(INVALID, cuMemcpyHtoA_v2(first, 4, from, 16));
-    succeeds!(cuMemFree_v2(device));
     succeeds!(cuArrayDestroy(first));
     succeeds!(cuArrayDestroy(second));
 }
@@ -297,7 +296,6 @@ fn destroying_waits_for_all_work() {
     succeeds!(cuMemsetD32Async(device, 3, 1, bench.stream));
     succeeds!(cuArrayDestroy(plain));
     assert!(code!(cuStreamQuery(bench.stream)).is_success());
-    succeeds!(cuMemFree_v2(device));
 }
 
 unsafe extern "C" fn destroy_array(array: *mut c_void) {

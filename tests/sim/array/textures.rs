@@ -62,7 +62,7 @@ fn sample(bench: &Bench, module: CUmodule, object: u64, x: f32, y: f32) -> [f32;
     launch(bench, module, c"sample", &arguments);
     succeeds!(cuStreamSynchronize(bench.stream));
     let texel = read::<4>(result).map(f32::from_bits);
-    succeeds!(cuMemFree_v2(result));
+    free_memory(result);
     texel
 }
 
@@ -175,8 +175,6 @@ fn a_fetch_beyond_linear_memory_is_zero() {
     });
     assert_eq!(fetched, [1.5, 1.5, 0.0, 0.0]);
     succeeds!(cuTexObjectDestroy(object));
-    succeeds!(cuMemFree_v2(device));
-    succeeds!(cuMemFree_v2(result));
     succeeds!(cuModuleUnload(module));
 }
 
@@ -235,7 +233,6 @@ fn objects_check_alignment_formats_and_modes() {
     let mut object = 0;
     refused!(INVALID, cuSurfObjectCreate(&raw mut object, &raw const resource));
     refused!(INVALID, cuTexObjectCreate(&raw mut object, null(), &raw const clamp, null()));
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_copy_between_contexts_needs_the_access_of_the_device_whose_context_it_names
             succeeds!(cuMemUnmap(start, PAGE));
             succeeds!(cuMemAddressFree(start, PAGE));
         }
-        succeeds!(cuMemFree_v2(other));
+        free_memory(other);
     });
 }
 
@@ -145,7 +145,7 @@ fn work_on_virtual_memory_needs_the_access_of_the_device_of_its_stream() {
             succeeds!(cuMemUnmap(start, PAGE));
             succeeds!(cuMemAddressFree(start, PAGE));
         }
-        succeeds!(cuMemFree_v2(other));
+        free_memory(other);
         succeeds!(cuMemFreeHost(host));
     });
 }
@@ -170,7 +170,7 @@ fn an_event_node_may_use_an_event_of_another_device() {
             succeeds!(cuGraphLaunch(executable, stream));
             succeeds!(cuStreamSynchronize(stream));
             succeeds!(cuEventQuery(event));
-            succeeds!(cuGraphExecDestroy(executable));
+            destroy_executable(executable);
             destroy(graph);
             succeeds!(cuEventDestroy_v2(event));
         }
@@ -208,7 +208,7 @@ fn only_a_graph_that_is_not_executable_takes_an_event_of_another_device_later() 
         for executable in [executable, changed] {
             succeeds!(cuGraphLaunch(executable, stream));
             succeeds!(cuStreamSynchronize(stream));
-            succeeds!(cuGraphExecDestroy(executable));
+            destroy_executable(executable);
         }
         destroy(graph);
         for event in events {
@@ -234,7 +234,7 @@ fn a_capture_records_an_external_event_of_another_device() {
         let executable = instantiate(graph);
         succeeds!(cuGraphLaunch(executable, stream));
         succeeds!(cuStreamSynchronize(stream));
-        succeeds!(cuGraphExecDestroy(executable));
+        destroy_executable(executable);
         destroy(graph);
         succeeds!(cuEventDestroy_v2(event));
     });
@@ -261,7 +261,7 @@ fn a_wait_node_waits_for_work_of_another_device() {
         succeeds!(cuGraphLaunch(executable, here));
         succeeds!(cuStreamSynchronize(here));
         assert_eq!(RUNS.load(Ordering::Relaxed), 1);
-        succeeds!(cuGraphExecDestroy(executable));
+        destroy_executable(executable);
         destroy(graph);
         succeeds!(cuEventDestroy_v2(event));
     });

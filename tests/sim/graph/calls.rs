@@ -66,10 +66,10 @@ pub(crate) fn without_misuse() -> Bench {
 }
 
 pub(crate) fn without_misuse_on(profile: Profile) -> Bench {
-    Bench::new(profile).at_end(|stream, module, log| {
+    Bench::new(profile).at_end(|stream, module| {
         succeeds!(cuStreamSynchronize(stream));
         succeeds!(cuStreamDestroy_v2(stream));
-        succeeds!(cuMemFree_v2(log));
+        MADE.take().into_iter().rev().for_each(Made::destroy);
         succeeds!(cuModuleUnload(module));
         assert_eq!(cuda_sim::misuses(), [""; 0]);
         assert_eq!(alive(), Alive { retains: 1, ..Default::default() });
@@ -78,7 +78,7 @@ pub(crate) fn without_misuse_on(profile: Profile) -> Bench {
 
 /// Starts the software driver as an H200. At the end there must be one misuse.
 pub(crate) fn misused(words: &'static str) -> Bench {
-    Bench::new(Profile::h200()).at_end(|_, _, _| one_misuse(words))
+    Bench::new(Profile::h200()).at_end(|_, _| one_misuse(words))
 }
 
 fn register() {
@@ -138,9 +138,9 @@ impl Bench {
         bench
     }
 
-    fn at_end(self, check: impl FnOnce(CUstream, CUmodule, u64) + 'static) -> Self {
-        let (stream, module, log) = (self.stream, self.module, self.log);
-        Self { _end: Some(AtEnd::new(move || check(stream, module, log))), ..self }
+    fn at_end(self, check: impl FnOnce(CUstream, CUmodule) + 'static) -> Self {
+        let (stream, module) = (self.stream, self.module);
+        Self { _end: Some(AtEnd::new(move || check(stream, module))), ..self }
     }
 
     /// Empties the log.
@@ -173,13 +173,80 @@ impl Bench {
         self.clear();
         self.launch(executable);
         let logged = self.logged();
-        succeeds!(cuGraphExecDestroy(executable));
+        destroy_executable(executable);
         logged
     }
 }
 
+thread_local! {
+    /// The objects that [`without_misuse`] destroys at the end.
+    static MADE: RefCell<Vec<Made>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Made {
+    Graph(CUgraph),
+    Executable(CUgraphExec),
+    Event(CUevent),
+    Memory(u64),
+}
+
+impl Made {
+    fn destroy(self) {
+        match self {
+            Self::Graph(graph) => succeeds!(cuGraphDestroy(graph)),
+            Self::Executable(executable) => succeeds!(cuGraphExecDestroy(executable)),
+            Self::Event(event) => succeeds!(cuEventDestroy_v2(event)),
+            Self::Memory(address) => succeeds!(cuMemFree_v2(address)),
+        }
+    }
+}
+
+/// Registers an object that a test need not destroy.
+fn made<T: Copy>(object: T, kind: fn(T) -> Made) -> T {
+    MADE.with_borrow_mut(|all| all.push(kind(object)));
+    object
+}
+
+/// Leaves an object to the test or to another object.
+fn forget(object: Made) {
+    MADE.with_borrow_mut(|all| all.retain(|its| *its != object));
+}
+
+fn destroy_made(object: Made) {
+    forget(object);
+    object.destroy();
+}
+
+/// Destroys a graph.
+pub(crate) fn destroy(graph: CUgraph) {
+    destroy_made(Made::Graph(graph));
+}
+
+pub(crate) fn destroy_executable(executable: CUgraphExec) {
+    destroy_made(Made::Executable(executable));
+}
+
+pub(crate) fn destroy_event(event: CUevent) {
+    destroy_made(Made::Event(event));
+}
+
+pub(crate) fn free_memory(address: u64) {
+    destroy_made(Made::Memory(address));
+}
+
+/// Leaves a graph to the node that it is moved into, or to the driver.
+pub(crate) fn moved(graph: CUgraph) -> CUgraph {
+    forget(Made::Graph(graph));
+    graph
+}
+
 pub(crate) fn memory(bytes: usize) -> u64 {
-    out!(cuMemAlloc_v2(bytes))
+    made(out!(cuMemAlloc_v2(bytes)), Made::Memory)
+}
+
+pub(crate) fn event() -> CUevent {
+    made(out!(cuEventCreate(0)), Made::Event)
 }
 
 pub(crate) fn read<const N: usize>(address: u64) -> [u32; N] {
@@ -189,15 +256,11 @@ pub(crate) fn read<const N: usize>(address: u64) -> [u32; N] {
 }
 
 pub(crate) fn graph() -> CUgraph {
-    out!(cuGraphCreate(0))
-}
-
-pub(crate) fn destroy(graph: CUgraph) {
-    succeeds!(cuGraphDestroy(graph));
+    made(out!(cuGraphCreate(0)), Made::Graph)
 }
 
 pub(crate) fn instantiate(graph: CUgraph) -> CUgraphExec {
-    out!(cuGraphInstantiateWithFlags(graph, 0))
+    made(out!(cuGraphInstantiateWithFlags(graph, 0)), Made::Executable)
 }
 
 pub(crate) fn empty_node(graph: CUgraph, after: &[CUgraphNode]) -> CUgraphNode {

@@ -90,14 +90,13 @@ fn a_capture_appends_to_a_graph_of_the_program() {
     assert_eq!(begin_into(other, foreign, &[first]), INVALID);
     assert_eq!(begin_into(other, null_mut(), &[]), INVALID);
     destroy(foreign);
-    destroy(graph);
     succeeds!(cuStreamDestroy_v2(other));
 }
 
 #[test]
 fn a_capture_into_a_graph_that_fails_destroys_the_graph() {
     let bench = &in_child!(without_misuse());
-    let graph = graph();
+    let graph = moved(graph());
     assert!(begin_into(bench.stream, graph, &[]).is_success());
     let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     let mut made = null_mut();
@@ -108,7 +107,7 @@ fn a_capture_into_a_graph_that_fails_destroys_the_graph() {
     refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut captured));
     assert_eq!(cuda_sim::alive().graphs, 0);
     // So does the destruction of the capturing stream.
-    let (graph, stream) = (crate::graph::calls::graph(), out!(cuStreamCreate(1)));
+    let (graph, stream) = (moved(crate::graph::calls::graph()), out!(cuStreamCreate(1)));
     assert!(begin_into(stream, graph, &[]).is_success());
     succeeds!(cuStreamDestroy_v2(stream));
     assert_eq!(cuda_sim::alive().graphs, 0);
@@ -166,7 +165,7 @@ unsafe extern "C" fn nothing(_: *mut c_void) {}
 fn captured_work_becomes_nodes_of_its_type() {
     let bench = &in_child!(without_misuse());
     let (device, stream) = (memory(64), bench.stream);
-    let event: CUevent = out!(cuEventCreate(0));
+    let event: CUevent = event();
     begin(stream);
     append(bench, stream, 1);
     succeeds!(cuMemsetD8Async(device, 0, 16, stream));
@@ -193,8 +192,6 @@ fn captured_work_becomes_nodes_of_its_type() {
     bench.run(graph);
     assert_eq!(read::<1>(device), [4]);
     destroy(graph);
-    succeeds!(cuEventDestroy_v2(event));
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
@@ -222,7 +219,6 @@ fn captured_allocations_become_memory_nodes() {
     assert_eq!(read::<4>(target), [0x0303_0303; 4]);
     destroy(graph);
     succeeds!(cuMemFreeAsync(outside, stream));
-    succeeds!(cuMemFree_v2(target));
 }
 
 /// `cuMemcpyAsync` finds out itself that the addresses are those of device memory.
@@ -240,13 +236,12 @@ fn copies_of_any_kind_are_captured_from_and_to_the_memory_of_a_captured_allocati
     bench.run(graph);
     assert_eq!(read::<4>(device), [0x0101_0101; 4]);
     destroy(graph);
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
 fn a_stream_that_joined_a_capture_can_be_destroyed_after_another_stream_waits_for_it() {
     let bench = &in_child!(without_misuse());
-    let event: CUevent = out!(cuEventCreate(0));
+    let event: CUevent = event();
     let fork = || {
         let other: CUstream = out!(cuStreamCreate(1));
         succeeds!(cuEventRecord(event, bench.stream));
@@ -269,7 +264,6 @@ fn a_stream_that_joined_a_capture_can_be_destroyed_after_another_stream_waits_fo
     let mut graph = null_mut();
     let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
-    succeeds!(cuEventDestroy_v2(event));
 }
 
 #[test]
@@ -291,7 +285,7 @@ fn a_capture_that_ends_on_another_thread_is_over() {
 #[test]
 fn ending_a_capture_on_a_stream_that_joined_invalidates_it() {
     let bench = &in_child!(without_misuse());
-    let (other, event): (CUstream, CUevent) = (out!(cuStreamCreate(1)), out!(cuEventCreate(0)));
+    let (other, event): (CUstream, CUevent) = (out!(cuStreamCreate(1)), event());
     begin(bench.stream);
     succeeds!(cuEventRecord(event, bench.stream));
     succeeds!(cuStreamWaitEvent(other, event, 0));
@@ -303,7 +297,6 @@ fn ending_a_capture_on_a_stream_that_joined_invalidates_it() {
     let mut status = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
     succeeds!(cuStreamIsCapturing(other, &raw mut status));
     assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
-    succeeds!(cuEventDestroy_v2(event));
     succeeds!(cuStreamDestroy_v2(other));
 }
 
@@ -320,16 +313,15 @@ fn a_captured_copy_has_parameters() {
     assert_eq!((shown.srcDevice, shown.dstDevice, shown.WidthInBytes), (device, device + 16, 8));
     let executable = instantiate(graph);
     copy_node(graph, &[its], &shown);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     succeeds!(cuStreamSynchronize(bench.stream));
     destroy(graph);
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
 fn an_event_of_a_capture_cannot_be_used_until_it_is_recorded_again() {
     let bench = &in_child!(without_misuse());
-    let event: CUevent = out!(cuEventCreate(0));
+    let event: CUevent = event();
     begin(bench.stream);
     succeeds!(cuEventRecord(event, bench.stream));
     destroy(end(bench.stream));
@@ -338,7 +330,6 @@ fn an_event_of_a_capture_cannot_be_used_until_it_is_recorded_again() {
     refused!(INVALID, cuStreamWaitEvent(bench.stream, event, 0));
     succeeds!(cuEventRecord(event, bench.stream));
     succeeds!(cuEventSynchronize(event));
-    succeeds!(cuEventDestroy_v2(event));
 }
 
 #[test]

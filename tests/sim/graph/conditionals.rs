@@ -82,9 +82,6 @@ fn a_loop_runs_until_its_value_is_zero() {
         expected.push(2);
         assert_eq!(bench.logged(), expected);
     }
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    succeeds!(cuMemFree_v2(counter));
 }
 
 #[test]
@@ -120,7 +117,7 @@ fn a_value_without_a_default_persists_from_launch_to_launch() {
         assert!(bench.logged().is_empty(), "the value is 0 at first");
         bench.launch(executable);
         assert_eq!(bench.logged(), expected);
-        succeeds!(cuGraphExecDestroy(executable));
+        destroy_executable(executable);
         destroy(graph);
     }
 }
@@ -136,7 +133,6 @@ fn conditional_nodes_can_be_nested() {
     let (_, inner_bodies) = node(bench, bodies[0], &[], (inner, IF, 1));
     bench.append(inner_bodies[0], &[], 1);
     assert_eq!(bench.run(graph), [1]);
-    destroy(graph);
 }
 
 #[test]
@@ -165,8 +161,6 @@ fn invalid_conditional_nodes_are_refused() {
     refused!(INVALID, cuGraphConditionalHandleCreate(&raw mut handle, graph, context, 0, 2));
     let none = CUresult::CUDA_ERROR_INVALID_CONTEXT;
     refused!(none, cuGraphConditionalHandleCreate(&raw mut handle, graph, null_mut(), 0, 0));
-    destroy(graph);
-    destroy(other);
 }
 
 /// Instantiates a graph, which must fail, and returns the outcome and the node.
@@ -185,10 +179,9 @@ fn a_handle_without_a_node_is_found_when_the_graph_is_instantiated() {
     let unused = Outcome::CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
     assert_eq!(outcome(graph).0, unused);
     let (node, _) = node(bench, graph, &[], (handle, IF, 1));
-    succeeds!(cuGraphExecDestroy(instantiate(graph)));
+    destroy_executable(instantiate(graph));
     succeeds!(cuGraphDestroyNode(node));
     assert_eq!(outcome(graph).0, unused);
-    destroy(graph);
 }
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
@@ -238,7 +231,6 @@ fn bodies_accept_every_node_and_instantiation_refuses_some() {
         }
         destroy(graph);
     }
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
@@ -263,9 +255,6 @@ fn a_graph_with_a_conditional_node_exists_once() {
     refused!(INVALID, cuGraphDestroy(bodies[0]));
     refused!(INVALID, cuGraphNodeSetEnabled(executable, node, 0));
     succeeds!(cuGraphExecUpdate_v2(executable, graph, null_mut()));
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    destroy(parent);
 }
 
 #[test]
@@ -286,7 +275,6 @@ fn a_stream_captures_into_a_body() {
     succeeds!(cuStreamEndCapture(stream, &raw mut captured));
     assert_eq!(captured, body);
     assert_eq!(bench.run(graph), [4]);
-    destroy(graph);
 }
 
 #[test]
@@ -314,9 +302,7 @@ fn destroying_an_executable_graph_with_conditional_nodes_waits_for_all_work() {
     bench.append(work, &[], 5);
     let running = instantiate(work);
     bench.launch(running);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     refused!(CUresult::CUDA_SUCCESS, cuStreamQuery(bench.stream));
-    succeeds!(cuGraphExecDestroy(running));
-    destroy(graph);
     destroy(work);
 }

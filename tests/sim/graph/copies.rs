@@ -17,9 +17,6 @@ fn a_copy_from_pageable_memory_is_read_by_the_launch() {
     unsafe { place.write([5, 6]) };
     succeeds!(cuStreamSynchronize(bench.stream));
     assert_eq!(read(device), [3, 4]);
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
@@ -36,10 +33,7 @@ fn a_copy_from_pinned_memory_is_read_when_the_node_runs() {
     unsafe { host.cast::<u32>().write(2) };
     succeeds!(cuStreamSynchronize(bench.stream));
     assert_eq!(read(device), [2]);
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
     succeeds!(cuMemFreeHost(host));
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
@@ -55,9 +49,6 @@ fn a_launch_waits_for_copies_to_pageable_memory() {
     bench.launch(executable);
     assert_eq!(target, [8]);
     succeeds!(cuStreamSynchronize(bench.stream));
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
@@ -76,16 +67,13 @@ fn copies_of_planes_and_volumes_use_pitches_and_positions() {
     bench.run(graph);
     // Two slices of 32 bytes; each has two rows of 16 bytes, of which the middle 8 are copied.
     assert_eq!(read(to), [9, 10, 13, 14, 17, 18, 21, 22, 99]);
-    destroy(graph);
-    succeeds!(cuMemFree_v2(from));
-    succeeds!(cuMemFree_v2(to));
 }
 
 #[test]
 fn copies_that_cannot_run_are_refused() {
     let _bench = in_child!(without_misuse());
     let (graph, device, freed) = (graph(), memory(16), memory(16));
-    succeeds!(cuMemFree_v2(freed));
+    free_memory(freed);
     let host = Side::Host(null::<c_void>().wrapping_add(0x1234));
     let good = copy(host, Side::Device(device), 16);
     let mut bad = vec![
@@ -110,8 +98,6 @@ fn copies_that_cannot_run_are_refused() {
     succeeds!(cuGraphMemcpyNodeSetParams(node, &raw const shown));
     shown.WidthInBytes = 80;
     refused!(INVALID, cuGraphMemcpyNodeSetParams(node, &raw const shown));
-    destroy(graph);
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
@@ -141,8 +127,6 @@ fn fills_of_lines_and_planes_run_and_invalid_ones_are_refused() {
         assert_eq!(add, INVALID);
         refused!(INVALID, cuGraphMemsetNodeSetParams(node, params));
     }
-    destroy(graph);
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
@@ -155,7 +139,6 @@ fn pool_memory_whose_free_was_enqueued_is_refused() {
     let (mut node, params) = (null_mut(), fill(address, 1, 4));
     let params = &raw const params;
     refused!(INVALID, cuGraphAddMemsetNode(&raw mut node, graph, null(), 0, params, null_mut()));
-    destroy(graph);
 }
 
 /// Captures one copy of 4 bytes between any two addresses.
@@ -173,8 +156,8 @@ fn a_captured_copy_of_freed_device_memory_is_an_illegal_access() {
     let bench = &in_child!(misused("0x7"));
     let (from, to) = (memory(4), memory(4));
     let executable = captured_copy(bench, to, from);
-    succeeds!(cuMemFree_v2(from));
-    succeeds!(cuMemFree_v2(to));
+    free_memory(from);
+    free_memory(to);
     bench.launch(executable);
     assert_eq!(code!(cuStreamSynchronize(bench.stream)), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
 }

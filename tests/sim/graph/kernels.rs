@@ -11,7 +11,6 @@ fn kernels_of_a_graph_run_in_the_order_of_its_edges() {
     let second = bench.append(graph, &[first], 2);
     bench.append(graph, &[first, second], 3);
     assert_eq!(bench.run(graph), [1, 2, 3]);
-    destroy(graph);
 }
 
 #[test]
@@ -52,7 +51,6 @@ fn a_kernel_node_takes_its_arguments_as_one_buffer() {
     // The answer of the driver is valid as an input.
     succeeds!(cuGraphKernelNodeSetParams_v2(node, &raw const shown));
     assert_eq!(bench.run(graph), [9]);
-    destroy(graph);
 }
 
 #[test]
@@ -80,7 +78,6 @@ fn kernel_nodes_with_invalid_launches_are_refused() {
     let params = &raw const none;
     refused!(handle, cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, params));
     assert!(bench.run(graph).is_empty());
-    destroy(graph);
 }
 
 #[test]
@@ -102,7 +99,6 @@ fn the_parameters_of_a_kernel_node_can_be_read_and_replaced() {
     let params = kernel_params(bench.append, &arguments);
     succeeds!(cuGraphKernelNodeSetParams_v2(node, &raw const params));
     assert_eq!(bench.run(graph), [7]);
-    destroy(graph);
 }
 
 #[test]
@@ -121,7 +117,6 @@ fn attributes_of_kernel_nodes_are_set_read_and_copied() {
     assert_eq!(unsafe { copied.priority }, -3);
     let empty = empty_node(graph, &[]);
     refused!(INVALID, cuGraphKernelNodeSetAttribute(empty, priority, &raw const value));
-    destroy(graph);
 }
 
 #[test]
@@ -157,7 +152,6 @@ fn a_kernel_of_a_library_is_named_by_its_own_field() {
     succeeds!(cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, &raw const params));
     succeeds!(cuCtxSetCurrent(bench.context));
     assert_eq!(bench.run(graph), [4, 4]);
-    destroy(graph);
     succeeds!(cuLibraryUnload(library));
 }
 
@@ -183,9 +177,7 @@ fn a_kernel_of_a_graph_launches_an_uploaded_graph() {
     bench.launch(executable);
     // Waiting for the stream waits for the launched graphs.
     assert_eq!(bench.logged(), [1, 1]);
-    succeeds!(cuGraphExecDestroy(executable));
     succeeds!(cuGraphExecDestroy(launched));
-    destroy(inner);
     destroy(outer);
 }
 

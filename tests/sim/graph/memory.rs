@@ -64,9 +64,6 @@ fn memory_of_a_graph_lives_between_its_allocation_and_its_free() {
     }
     succeeds!(cuStreamSynchronize(bench.stream));
     assert_eq!(read(target), [7; 4]);
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    succeeds!(cuMemFree_v2(target));
 }
 
 #[test]
@@ -86,7 +83,7 @@ fn memory_that_a_graph_keeps_must_be_freed_before_the_next_launch() {
     bench.launch(executable);
     succeeds!(cuStreamSynchronize(bench.stream));
     // The memory outlives the graph and the executable graph.
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     destroy(graph);
     assert_eq!(read(address), [7; 4]);
     succeeds!(cuMemFreeAsync(address, bench.stream));
@@ -107,10 +104,6 @@ fn memory_of_one_graph_can_be_freed_by_another() {
     bench.launch(executable);
     bench.launch(frees);
     succeeds!(cuStreamSynchronize(bench.stream));
-    succeeds!(cuGraphExecDestroy(executable));
-    succeeds!(cuGraphExecDestroy(frees));
-    destroy(graph);
-    destroy(other);
 }
 
 #[test]
@@ -148,13 +141,11 @@ fn a_graph_with_memory_has_one_executable_graph_and_no_clone() {
     let (from, to) = (&raw const node, &raw const last);
     refused!(UNSUPPORTED, cuGraphRemoveDependencies_v2(graph, from, to, null(), 1));
     refused!(INVALID, cuGraphNodeSetEnabled(executable, node, 0));
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     let again = instantiate(graph);
-    succeeds!(cuGraphExecDestroy(again));
+    destroy_executable(again);
     // A launch from the device.
     refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut other, graph, 4));
-    destroy(graph);
-    destroy(parent);
 }
 
 #[test]
@@ -182,7 +173,7 @@ fn memory_nodes_with_invalid_parameters_are_refused() {
     free(graph, first, address);
     refused!(INVALID, cuGraphAddMemFreeNode(&raw mut node, graph, null(), 0, address));
     destroy(graph);
-    succeeds!(cuMemFree_v2(plain));
+    free_memory(plain);
     succeeds!(cuMemFreeAsync(pool, bench.stream));
 }
 
@@ -196,8 +187,6 @@ fn too_much_memory_is_found_by_the_launch() {
     assert_eq!(launch(bench, executable), CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     succeeds!(cuStreamSynchronize(bench.stream));
     assert_eq!(cuda_sim::alive().device_allocations, 1, "only the log");
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -216,8 +205,8 @@ fn the_memory_of_graphs_is_counted_until_it_is_trimmed() {
         succeeds!(cuStreamSynchronize(bench.stream));
         assert_eq!(usage(), [size, size], "shared by graphs that follow each other");
     }
-    succeeds!(cuGraphExecDestroy(first));
-    succeeds!(cuGraphExecDestroy(second));
+    destroy_executable(first);
+    destroy_executable(second);
     assert_eq!(usage(), [0, size]);
     succeeds!(cuDeviceGraphMemTrim(0));
     assert_eq!(usage(), [0, 0]);
@@ -234,8 +223,6 @@ fn the_memory_of_graphs_is_counted_until_it_is_trimmed() {
     succeeds!(cuDeviceGetGraphMemAttribute(0, high, place));
     // SAFETY: as above.
     assert_eq!(unsafe { place.cast::<u64>().read() }, 0);
-    destroy(graph);
-    destroy(other);
 }
 
 #[test]
@@ -251,9 +238,6 @@ fn an_update_gives_an_executable_graph_the_memory_of_the_other_graph() {
     succeeds!(cuGraphExecUpdate_v2(executable, other, null_mut()));
     bench.launch(executable);
     succeeds!(cuStreamSynchronize(bench.stream));
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    destroy(other);
 }
 
 #[test]
@@ -265,7 +249,6 @@ fn memory_of_a_graph_has_no_attributes_before_a_launch() {
     let kind = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     let place = (&raw mut value).cast();
     refused!(INVALID, cuPointerGetAttribute(place, kind, address));
-    destroy(graph);
 }
 
 #[test]
@@ -281,7 +264,7 @@ fn a_kernel_that_uses_memory_after_the_free_node_is_a_misuse() {
     bench.launch(executable);
     refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
     // Graphs can still be destroyed.
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     destroy(graph);
 }
 

@@ -44,7 +44,6 @@ fn nodes_are_listed_in_the_order_in_which_they_were_added() {
     succeeds!(cuGraphGetRootNodes(graph, roots.as_mut_ptr(), &raw mut count));
     assert_eq!((count, roots), (1, [a, null_mut(), null_mut()]));
     refused!(INVALID, cuGraphGetNodes(graph, null_mut(), null_mut()));
-    destroy(graph);
 }
 
 #[test]
@@ -74,7 +73,6 @@ fn edges_are_added_listed_and_removed() {
     }
     assert!(disconnect(graph, a, b).is_success());
     assert_eq!(disconnect(graph, a, b), INVALID);
-    destroy(graph);
 }
 
 #[test]
@@ -101,7 +99,6 @@ fn only_edges_between_kernels_have_data() {
         assert_eq!((data.from_port, data.type_), (good.from_port, good.type_));
         assert!(disconnect(graph, a, b).is_success());
     }
-    destroy(graph);
 }
 
 #[test]
@@ -119,7 +116,6 @@ fn a_cycle_is_found_when_the_graph_is_instantiated() {
     assert!([a, b].contains(&params.hErrNode_out));
     let clone: CUgraph = out!(cuGraphClone(graph));
     destroy(clone);
-    destroy(graph);
 }
 
 #[test]
@@ -195,8 +191,6 @@ fn handles_of_other_kinds_are_refused() {
     refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut made, executable.cast(), 0));
     refused!(INVALID, cuGraphClone(&raw mut clone, executable.cast()));
     refused!(INVALID, cuGraphCreate(&raw mut clone, 1));
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -225,7 +219,6 @@ fn instantiation_accepts_the_documented_flags() {
     succeeds!(cuGraphUpload(executable, bench.stream));
     bench.launch(executable);
     succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -238,7 +231,6 @@ fn an_executable_graph_does_not_change_with_its_graph() {
     destroy(graph);
     bench.launch(executable);
     assert_eq!(bench.logged(), [1]);
-    succeeds!(cuGraphExecDestroy(executable));
 }
 
 /// Without that order, the second launch could begin before the first one ends.
@@ -256,8 +248,6 @@ fn launches_of_one_executable_graph_follow_each_other_on_all_streams() {
     succeeds!(cuStreamSynchronize(other));
     assert_eq!(bench.logged(), [1, 2, 1, 2, 1, 2, 1, 2]);
     succeeds!(cuStreamDestroy_v2(other));
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -272,8 +262,6 @@ fn an_upload_to_a_capturing_stream_invalidates_the_capture() {
     let mut captured = null_mut();
     let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut captured));
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -294,9 +282,6 @@ fn a_graph_is_printed_with_its_child_graphs() {
     refused!(INVALID, cuGraphDebugDotPrint(parent, null(), 0));
     let system = CUresult::CUDA_ERROR_OPERATING_SYSTEM;
     refused!(system, cuGraphDebugDotPrint(parent, c"/no folder/graph.dot".as_ptr(), 0));
-    destroy(child);
-    destroy(parent);
-    succeeds!(cuMemFree_v2(device));
 }
 
 /// Ids and the generic query of parameters came with CUDA 13.1 and 13.2.
@@ -326,8 +311,6 @@ fn newer_drivers_have_ids_of_graphs_and_nodes() {
     assert_eq!(params.type_, Type::CU_GRAPH_NODE_TYPE_KERNEL);
     // SAFETY: the type selects this field.
     assert_eq!(unsafe { params.__bindgen_anon_1.kernel }.func, bench.append);
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -348,5 +331,4 @@ fn a_driver_does_not_have_the_functions_of_later_versions() {
     let mut count = 0;
     succeeds!(sys::abi::cuGraphNodeGetDependencies(other, null_mut(), &raw mut count));
     assert_eq!(count, 1);
-    destroy(graph);
 }

@@ -106,7 +106,8 @@ fn work_of_other_code_in_a_capture_keeps_its_objects() {
 fn a_stream_that_joined_a_capture_through_other_code_keeps_its_objects_too() {
     let (_end, context) = in_child!(on(Profile::h200()));
     let [origin, side] = [(); 2].map(|()| context.stream().expect("a stream"));
-    let address = DeviceBuffer::<u8>::zeroed(&origin, 16).expect("memory").as_raw();
+    let buffer = DeviceBuffer::<u8>::zeroed(&origin, 16).expect("memory");
+    let address = buffer.as_raw();
     let [fork, join] = [(); 2].map(|()| context.event().expect("an event"));
     let wait = |event: &Event, from: &Stream, to: &Stream| {
         // SAFETY: the streams and the event are alive.

@@ -40,8 +40,6 @@ fn new_parameters_affect_later_launches_only() {
     assert_eq!(bench.logged(), [1, 2, 3, 4, 5]);
     // The graph itself did not change.
     assert_eq!(bench.run(graph), [0]);
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -70,9 +68,6 @@ fn invalid_parameters_leave_an_executable_graph_unchanged() {
         refused!(*code, cuGraphExecKernelNodeSetParams_v2(executable, node, from_ref(params)));
     }
     assert_eq!(launched(bench, executable), [1]);
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    destroy(other);
 }
 
 #[test]
@@ -118,13 +113,11 @@ fn a_copy_keeps_its_direction_its_dimensions_and_its_kinds_of_memory() {
     bench.launch(executable);
     succeeds!(cuStreamSynchronize(bench.stream));
     assert_eq!(read(b), [7; 8]);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     destroy(graph);
     for address in [pool, other] {
         succeeds!(cuMemFreeAsync(address, bench.stream));
     }
-    succeeds!(cuMemFree_v2(a));
-    succeeds!(cuMemFree_v2(b));
 }
 
 #[test]
@@ -155,10 +148,9 @@ fn a_fill_stays_a_line() {
     bench.launch(executable);
     succeeds!(cuStreamSynchronize(bench.stream));
     assert_eq!(read(device), [0x0303_0303; 4]);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     destroy(graph);
     succeeds!(cuMemFreeAsync(pool, bench.stream));
-    succeeds!(cuMemFree_v2(device));
 }
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
@@ -167,7 +159,7 @@ unsafe extern "C" fn nothing(_: *mut c_void) {}
 fn host_functions_and_events_can_be_replaced() {
     let bench = &in_child!(without_misuse());
     let graph = graph();
-    let (event, other) = (out!(cuEventCreate(0)), out!(cuEventCreate(0)));
+    let (event, other) = (event(), event());
     let host = CUDA_HOST_NODE_PARAMS { fn_: Some(nothing), userData: null_mut() };
     let host_node: CUgraphNode = out!(cuGraphAddHostNode(graph, null(), 0, &raw const host));
     let record: CUgraphNode = out!(cuGraphAddEventRecordNode(graph, null(), 0, event));
@@ -177,12 +169,9 @@ fn host_functions_and_events_can_be_replaced() {
     refused!(INVALID, cuGraphExecHostNodeSetParams(executable, host_node, &raw const none));
     succeeds!(cuGraphExecEventRecordNodeSetEvent(executable, record, other));
     refused!(INVALID, cuGraphExecEventWaitNodeSetEvent(executable, record, other));
-    succeeds!(cuEventDestroy_v2(event));
+    destroy_event(event);
     // The event of the executable graph is the other one, so the launch is valid.
     bench.launch(executable);
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    succeeds!(cuEventDestroy_v2(other));
 }
 
 #[test]
@@ -207,8 +196,6 @@ fn nodes_of_three_types_can_be_disabled() {
     refused!(INVALID, cuGraphNodeSetEnabled(executable, empty, 0));
     refused!(INVALID, cuGraphNodeGetEnabled(executable, empty, &raw mut is_enabled));
     let _ = second;
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -232,9 +219,6 @@ fn an_update_pairs_nodes_whatever_the_order_in_which_they_were_added() {
     succeeds!(cuGraphExecUpdate_v2(executable, graph, null_mut()));
     assert_eq!(set_value(bench, executable, first, 5), INVALID);
     assert_eq!(launched(bench, executable), [1, 2]);
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    destroy(other);
 }
 
 #[test]
@@ -268,7 +252,7 @@ fn an_update_to_another_topology_fails_and_changes_nothing() {
     }
     assert_eq!(update(executable, other).2, wrong);
     assert_eq!(launched(bench, executable), [1, 2]);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     for graph in [original, more, fewer, unordered, other, none] {
         destroy(graph);
     }
@@ -285,7 +269,7 @@ fn an_update_to_other_kinds_of_memory_or_attributes_fails() {
     let executable = instantiate(original);
     let changed = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     assert_eq!(update(executable, other).1, changed);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     let kernels = graph();
     bench.append(kernels, &[], 1);
     let node = bench.append(cooperative, &[], 1);
@@ -303,13 +287,11 @@ fn an_update_to_other_kinds_of_memory_or_attributes_fails() {
     let node = bench.append(prior, &[], 1);
     succeeds!(cuGraphKernelNodeSetAttribute(node, id, &raw const value));
     assert_eq!(update(executable, prior).0, CUresult::CUDA_SUCCESS);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     for graph in [original, other, cooperative, kernels, prior] {
         destroy(graph);
     }
     succeeds!(cuMemFreeAsync(pool, bench.stream));
-    succeeds!(cuMemFree_v2(a));
-    succeeds!(cuMemFree_v2(b));
 }
 
 #[test]
@@ -336,7 +318,7 @@ fn child_graphs_are_updated_with_their_parents_or_alone() {
     bench.append(embedded, &[], 9);
     let topology = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     assert_eq!(update(executable, parent).1, topology);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     for graph in [parent, child, other] {
         destroy(graph);
     }
@@ -361,7 +343,4 @@ fn the_generic_function_changes_nodes_of_an_executable_graph() {
     assert_eq!(read(device), [6; 4]);
     params.type_ = Type::CU_GRAPH_NODE_TYPE_EMPTY;
     refused!(INVALID, cuGraphExecNodeSetParams(executable, node, &raw mut params));
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
-    succeeds!(cuMemFree_v2(device));
 }

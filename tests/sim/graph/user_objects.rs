@@ -89,7 +89,7 @@ fn a_graph_releases_its_objects_when_it_is_destroyed() {
         assert_eq!(ended.count(), 0);
     }
     // The executable graph was never launched, so the destructor runs in the call.
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     assert_eq!(ended.count(), 1);
 }
 
@@ -105,7 +105,7 @@ fn an_executable_graph_has_the_objects_of_its_instantiation() {
     succeeds!(cuGraphReleaseUserObject(graph, object, 1));
     destroy(graph);
     assert_eq!((ended.count(), later.count()), (0, 1));
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     assert_eq!(ended.count(), 1);
 }
 
@@ -117,7 +117,7 @@ fn after_a_launch_the_destructor_runs_on_the_thread_of_the_driver() {
     let executable = instantiate(graph);
     destroy(graph);
     bench.launch(executable);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     assert_eq!(ended.count(), 0, "the launch is running");
     succeeds!(cuStreamSynchronize(bench.stream));
     ended.wait(1);
@@ -134,7 +134,7 @@ fn a_wait_for_the_context_does_not_wait_for_destructors() {
         let executable = instantiate(graph);
         destroy(graph);
         bench.launch(executable);
-        succeeds!(cuGraphExecDestroy(executable));
+        destroy_executable(executable);
         succeeds!(cuCtxSynchronize());
         late += u32::from(ended.count() < round);
         ended.wait(round);
@@ -159,7 +159,7 @@ fn an_update_takes_the_objects_of_the_other_graph() {
     succeeds!(cuStreamSynchronize(bench.stream));
     ended.wait(1);
     assert_eq!(other_ended.count(), 0);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     other_ended.wait(1);
     destroy(failing);
 }
@@ -215,7 +215,8 @@ fn a_release_of_more_references_than_there_are_is_a_misuse() {
 #[test]
 fn a_dead_user_object_is_a_misuse() {
     let _bench = in_child!(misused("used after its last reference was released"));
-    let object = Ended::default().object();
+    let ended = Ended::default();
+    let object = ended.object();
     succeeds!(cuUserObjectRelease(object, 1));
     assert!(!code!(cuUserObjectRetain(object, 1)).is_success());
 }

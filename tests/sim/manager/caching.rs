@@ -323,7 +323,8 @@ fn a_thread_cache_holds_no_more_bytes_than_the_options_allow() {
 #[test]
 fn a_thread_finds_memory_that_another_thread_freed_on_the_stream() {
     let (_end, context, pool) = in_child!(with_pool(options()));
-    let raw = context.stream().expect("a stream").as_raw().addr();
+    let stream = context.stream().expect("a stream");
+    let raw = stream.as_raw().addr();
     let order = || persistent(std::ptr::without_provenance_mut(raw));
     let block = pool.allocate(1000, order()).expect("memory");
     let address = block.address;

@@ -73,8 +73,6 @@ fn one_batch_copies_between_all_kinds_of_memory() {
     assert!(batch(&on_host, STREAM, bench.stream).is_success());
     assert_eq!(other, [1, 2, 3, 4]);
     succeeds!(cuMemFreeHost(pinned));
-    succeeds!(cuMemFree_v2(first));
-    succeeds!(cuMemFree_v2(second));
 }
 
 #[test]
@@ -112,8 +110,6 @@ fn attributes_and_sizes_are_checked() {
     succeeds!(cuCtxSetCurrent(bench.context));
     assert!(with_sets(&copies, &mut [set, attributes(ANY)], &mut [0, 1], stream).is_success());
     succeeds!(cuStreamSynchronize(stream));
-    succeeds!(cuMemFree_v2(first));
-    succeeds!(cuMemFree_v2(second));
 }
 
 #[test]
@@ -145,8 +141,6 @@ fn the_copies_before_one_that_fails_are_made() {
     assert_eq!(first_failed, 2);
     succeeds!(cuStreamSynchronize(bench.stream));
     assert_eq!(read::<4>(second), [7, 7, 1, 1]);
-    succeeds!(cuMemFree_v2(first));
-    succeeds!(cuMemFree_v2(second));
 }
 
 /// Copies `len` bytes of ones behind other work, and overwrites the source with twos as soon as the call
@@ -166,7 +160,7 @@ fn arrived(bench: &Bench, pinned: bool, len: usize, order: u32) -> u32 {
     succeeds!(cuStreamSynchronize(bench.stream));
     let [word] = read::<1>(device);
     succeeds!(cuMemFreeHost(host));
-    succeeds!(cuMemFree_v2(device));
+    free_memory(device);
     word
 }
 
@@ -198,7 +192,6 @@ fn a_batch_to_pageable_memory_may_write_after_it_has_returned() {
         before
     });
     assert_eq!(written, [0, 5, 0]);
-    succeeds!(cuMemFree_v2(device));
 }
 
 #[test]
@@ -214,15 +207,13 @@ fn a_batch_keeps_the_capture_that_it_cannot_join() {
     succeeds!(cuGraphGetNodes(graph, null_mut(), &raw mut count));
     assert_eq!(count, 0);
     succeeds!(cuGraphDestroy(graph));
-    succeeds!(cuMemFree_v2(first));
-    succeeds!(cuMemFree_v2(second));
 }
 
 #[test]
 fn an_unknown_device_address_is_reported() {
     let bench = &in_child!(misused("takes them for host memory"));
     let (first, second) = (memory(4), memory(4));
-    succeeds!(cuMemFree_v2(second));
+    free_memory(second);
     assert_eq!(batch(&[(second, first, 4)], STREAM, bench.stream), INVALID);
 }
 
@@ -269,8 +260,6 @@ fn batches_of_volumes_use_row_lengths_and_layer_heights() {
     refuse(|copy| copy.extent.depth = 0);
     refuse(|copy| copy.extent.depth = 3);
     refuse(|copy| copy.dst.op.ptr.rowLength = 4);
-    succeeds!(cuMemFree_v2(from));
-    succeeds!(cuMemFree_v2(to));
 }
 
 #[test]
@@ -289,8 +278,6 @@ fn single_copies_take_attributes() {
     assert_eq!(read::<8>(to), [6; 8]);
     set.flags = 2;
     refused!(INVALID, cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
-    succeeds!(cuMemFree_v2(from));
-    succeeds!(cuMemFree_v2(to));
 }
 
 #[test]
@@ -311,6 +298,4 @@ fn volumes_are_copied_between_contexts() {
     succeeds!(cuMemcpy3DPeer(&raw const copy));
     copy.dstContext = null_mut();
     assert!(!code!(cuMemcpy3DPeer(&raw const copy)).is_success());
-    succeeds!(cuMemFree_v2(from));
-    succeeds!(cuMemFree_v2(to));
 }

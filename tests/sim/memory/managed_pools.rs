@@ -425,7 +425,6 @@ fn an_allocation_node_has_memory_of_a_device_only() {
     for (props, size) in [(limited, BYTES), (shared, BYTES), (plain, 0)] {
         assert_eq!(node(graph, props, size).0, INVALID);
     }
-    destroy(graph);
 }
 
 #[test]
@@ -455,8 +454,6 @@ fn memory_of_a_managed_node_belongs_to_the_device_and_not_to_the_host() {
     let (place, stream) = (location(HOST, 0), bench.stream);
     refused!(INVALID, cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
     succeeds!(cuMemFreeAsync(address, stream));
-    succeeds!(cuGraphExecDestroy(executable));
-    destroy(graph);
 }
 
 #[test]
@@ -478,7 +475,6 @@ fn the_access_to_an_allocation_node_of_managed_memory_is_full() {
             refused!(expected, cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, params));
         }
     }
-    destroy(graph);
 }
 
 #[test]

@@ -158,14 +158,14 @@ fn copies_and_fills_use_the_pool_memory_of_another_device_only_with_access() {
         }
         let graph = graph();
         assert_eq!(nodes(graph, there, here), [expected; 3]);
-        succeeds!(cuGraphDestroy(graph));
+        destroy(graph);
         assert_eq!(captured(bench, there, here), [expected; 2]);
     }
     // A copy between contexts names the context of each side.
     let second = out!(cuDevicePrimaryCtxRetain(1));
     succeeds!(cuMemcpyPeer(there, second, here, bench.context, BYTES));
     succeeds!(cuDevicePrimaryCtxRelease_v2(1));
-    succeeds!(cuMemFree_v2(here));
+    free_memory(here);
     shared.end();
 }
 
@@ -196,8 +196,8 @@ fn run(bench: &Bench, memory: u64) -> CUresult {
     let executable = crate::graph::calls::instantiate(graph);
     succeeds!(cuGraphLaunch(executable, bench.stream));
     let code = code!(cuStreamSynchronize(bench.stream));
-    succeeds!(cuGraphExecDestroy(executable));
-    succeeds!(cuGraphDestroy(graph));
+    destroy_executable(executable);
+    destroy(graph);
     code
 }
 

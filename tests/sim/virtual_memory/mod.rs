@@ -457,7 +457,7 @@ fn calls_need_no_context_and_keep_captures() {
     succeeds!(cuGraphLaunch(executable, bench.stream));
     succeeds!(cuStreamSynchronize(bench.stream));
     assert_eq!(read::<1>(start), [5]);
-    succeeds!(cuGraphExecDestroy(executable));
+    destroy_executable(executable);
     succeeds!(cuGraphDestroy(graph));
     succeeds!(cuMemUnmap(start, PAGE));
     succeeds!(cuMemAddressFree(start, PAGE));
@@ -472,7 +472,7 @@ fn graph_nodes_fill_mapped_memory() {
     fill_node(graph, &[], &fill(start, 3, 2));
     bench.run(graph);
     assert_eq!(read::<3>(start), [3, 3, 0]);
-    succeeds!(cuGraphDestroy(graph));
+    destroy(graph);
     succeeds!(cuMemUnmap(start, PAGE));
     succeeds!(cuMemAddressFree(start, PAGE));
 }
