@@ -61,7 +61,7 @@ struct Row {
 }
 
 /// The action of a row.
-type Act = Box<dyn Fn(&Stage) -> Result<()>>;
+type Act<T = ()> = Box<dyn Fn(&Stage) -> Result<T>>;
 
 /// The check of a row for one call.
 type Check = Box<dyn Fn(&Call) -> Result<(), String>>;
@@ -125,7 +125,7 @@ impl Stage {
 /// The action of a row, and the function that it has to call.
 struct Action<T> {
     name: String,
-    act: Box<dyn Fn(&Stage) -> Result<T>>,
+    act: Act<T>,
     function: &'static str,
 }
 

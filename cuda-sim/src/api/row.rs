@@ -141,9 +141,9 @@ macro_rules! function {
             $(receive!($mode $param);)*
             thread::with_per_thread_default(|| {
                 call(Class::$class, stringify!($name), arguments, &mut |world| {
-                $(require!($mode $param);)*
-                invoke!($body, [world] $($mode $param)*)
-            })
+                    $(require!($mode $param);)*
+                    invoke!($body, [world] $($mode $param)*)
+                })
             })
         }
     };
