@@ -340,6 +340,8 @@ fn code_is_loaded_from_files() {
         // SAFETY: as above.
         let code = unsafe { cuKernelGetAttribute(&raw mut value, most, kernel, 9) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_DEVICE);
+        // SAFETY: the kernel is alive.
+        assert_eq!(unsafe { cuKernelGetAttribute(null_mut(), most, kernel, device) }, INVALID);
         // SAFETY: the library is alive, and nothing uses it.
         succeeds(unsafe { cuLibraryUnload(library) });
 
@@ -379,6 +381,19 @@ fn a_large_allocation_takes_memory_when_it_is_written() {
         assert_eq!(host, [7; 64]);
         free(device);
     });
+}
+
+#[test]
+fn both_contexts_of_a_stream_need_a_place() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let stream = context.stream().expect("a stream");
+    let (stream, mut its, mut green) = (stream.as_raw(), null_mut(), null_mut());
+    // SAFETY: the stream is alive, and the pointers are null or refer to local variables.
+    let both = |its, green| unsafe { cuStreamGetCtx_v2(stream, its, green) };
+    assert_eq!(both(null_mut(), &raw mut green), INVALID);
+    assert_eq!(both(&raw mut its, null_mut()), INVALID);
+    succeeds(both(&raw mut its, &raw mut green));
+    assert_eq!((its, green), (context.as_raw(), null_mut()));
 }
 
 #[test]
