@@ -32,7 +32,6 @@ pub(crate) use virtual_memory::{
 
 use crate::account::misuse;
 use crate::races::AccessLog;
-use crate::state::fail_if;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -139,7 +138,9 @@ impl Memory {
     ) -> Result<u64, CUresult> {
         let size = size as u64;
         // A test of NVIDIA's cuda.core allocates no bytes from a pool.
-        fail_if(size == 0 && kind == Kind::Plain, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if size == 0 && kind == Kind::Plain {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         if self.used(device).saturating_add(size) > limit {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }

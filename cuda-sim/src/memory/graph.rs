@@ -2,7 +2,6 @@
 //! between an allocation and a free that a launch enqueues.
 
 use super::{ALIGNMENT, Allocation, BASE, Contents, GAP, Kind, Memory};
-use crate::state::fail_if;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,7 +121,9 @@ impl Memory {
         }
         let size = its.size as u64;
         let out_of_memory = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-        fail_if(self.used(its.device).saturating_add(size) > limit, out_of_memory)?;
+        if self.used(its.device).saturating_add(size) > limit {
+            return Err(out_of_memory);
+        }
         let allocation = Allocation {
             kind: Kind::Ordered { ready: false, freed: false },
             context: its.context,

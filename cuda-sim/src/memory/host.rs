@@ -3,7 +3,6 @@
 use super::Memory;
 use super::pages::Pages;
 use super::space::Space;
-use crate::state::fail_if;
 use cuda_sys::{CU_MEMHOSTALLOC_WRITECOMBINED, CUmemorytype, CUresult};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeSet;
@@ -116,7 +115,9 @@ impl Own {
     fn new(size: usize) -> Result<Self, CUresult> {
         let out_of_memory = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         // A size that no test machine has is rejected here, because the allocator might overcommit.
-        fail_if(size > 1 << 40, out_of_memory)?;
+        if size > 1 << 40 {
+            return Err(out_of_memory);
+        }
         if size >= LARGE {
             if let Some(space) = Space::of_zeros(0, size) {
                 return Ok(Self(Place::Large(space)));
@@ -261,7 +262,9 @@ impl Memory {
         let is_known = |(start, its): (&u64, &super::Allocation)| {
             its.managed.is_some() && start + its.bytes.len() as u64 > address as u64
         };
-        fail_if(below.is_some_and(is_known), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if below.is_some_and(is_known) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         let id = self.new_id();
         let distance = self.distance(true);
         let host = Host { kind: HostKind::Registered, context, device, flags, len, id, distance };
