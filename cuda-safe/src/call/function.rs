@@ -140,30 +140,6 @@ pub(crate) fn without_current<O: Outcome>(
     under_current(outcome, context, call)
 }
 
-/// Makes a call that needs a current context, whichever it is. After an error, the call is repeated once with
-/// `context` current.
-#[inline]
-pub(crate) fn with_any_current<O: Outcome>(
-    context: &(impl ContextHandle + ?Sized),
-    mut call: impl FnMut() -> O,
-) -> Result<()> {
-    match call().is_done() {
-        true => Ok(()),
-        false => repeated(context, call),
-    }
-}
-
-/// The rare path of [`with_any_current`].
-#[cold]
-#[inline(never)]
-fn repeated<O: Outcome>(
-    context: &(impl ContextHandle + ?Sized),
-    mut call: impl FnMut() -> O,
-) -> Result<()> {
-    let _current = Entered::new(context)?;
-    call().result()
-}
-
 /// Makes a copy as [`without_current`] does. Without a current context, driver 580 rejects a copy across two
 /// mappings of virtual memory with `CUDA_ERROR_INVALID_VALUE`, so a copy with this error is repeated too.
 #[inline]

@@ -32,7 +32,7 @@ pub(crate) use error::{
 };
 pub(crate) use function::{
     Answer, Outcome, answer, call, check, copy_without_current, fail, newest_or, out,
-    out_without_current, under_current, with_any_current, without_current,
+    out_without_current, under_current, without_current,
 };
 pub(crate) use host_panic::HostPanic;
 pub(crate) use invalid::Invalid;

@@ -4,7 +4,7 @@ use super::check::{self, MAX_RANK};
 use super::options::{
     Im2colBox, Im2colWideBox, TensorDataType, TensorLayout, TensorMapOptions, TiledBox,
 };
-use crate::call::{Result, answer, with_any_current};
+use crate::call::{Result, call};
 use crate::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{CUtensorMap, CUtensorMapInterleave};
@@ -74,7 +74,7 @@ pub(super) fn pointer(address: u64) -> *mut c_void {
 /// Encodes a map into `raw`. Returns the size of the memory from the first to the last element of the tensor. This
 /// applies to the next functions too.
 ///
-/// The map does not depend on the current context, but the driver requires one.
+/// The driver requires a current context.
 #[inline]
 pub(super) fn tiled(
     memory: TensorRange<'_>,
@@ -87,26 +87,25 @@ pub(super) fn tiled(
     let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
     check::tiled_box(shape.dims, layout.dims.len())?;
     check::inner("box dims", shape.dims[0], its.data_type, options.swizzle)?;
-    with_any_current(memory.context, || {
-        // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
-        // the tensor. The driver does not access the memory.
-        unsafe {
-            answer!(cuTensorMapEncodeTiled(
-                &raw mut *raw,
-                its.data_type.raw(),
-                its.rank,
-                its.address,
-                its.dims.as_ptr(),
-                its.strides.as_ptr(),
-                shape.dims.as_ptr(),
-                its.element_strides.as_ptr(),
-                NO_INTERLEAVE,
-                options.swizzle.raw(),
-                options.l2_promotion.raw(),
-                options.fill.raw()
-            ))
-        }
-    })?;
+    let _current = memory.context.enter()?;
+    // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
+    // the tensor. The driver does not access the memory.
+    unsafe {
+        call!(cuTensorMapEncodeTiled(
+            &raw mut *raw,
+            its.data_type.raw(),
+            its.rank,
+            its.address,
+            its.dims.as_ptr(),
+            its.strides.as_ptr(),
+            shape.dims.as_ptr(),
+            its.element_strides.as_ptr(),
+            NO_INTERLEAVE,
+            options.swizzle.raw(),
+            options.l2_promotion.raw(),
+            options.fill.raw()
+        ))
+    }?;
     Ok(its.extent_bytes)
 }
 
@@ -124,30 +123,29 @@ pub(super) fn im2col(
     check::corner("upper_corner", shape.upper_corner, layout.dims.len())?;
     let column = (shape.channels_per_pixel, shape.pixels_per_column);
     check::column(column, its.data_type, options.swizzle)?;
-    with_any_current(memory.context, || {
-        // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
-        // the tensor, and each corner has one for each spatial dimension. The driver does not access the
-        // memory.
-        unsafe {
-            answer!(cuTensorMapEncodeIm2col(
-                &raw mut *raw,
-                its.data_type.raw(),
-                its.rank,
-                its.address,
-                its.dims.as_ptr(),
-                its.strides.as_ptr(),
-                shape.lower_corner.as_ptr(),
-                shape.upper_corner.as_ptr(),
-                shape.channels_per_pixel,
-                shape.pixels_per_column,
-                its.element_strides.as_ptr(),
-                NO_INTERLEAVE,
-                options.swizzle.raw(),
-                options.l2_promotion.raw(),
-                options.fill.raw()
-            ))
-        }
-    })?;
+    let _current = memory.context.enter()?;
+    // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
+    // the tensor, and each corner has one for each spatial dimension. The driver does not access the
+    // memory.
+    unsafe {
+        call!(cuTensorMapEncodeIm2col(
+            &raw mut *raw,
+            its.data_type.raw(),
+            its.rank,
+            its.address,
+            its.dims.as_ptr(),
+            its.strides.as_ptr(),
+            shape.lower_corner.as_ptr(),
+            shape.upper_corner.as_ptr(),
+            shape.channels_per_pixel,
+            shape.pixels_per_column,
+            its.element_strides.as_ptr(),
+            NO_INTERLEAVE,
+            options.swizzle.raw(),
+            options.l2_promotion.raw(),
+            options.fill.raw()
+        ))
+    }?;
     Ok(its.extent_bytes)
 }
 
@@ -166,29 +164,28 @@ pub(super) fn im2col_wide(
     check::corner("upper_corner_width", &[shape.upper_corner_width], 3)?;
     let column = (shape.channels_per_pixel, shape.pixels_per_column);
     check::column(column, its.data_type, options.swizzle)?;
-    with_any_current(memory.context, || {
-        // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
-        // the tensor. The driver does not access the memory.
-        unsafe {
-            answer!(cuTensorMapEncodeIm2colWide(
-                &raw mut *raw,
-                its.data_type.raw(),
-                its.rank,
-                its.address,
-                its.dims.as_ptr(),
-                its.strides.as_ptr(),
-                shape.lower_corner_width,
-                shape.upper_corner_width,
-                shape.channels_per_pixel,
-                shape.pixels_per_column,
-                its.element_strides.as_ptr(),
-                NO_INTERLEAVE,
-                shape.mode.raw(),
-                options.swizzle.raw(),
-                options.l2_promotion.raw(),
-                options.fill.raw()
-            ))
-        }
-    })?;
+    let _current = memory.context.enter()?;
+    // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
+    // the tensor. The driver does not access the memory.
+    unsafe {
+        call!(cuTensorMapEncodeIm2colWide(
+            &raw mut *raw,
+            its.data_type.raw(),
+            its.rank,
+            its.address,
+            its.dims.as_ptr(),
+            its.strides.as_ptr(),
+            shape.lower_corner_width,
+            shape.upper_corner_width,
+            shape.channels_per_pixel,
+            shape.pixels_per_column,
+            its.element_strides.as_ptr(),
+            NO_INTERLEAVE,
+            shape.mode.raw(),
+            options.swizzle.raw(),
+            options.l2_promotion.raw(),
+            options.fill.raw()
+        ))
+    }?;
     Ok(its.extent_bytes)
 }

@@ -23,7 +23,7 @@ pub use options::{
     TensorLayout, TensorMapOptions, TiledBox,
 };
 
-use crate::call::{Result, answer, debug_struct, with_any_current};
+use crate::call::{Result, call, debug_struct};
 use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -323,12 +323,12 @@ impl<'a, K> TensorMap<'a, K> {
         check::extent(self.extent_bytes, memory.bytes)?;
         let address = encode::pointer(memory.address);
         let mut raw = self.raw;
-        let place = &raw mut raw;
-        with_any_current(memory.stream.context(), || {
+        {
+            let _current = memory.stream.context().enter()?;
             // SAFETY: the pointer is to a local variable, which holds an encoded map. The driver does
             // not access the memory.
-            unsafe { answer!(cuTensorMapReplaceAddress(place, address)) }
-        })?;
+            unsafe { call!(cuTensorMapReplaceAddress(&raw mut raw, address)) }?;
+        }
         (self.raw, self.stream, self.is_writable) = (raw, memory.stream, memory.is_writable);
         Ok(())
     }
