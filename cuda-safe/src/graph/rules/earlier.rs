@@ -20,8 +20,8 @@ pub(crate) enum Earlier {
 pub(crate) struct EarlierWork {
     events: Vec<(u64, Event)>,
     streams: Vec<(u64, Stream)>,
-    /// The handles of the events, so that an event is added once. They are few: a small tree takes a third of
-    /// the time of a hash table.
+    /// The handles of the events, so that an event is added once. They are few, and a small tree is cheaper than
+    /// a hash table.
     handles: BTreeSet<usize>,
     /// The number of the next entry.
     next: u64,

@@ -7,8 +7,7 @@ pub(crate) use body::BodyPlace;
 use crate::call::{Invalid, Result, call, current, init, out};
 use crate::capture_state::Retain;
 use crate::graph::kind::Kind;
-use crate::graph::rules::owners::ContentRef;
-use crate::graph::rules::owners::Slots;
+use crate::graph::rules::owners::{ContentRef, Slots};
 use crate::graph::{
     Content, Graph, Node, NodeArgument, NodeContext, NodeId, NodeUses, Retained, kind,
 };

@@ -124,11 +124,11 @@ pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unorde
 /// nodes form a chain.
 #[inline]
 pub(crate) fn are_evidently_ordered<'a>(
-    accesses: impl Iterator<Item = &'a Access> + Clone,
+    mut accesses: impl Iterator<Item = &'a Access> + Clone,
     edges: impl Iterator<Item = &'a [Before]>,
 ) -> bool {
     accesses.clone().all(|access| access.lifetime == Lifetime::OfGraph)
-        && (accesses.clone().all(|access| !access.writes) || is_chain(edges))
+        && (accesses.all(|access| !access.writes) || is_chain(edges))
 }
 
 /// Returns whether a full edge leads from each node to the next one, and no edge leads back.

@@ -66,10 +66,7 @@ impl Slots {
             _ => Some(self.slots.node(self.slots[index].node.as_ref()?).content),
         };
         let mut of_children: Vec<(usize, Vec<Access>)> = Vec::new();
-        let may_have_child =
-            self.slots.has_rest || changed.is_some_and(|(_, its)| its.child.is_some());
-        let count = if may_have_child { self.slots.len() } else { 0 };
-        for index in 0..count {
+        for index in 0..self.slots.len() {
             let child = content(index).and_then(|content| content.child);
             if let Some(child) = child {
                 // The nodes of a child graph do not change.
