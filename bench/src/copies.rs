@@ -1,13 +1,11 @@
 //! Measures copies one by one and in batches, on one thread and on several.
 
-use crate::time::Spread;
+use crate::time::{Spread, together};
 use crate::work::ok;
 use crate::{Fallible, driver};
 use cuda_safe::memory::CopyBatch;
 use cuda_safe::{Context, Device, DeviceBuffer, Stream};
 use cuda_sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUresult, Zeroable};
-use std::sync::Barrier;
-use std::time::Instant;
 
 /// The size of a copy in bytes, and the number of copies before a wait, less than a queue of the driver holds.
 const SIZE: usize = 4096;
@@ -159,34 +157,4 @@ pub(crate) fn run(rounds: usize, threads: usize) -> Fallible<()> {
         );
     }
     Ok(())
-}
-
-/// Returns the time in nanoseconds that a thread needs for one of `count` calls, which `run` makes, if there is
-/// one thread for each of `objects`.
-pub(crate) fn together<T: Send>(
-    context: &Context,
-    count: usize,
-    objects: &mut [T],
-    run: impl Fn(&mut T) + Copy + Send,
-) -> Fallible<f64> {
-    let barrier = Barrier::new(objects.len());
-    let times: Vec<f64> = std::thread::scope(|scope| {
-        let threads: Vec<_> = objects
-            .iter_mut()
-            .map(|its| {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    ok(context.bind_to_thread());
-                    barrier.wait();
-                    let start = Instant::now();
-                    run(its);
-                    start.elapsed().as_secs_f64() * 1e9 / count as f64
-                })
-            })
-            .collect();
-        let ends = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        ends.collect::<Result<_, _>>()
-    })
-    .map_err(|_| "a thread panicked")?;
-    Ok(times.iter().sum::<f64>() / times.len() as f64)
 }

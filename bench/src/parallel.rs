@@ -1,25 +1,18 @@
 //! Measures common calls on one thread and on several, each with its own stream, event and graph.
 
-use crate::copies::together;
 use crate::graphs::safe::{Chain, Kernel, objects};
-use crate::raw::{call, pointer};
-use crate::time::Spread;
+use crate::raw::{KIB4, NO_TIMING, NON_BLOCKING, call, launch_three};
+use crate::time::{Spread, together};
 use crate::work::ok;
-use crate::{Fallible, driver};
+use crate::{Fallible, driver, graphs};
 use cuda_safe::{DeviceBuffer, Event, ExecutableGraph, LaunchConfig, Stream};
-use cuda_sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUdeviceptr, CUevent, CUfunction,
-    CUgraphExec, CUstream,
-};
+use cuda_sys::{CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUstream};
 use std::ptr::null_mut;
 
 /// The number of calls before a wait, less than a queue of the driver holds.
 const CALLS: usize = 256;
 const CONFIG: LaunchConfig = LaunchConfig::linear(1, 32);
 const MIB: usize = 1 << 20;
-const KIB4: usize = 4096;
-const NON_BLOCKING: u32 = 1;
-const NO_TIMING: u32 = 2;
 
 /// An operation, with functions of `cuda-sys`, which call the driver as C does, and with `cuda-safe`.
 struct Operation {
@@ -82,45 +75,14 @@ impl Raw {
         for buffer in &mut buffers {
             call!(cuMemAllocAsync(buffer, KIB4, stream));
         }
-        let [event, waited] = events;
-        let executable = null_mut();
-        let mut raw = Self { stream, event, waited, three, buffers, executable };
-        raw.instantiate();
-        raw
-    }
-
-    fn instantiate(&mut self) {
-        let (a, b, c) = (self.buffers[0], self.buffers[1], 8u32);
-        let mut arguments = [pointer(&a), pointer(&b), pointer(&c)];
-        let parameters = CUDA_KERNEL_NODE_PARAMS {
-            func: self.three,
-            gridDimX: 1,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: 32,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: 0,
-            kernelParams: arguments.as_mut_ptr(),
-            extra: null_mut(),
-            kern: null_mut(),
-            ctx: null_mut(),
-        };
-        let (mut graph, mut node) = (null_mut(), null_mut());
-        call!(cuGraphCreate(&raw mut graph, 0));
-        call!(cuGraphAddKernelNode_v2(&raw mut node, graph, null_mut(), 0, &raw const parameters));
-        let mut parameters = CUDA_GRAPH_INSTANTIATE_PARAMS::default();
-        let place = &raw mut self.executable;
-        call!(cuGraphInstantiateWithParams(place, graph, &raw mut parameters));
+        let ([event, waited], graph) = (events, graphs::raw::empty());
+        graphs::raw::add(three, graph, null_mut(), buffers);
+        let executable = graphs::raw::instantiate(graph);
+        Self { stream, event, waited, three, buffers, executable }
     }
 
     fn launch(&self) {
-        for _ in 0..CALLS {
-            let (a, b, c) = (self.buffers[0], self.buffers[1], 8u32);
-            let mut all = [pointer(&a), pointer(&b), pointer(&c)];
-            let (all, three, stream) = (all.as_mut_ptr(), self.three, self.stream);
-            call!(cuLaunchKernel(three, 1, 1, 1, 32, 1, 1, 0, stream, all, null_mut()));
-        }
+        (0..CALLS).for_each(|_| launch_three(self.three, self.buffers, self.stream));
     }
 
     fn create_event(&self) {

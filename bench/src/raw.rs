@@ -68,8 +68,17 @@ impl Numbered {
 }
 
 pub(crate) const KIB4: usize = 4096;
-const NON_BLOCKING: u32 = 1;
-const NO_TIMING: u32 = 2;
+pub(crate) const NON_BLOCKING: u32 = 1;
+pub(crate) const NO_TIMING: u32 = 2;
+
+/// Launches the kernel with three arguments.
+#[inline(always)]
+pub(crate) fn launch_three(three: CUfunction, memory: [CUdeviceptr; 2], stream: CUstream) {
+    let (a, b, c) = (memory[0], memory[1], 8u32);
+    let mut all = [pointer(&a), pointer(&b), pointer(&c)];
+    let all = all.as_mut_ptr();
+    call!(cuLaunchKernel(three, 1, 1, 1, 32, 1, 1, 0, stream, all, null_mut()));
+}
 
 pub(crate) fn works(o: Objects) -> Works {
     let stream = o.streams[0];
@@ -167,12 +176,7 @@ pub(crate) fn works(o: Objects) -> Works {
         ),
         (
             "launch, 3 arguments",
-            Work::each(move || {
-                let (a, b, c) = (o.buffers[0], o.buffers[1], 8u32);
-                let mut all = [pointer(&a), pointer(&b), pointer(&c)];
-                let all = all.as_mut_ptr();
-                call!(cuLaunchKernel(o.three, 1, 1, 1, 32, 1, 1, 0, stream, all, null_mut()));
-            }),
+            Work::each(move || launch_three(o.three, [o.buffers[0], o.buffers[1]], stream)),
         ),
         (
             "launch, 16 arguments",

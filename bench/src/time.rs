@@ -1,8 +1,10 @@
 //! Measures time. Each round measures every layer, so that other load on the machine affects all of them
 //! equally.
 
-use crate::plain;
-use crate::work::{Layer, Operation, Work};
+use crate::work::{Layer, Operation, Work, ok};
+use crate::{Fallible, plain};
+use cuda_safe::Context;
+use std::sync::Barrier;
 use std::time::Instant;
 
 /// The median of many values, and their 5th and 95th percentiles.
@@ -86,4 +88,34 @@ fn batch(work: &mut Work, batch: usize, bare: bool) -> f64 {
     plain::make_current(true);
     plain::wait();
     time.as_nanos() as f64 / batch as f64
+}
+
+/// Returns the time in nanoseconds that a thread needs for one of `count` calls, which `run` makes, if there is
+/// one thread for each of `objects`.
+pub(crate) fn together<T: Send>(
+    context: &Context,
+    count: usize,
+    objects: &mut [T],
+    run: impl Fn(&mut T) + Copy + Send,
+) -> Fallible<f64> {
+    let barrier = Barrier::new(objects.len());
+    let times: Vec<f64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = objects
+            .iter_mut()
+            .map(|its| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    ok(context.bind_to_thread());
+                    barrier.wait();
+                    let start = Instant::now();
+                    run(its);
+                    start.elapsed().as_secs_f64() * 1e9 / count as f64
+                })
+            })
+            .collect();
+        let ends = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ends.collect::<Result<_, _>>()
+    })
+    .map_err(|_| "a thread panicked")?;
+    Ok(times.iter().sum::<f64>() / times.len() as f64)
 }

@@ -4,15 +4,15 @@ use super::{DOOMED, NODES, SIZES};
 use crate::raw::{KIB4, Objects, call, pointer};
 use crate::work::{Work, Works};
 use cuda_sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUdeviceptr, CUgraph, CUgraphExec,
-    CUgraphExecUpdateResultInfo, CUgraphNode,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUdeviceptr, CUfunction, CUgraph,
+    CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode,
 };
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-fn parameters(o: &Objects, arguments: &mut [*mut c_void]) -> CUDA_KERNEL_NODE_PARAMS {
+fn parameters(three: CUfunction, arguments: &mut [*mut c_void]) -> CUDA_KERNEL_NODE_PARAMS {
     CUDA_KERNEL_NODE_PARAMS {
-        func: o.three,
+        func: three,
         gridDimX: 1,
         gridDimY: 1,
         gridDimZ: 1,
@@ -29,15 +29,15 @@ fn parameters(o: &Objects, arguments: &mut [*mut c_void]) -> CUDA_KERNEL_NODE_PA
 
 /// Adds a node after the previous one, or a root.
 #[inline(always)]
-fn add(
-    o: &Objects,
+pub(crate) fn add(
+    three: CUfunction,
     graph: CUgraph,
     previous: CUgraphNode,
     memory: [CUdeviceptr; 2],
 ) -> CUgraphNode {
     let (a, b, c) = (memory[0], memory[1], 8u32);
     let mut arguments = [pointer(&a), pointer(&b), pointer(&c)];
-    let parameters = parameters(o, &mut arguments);
+    let parameters = parameters(three, &mut arguments);
     let mut node = null_mut();
     call!(cuGraphAddKernelNode_v2(
         &raw mut node,
@@ -49,7 +49,7 @@ fn add(
     node
 }
 
-fn empty() -> CUgraph {
+pub(crate) fn empty() -> CUgraph {
     let mut graph = null_mut();
     call!(cuGraphCreate(&raw mut graph, 0));
     graph
@@ -58,7 +58,7 @@ fn empty() -> CUgraph {
 fn chain_with(o: &Objects, count: usize, memory: [CUdeviceptr; 2]) -> (CUgraph, Vec<CUgraphNode>) {
     let (graph, mut previous) = (empty(), null_mut());
     let nodes = (0..count).map(|_| {
-        previous = add(o, graph, previous, memory);
+        previous = add(o.three, graph, previous, memory);
         previous
     });
     let nodes = nodes.collect();
@@ -79,7 +79,7 @@ fn own_chain(o: &Objects, count: usize) -> (CUgraph, [CUdeviceptr; 2]) {
 }
 
 #[inline(always)]
-fn instantiate(graph: CUgraph) -> CUgraphExec {
+pub(crate) fn instantiate(graph: CUgraph) -> CUgraphExec {
     let (mut made, mut parameters) = (null_mut(), CUDA_GRAPH_INSTANTIATE_PARAMS::default());
     call!(cuGraphInstantiateWithParams(&raw mut made, graph, &raw mut parameters));
     made
@@ -106,7 +106,7 @@ pub(crate) fn works(o: Objects) -> Works {
                 (empty(), null_mut()),
                 move |(graph, last), n| {
                     for _ in 0..n {
-                        *last = add(&o, *graph, *last, [o.buffers[0], o.buffers[1]]);
+                        *last = add(o.three, *graph, *last, [o.buffers[0], o.buffers[1]]);
                     }
                 },
                 |(graph, last)| {
@@ -121,7 +121,7 @@ pub(crate) fn works(o: Objects) -> Works {
                 for i in 0..n {
                     let (a, b, c) = (o.buffers[0], o.buffers[1], i as u32);
                     let mut arguments = [pointer(&a), pointer(&b), pointer(&c)];
-                    let parameters = parameters(&o, &mut arguments);
+                    let parameters = parameters(o.three, &mut arguments);
                     let (node, parameters) = (nodes[i % NODES], &raw const parameters);
                     call!(cuGraphExecKernelNodeSetParams_v2(changed, node, parameters));
                 }
