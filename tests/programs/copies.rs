@@ -1,7 +1,7 @@
 //! Copies from and to host memory.
 
 use super::captures::mode;
-use super::{Held, LEN, Operations, check, wrong};
+use super::{Held, LEN, Operations, check};
 use cuda_safe::capture::Capture;
 use cuda_safe::memory::{
     CopyBatch, Extent, ManagedBuffer, MappedBuffer, Pending, PinnedRange, PitchedBuffer, Region,
@@ -178,10 +178,8 @@ pub(super) const COPIES: Operations = &[
         let mut pitched = PitchedBuffer::<u32>::zeroed(&s.get()?, 4, 2)?;
         let value = s.fresh();
         pitched.fill(value)?;
-        let read = pitched.to_vec()?;
-        if read != [value; 8] {
-            wrong(format!("wrong contents of pitched memory: {read:x?}"));
-        }
+        // A capture that another thread began may have recorded the fill.
+        check(&pitched.to_vec()?, &[0, value]);
         Ok(())
     }),
 ];
