@@ -34,7 +34,7 @@ usage: cargo xtask COMMAND
   uncalled [--programs N]                  list the public safe functions that no random program calls and
                                            xtask/uncalled.toml does not name
   profiles [--sample]                      run tests/driver on the software driver with each device and version
-  asan                                     run the tests that need no GPU under AddressSanitizer
+  asan [--sample]                          run the tests that need no GPU under AddressSanitizer
   line-coverage [--corpus] [--missing]     measure the lines of cuda-safe and cuda-memory that the tests
                                            without a GPU run; --corpus: the lines of the parsers that the
                                            fuzz corpus runs;

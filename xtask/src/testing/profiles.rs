@@ -12,15 +12,15 @@ use crate::root;
 use crate::testing::test_binary;
 
 /// Values of `CUDA_SIM`. `cargo test` uses h200@13.0 by default, the recorded profile. Those of the sample,
-/// which come first, are the newest driver, the oldest one, the last one without green contexts, the oldest device, the
-/// newest one, and another seed, which selects other streams among those that have work ready.
+/// which come first, are the newest driver, the oldest driver with the oldest device, the newest device, and another
+/// seed, which selects other streams among those that have work ready.
 const PROFILES: &[&str] = &[
     "h200@13.5",
-    "h200@11.8",
-    "h200@12.2",
     "p40@11.8",
     "b200@13.4",
     "h200@13.0#3",
+    "h200@11.8",
+    "h200@12.2",
     "h200@13.1",
     "h200@12.9",
     "h200@12.6",
@@ -33,7 +33,7 @@ const PROFILES: &[&str] = &[
 ];
 
 /// The number of profiles in the sample.
-const SAMPLE: usize = 6;
+const SAMPLE: usize = 4;
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let is_sample = args == ["--sample"];
