@@ -10,6 +10,7 @@ mod graphs;
 mod measure;
 mod memory;
 mod objects;
+mod owned;
 
 use measure::{Measure, Mode};
 
@@ -28,4 +29,5 @@ fn main() {
     memory::measure(&measure);
     objects::measure(&measure, primary);
     graphs::measure(&measure);
+    owned::measure(&measure).expect("the software driver creates all objects");
 }

@@ -89,7 +89,9 @@ alive. The last column is the ratio. `cargo xtask growth` writes this file; `car
 call needs more than twice the instructions with many objects. `cargo bench -p cuda-sim --bench alive` measures the
 same operations in nanoseconds, with up to a million objects.
 
-Instructions of the system are not included. *Per node* means divided by the number of nodes of the graph.
+Instructions of the system are not included. *Per node* means divided by the number of nodes of the graph. Rows of
+`cuda-safe` are calls of the safe layer with the driver calls in them; each node owns its kernel, its context and two
+buffers.
 
 | objects: operation | alive | instructions | alive | instructions | ratio |
 |---|--:|--:|--:|--:|--:|
