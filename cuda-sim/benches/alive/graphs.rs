@@ -3,7 +3,7 @@
 use crate::calls::{
     PTX, call, destroy_event, event, fill, free, function, memory, module, stream, synchronize,
 };
-use crate::measure::Measure;
+use crate::measure::{Measure, pick};
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use cuda_sys::{
@@ -94,7 +94,7 @@ fn nodes(measure: &Measure, nothing: CUfunction) {
                 }),
                 ("get the parameters", &mut |all, at| {
                     let mut params = CUDA_KERNEL_NODE_PARAMS::zeroed();
-                    let node = all[at.wrapping_mul(7919) % all.len()];
+                    let node = pick(all, at);
                     call!(cuGraphKernelNodeGetParams_v2(node, &raw mut params));
                 }),
                 ("count the nodes", &mut |_, _| {

@@ -23,6 +23,11 @@ pub(crate) enum Mode {
 /// An operation: it gets the live objects and the number of the repetition.
 pub(crate) type Operation<'a, T> = (&'a str, &'a mut dyn FnMut(&[T], usize));
 
+/// Returns an element of a list, a different one for each repetition.
+pub(crate) fn pick<T: Copy>(all: &[T], repetition: usize) -> T {
+    all[repetition.wrapping_mul(7919) % all.len()]
+}
+
 /// Measures the kinds of objects whose names contain a word.
 pub(crate) struct Measure {
     mode: Mode,

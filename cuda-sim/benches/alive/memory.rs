@@ -4,7 +4,7 @@ use crate::calls::{
     array, call, fill, free, free_ordered, free_pinned, memory, number, ordered, pinned, stream,
     synchronize,
 };
-use crate::measure::Measure;
+use crate::measure::{Measure, pick};
 use core::ptr::{null, with_exposed_provenance_mut};
 use cuda_sys::{
     CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUdeviceptr, CUmemAccess_flags,
@@ -12,11 +12,6 @@ use cuda_sys::{
     CUpointer_attribute, CUresourcetype, Zeroable,
 };
 use std::cell::Cell;
-
-/// Returns an element of a list, a different one for each repetition.
-fn pick<T: Copy>(all: &[T], repetition: usize) -> T {
-    all[repetition.wrapping_mul(7919) % all.len()]
-}
 
 fn type_of(address: CUdeviceptr) {
     let mut kind = CUmemorytype::CU_MEMORYTYPE_HOST;

@@ -4,7 +4,7 @@ use crate::calls::{
     PTX, blocking_stream, call, context, destroy_event, destroy_stream, event, fill, free,
     function, handle, launch, memory, module, stream, synchronize,
 };
-use crate::measure::Measure;
+use crate::measure::{Measure, pick};
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use cuda_sys::{CUcontext, CUresult, CUstreamWaitValue_flags};
@@ -267,7 +267,7 @@ fn modules(measure: &Measure) {
                 ("find by name", &mut |all, at| {
                     used(all);
                     let names = names.borrow();
-                    let name: &CStr = &names[at.wrapping_mul(7919) % all.len()];
+                    let name: &CStr = &names[pick(all, at)];
                     if is_variable {
                         let (mut address, mut size) = (0, 0);
                         let module = loaded.get().0;

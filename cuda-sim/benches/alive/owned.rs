@@ -1,9 +1,9 @@
 //! Graphs of the safe layer, whose nodes own their kernel, context and buffers.
 
-use crate::measure::Measure;
+use crate::measure::{Measure, pick};
 use cuda_safe::graph::{GraphBuffer, Node, kind};
 use cuda_safe::{Context, Device, DeviceBuffer, Graph, LaunchConfig, Module, Result, TypedKernel};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 const PTX: &str = ".version 7.0
 .target sm_70
@@ -35,14 +35,6 @@ impl Chain {
         Ok(Self { context, kernel, config, graph, from, to, last: None })
     }
 
-    fn of(context: &Context, kernel: &Step, count: usize) -> Result<Self> {
-        let mut chain = Self::new(context, kernel)?;
-        for _ in 0..count {
-            chain.add()?;
-        }
-        Ok(chain)
-    }
-
     fn add(&mut self) -> Result<Node<kind::Kernel>> {
         let last = self.last.map(|node| node.id());
         let arguments = (&self.from, &mut self.to, 8);
@@ -66,38 +58,36 @@ pub(crate) fn measure(measure: &Measure) -> Result<()> {
     cuda_sim::kernel::register("step", |_| Ok(()));
     let context = Context::primary(&Device::get(0)?)?;
     let kernel = Module::from_ptx(&context, PTX)?.kernel("step")?.typed()?;
-    let chain = RefCell::new(Some(Chain::new(&context, &kernel)?));
-    let with = |what: &dyn Fn(&mut Chain) -> Result<Node<kind::Kernel>>| {
-        let mut chain = chain.borrow_mut();
-        let node = chain.as_mut().map(what).expect("a chain is there");
-        node.expect("the software driver adds and changes nodes")
-    };
+    let new = || Chain::new(&context, &kernel).expect("the software driver creates a graph");
+    let chain = RefCell::new(new());
+    let add = || chain.borrow_mut().add().expect("the software driver adds a node");
     measure.kind(
         "nodes of a chain of cuda-safe",
         100_000,
-        |_| with(&Chain::add),
+        |_| add(),
         &mut [
             ("add", &mut |_, _| {
-                with(&Chain::add);
+                add();
             }),
             ("change", &mut |all, at| {
-                let node = all[at.wrapping_mul(7919) % all.len()];
-                with(&|chain| chain.change(node, at as u32).map(|()| node));
+                let changed = chain.borrow_mut().change(pick(all, at), at as u32);
+                changed.expect("the software driver changes a node");
             }),
         ],
-        |_| *chain.borrow_mut() = Chain::new(&context, &kernel).ok(),
+        |_| drop(chain.replace(new())),
     );
-    let prepared = RefCell::new(None);
-    let parts = RefCell::new(0);
+    let parts = Cell::new(0);
     measure.whole(
         "chain of cuda-safe, per node: add all, destroy",
         100_000,
-        |count| *parts.borrow_mut() = count,
+        |count| parts.set(count),
         || {
-            let chain = Chain::of(&context, &kernel, *parts.borrow());
-            *prepared.borrow_mut() = Some(chain.expect("the software driver adds nodes"));
+            let mut chain = new();
+            for _ in 0..parts.get() {
+                chain.add().expect("the software driver adds a node");
+            }
         },
-        || *prepared.borrow_mut() = None,
+        || {},
     );
     Ok(())
 }

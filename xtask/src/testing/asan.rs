@@ -10,9 +10,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::install::debian;
+use crate::testing::sampled;
 use crate::{root, status};
 
 /// The crates with unit tests.
@@ -117,9 +118,7 @@ const LEAKING: [&str; 50] = [
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let is_sample = args == ["--sample"];
-    ensure!(args.is_empty() || is_sample, "asan takes no arguments except --sample");
-    let binaries = if is_sample { &BINARIES[..SAMPLE] } else { BINARIES };
+    let binaries = sampled("asan", args, BINARIES, SAMPLE)?;
     let folder = root().join("target/asan");
     let suppressions = write_suppressions(&folder)?;
     let mut tests = tests(&folder, binaries)?;

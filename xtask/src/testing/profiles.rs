@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::root;
-use crate::testing::test_binary;
+use crate::testing::{sampled, test_binary};
 
 /// Values of `CUDA_SIM`. `cargo test` uses h200@13.0 by default, the recorded profile. Those of the sample,
 /// which come first, are the newest driver, the oldest driver with the oldest device, the newest device, and another
@@ -36,9 +36,7 @@ const PROFILES: &[&str] = &[
 const SAMPLE: usize = 4;
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let is_sample = args == ["--sample"];
-    ensure!(args.is_empty() || is_sample, "profiles takes no arguments except --sample");
-    let profiles = if is_sample { &PROFILES[..SAMPLE] } else { PROFILES };
+    let profiles = sampled("profiles", args, PROFILES, SAMPLE)?;
     let suite = test_binary::build("driver", &[])?;
     let mut failed = Vec::new();
     for profile in profiles {
