@@ -3,6 +3,7 @@
 //! In such a child, some driver functions crash and others report that work is done. So the
 //! driver functions are disabled ([`cuda_sys::close`]), and nothing is released or waited for.
 
+use super::error::{Error, Result};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static IN_CHILD: AtomicBool = AtomicBool::new(false);
@@ -15,6 +16,19 @@ static WATCHED: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub(crate) fn in_child() -> bool {
     IN_CHILD.load(Ordering::Relaxed)
+}
+
+/// Returns an error in a forked child, where the driver cannot be used, and where a thread that no longer
+/// exists may hold a lock.
+///
+/// # Errors
+/// [`Error::Forked`].
+#[inline]
+pub(crate) fn refuse_in_child() -> Result<()> {
+    match in_child() {
+        true => Err(Error::Forked),
+        false => Ok(()),
+    }
 }
 
 /// Runs an initialization of the driver. If it succeeds, later forks are detected.

@@ -23,9 +23,7 @@ static READY: AtomicBool = AtomicBool::new(false);
 #[doc(alias = "cuInit")]
 #[inline]
 pub fn init() -> Result<()> {
-    if fork::in_child() {
-        return Err(Error::Forked);
-    }
+    fork::refuse_in_child()?;
     if READY.load(Ordering::Acquire) {
         return Ok(());
     }

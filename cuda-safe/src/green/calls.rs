@@ -4,7 +4,7 @@
 //! The lock is held across driver calls, some of which may block. A thread therefore waits for it for a
 //! limited time only and then gets [`Invalid::GreenContextInUse`](crate::Invalid::GreenContextInUse).
 
-use crate::call::{Error, Invalid, Result, fork};
+use crate::call::{Invalid, Result, fork};
 use crate::release::attempts;
 use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::CUgreenCtx;
@@ -27,13 +27,10 @@ impl CallState {
     /// Locks the green context for calls that take the handle.
     ///
     /// # Errors
-    /// [`Invalid::GreenContextInUse`]; [`Error::Forked`].
+    /// [`Invalid::GreenContextInUse`]; [`Error::Forked`](crate::Error::Forked).
     #[inline]
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>> {
-        // In a forked child, a thread that no longer exists may hold the lock.
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        fork::refuse_in_child()?;
         attempts::lock(&self.lock).ok_or_else(|| Invalid::GreenContextInUse.into())
     }
 

@@ -3,7 +3,7 @@
 //! This is not a guarantee: other processes, other copies of this crate and foreign code are not seen.
 
 use super::resource::SmResource;
-use crate::call::{Error, Invalid, Result, fork};
+use crate::call::{Invalid, Result, fork};
 use crate::device::Device;
 use crate::release;
 use crate::sync::{Mutex, MutexGuard};
@@ -90,10 +90,7 @@ pub(super) fn acquire(
     overlap: Overlap,
     kept: Option<&Kept>,
 ) -> Result<SplitGuard> {
-    // In a forked child, a thread that no longer exists may hold the lock.
-    if fork::in_child() {
-        return Err(Error::Forked);
-    }
+    fork::refuse_in_child()?;
     let mut registry = registry();
     if overlap == Overlap::Refuse {
         let holder = registry.entries.iter().find(|entry| entry.device == device);

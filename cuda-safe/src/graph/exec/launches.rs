@@ -4,7 +4,7 @@
 //! them when the executable graph is dropped. A stream is noted before its first launch. A launch on the
 //! stream that was admitted last costs one comparison.
 
-use crate::call::{Error, Result, fork};
+use crate::call::{Result, fork};
 use crate::capture_state::Operation;
 use crate::event::Event;
 use crate::graph::Earlier;
@@ -102,10 +102,10 @@ impl Launches {
     /// Returns whether a stream is noted.
     ///
     /// # Errors
-    /// [`Error::Forked`].
+    /// [`Error::Forked`](crate::Error::Forked).
     #[inline]
     pub(crate) fn is_noted(&self, stream: &Stream) -> Result<bool> {
-        refuse_in_child()?;
+        fork::refuse_in_child()?;
         Ok(self.lock().notes(stream))
     }
 
@@ -119,7 +119,7 @@ impl Launches {
     #[cold]
     #[inline(never)]
     pub(crate) fn admit(&self, stream: &Stream) -> Result<Admitted> {
-        refuse_in_child()?;
+        fork::refuse_in_child()?;
         let (earlier, number, is_noted) = {
             let state = self.lock();
             let (earlier, number) = state.earlier.all();
@@ -203,7 +203,7 @@ impl Launches {
 
     #[inline]
     fn all_work(&self) -> Result<Vec<Earlier>> {
-        refuse_in_child()?;
+        fork::refuse_in_child()?;
         let state = self.lock();
         let (mut work, _) = state.earlier.all();
         let launched = state.streams.iter();
@@ -263,13 +263,4 @@ fn is_over(noted: &Noted) -> bool {
     };
     // The query would invalidate a capture of this thread otherwise.
     relaxed(is_over).unwrap_or(false)
-}
-
-/// Returns an error in a forked child, where a thread that no longer exists may hold a lock.
-#[inline]
-fn refuse_in_child() -> Result<()> {
-    match fork::in_child() {
-        true => Err(Error::Forked),
-        false => Ok(()),
-    }
 }

@@ -5,7 +5,7 @@ mod cache;
 use super::partition::PartitionRequest;
 use super::plan::Plan;
 use super::split_guard::{Overlap, SplitGuard, acquire};
-use crate::call::{Error, Invalid, Rejected, Result, debug_struct, fork, refuse_in_host_function};
+use crate::call::{Invalid, Rejected, Result, debug_struct, fork, refuse_in_host_function};
 use crate::context::Context;
 use crate::device::Device;
 use crate::release;
@@ -207,7 +207,7 @@ impl GreenPool {
     /// # Errors
     /// See [`SmResource::partition`](super::SmResource::partition) and
     /// [`GreenContext::new`](super::GreenContext::new) for a partitioning that was not used before;
-    /// [`Error::InHostFunction`].
+    /// [`Error::InHostFunction`](crate::Error::InHostFunction).
     #[inline]
     pub fn lease(&self, partitioning: &PartitionRequest) -> Result<Lease> {
         refuse_in_host_function()?;
@@ -280,7 +280,7 @@ impl GreenPool {
     /// The splits of their parts are destroyed with them.
     ///
     /// # Errors
-    /// [`Invalid::PoolInUse`] while another thread is switching; [`Error::InHostFunction`].
+    /// [`Invalid::PoolInUse`] while another thread is switching; [`Error::InHostFunction`](crate::Error::InHostFunction).
     #[inline]
     pub fn trim(&self, keep: usize) -> Result<()> {
         refuse_in_host_function()?;
@@ -304,7 +304,7 @@ impl GreenPool {
     /// Returns the counters of the pool.
     ///
     /// # Errors
-    /// [`Error::Forked`].
+    /// [`Error::Forked`](crate::Error::Forked).
     #[inline]
     pub fn stats(&self) -> Result<GreenPoolStats> {
         let state = self.inner.state()?;
@@ -333,10 +333,7 @@ impl Drop for SwitchGuard<'_> {
 impl Inner {
     #[inline]
     fn state(&self) -> Result<MutexGuard<'_, PoolState>> {
-        // In a forked child, a thread that no longer exists may hold the lock.
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        fork::refuse_in_child()?;
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -417,10 +414,7 @@ impl PooledPartition {
     /// See [`GreenContext::stream_with`](super::GreenContext::stream_with).
     #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
-        // In a forked child, a thread that no longer exists may hold a lock.
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        fork::refuse_in_child()?;
         let stream = self.lease.partition.stream(options, &self.lease.streams_in_use)?;
         Ok(Stream::leased(&stream, Arc::clone(&self.lease)))
     }
@@ -433,7 +427,7 @@ impl PooledPartition {
     /// partition counts as leased while one of the smaller ones is.
     ///
     /// # Errors
-    /// [`Invalid::PartitionInUse`] if the partition has streams; [`Error::InHostFunction`]. See also
+    /// [`Invalid::PartitionInUse`] if the partition has streams; [`Error::InHostFunction`](crate::Error::InHostFunction). See also
     /// [`SmResource::partition`](super::SmResource::partition) and
     /// [`GreenContext::new`](super::GreenContext::new) for a split that was not used before.
     ///
@@ -483,10 +477,7 @@ impl PooledPartition {
     #[inline]
     fn divide(&self, partitioning: &PartitionRequest) -> Result<(Plan, Vec<Arc<CachedPartition>>)> {
         refuse_in_host_function()?;
-        // In a forked child, a thread that no longer exists may hold a lock.
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        fork::refuse_in_child()?;
         let pool = &self.lease.pool;
         // An object whose release is deferred may be the last one to hold a stream.
         release::drain();
