@@ -1,8 +1,8 @@
 use crate::common::{self, child};
 use crate::module::kernels::Busy;
 use cuda_safe::device::attribute;
-use cuda_safe::event::EventIpcHandle;
-use cuda_safe::{CUresult, EventOptions, Invalid};
+use cuda_safe::event::{EventIpcHandle, cached, destroy_cached};
+use cuda_safe::{CUresult, DeviceBuffer, EventOptions, Invalid};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -43,6 +43,38 @@ fn events_with_timing_measure_the_work_between_them() {
     assert!(elapsed >= Duration::from_millis(least), "{elapsed:?}");
     assert!(elapsed <= most, "{elapsed:?} within {most:?}");
     drop(work);
+}
+
+/// The second stream reads what the first one writes. The event between them is dropped, and its handle
+/// is recorded again on an idle stream.
+#[test]
+fn a_record_of_a_reused_event_does_not_end_the_wait_for_an_earlier_record() {
+    child::with_stream(|context, first| {
+        let [second, idle] = [(); 2].map(|()| context.stream().expect("a stream"));
+        for round in 1..=4 {
+            let mut buffer = DeviceBuffer::<u32>::zeroed(&first, 1024).expect("memory");
+            first.synchronize().expect("a wait");
+            let work = Busy::new(&context, &first);
+            buffer.fill(round).expect("a fill");
+            let event = context.event().expect("an event");
+            event.record(&first).expect("a record");
+            second.wait_event(&event).expect("a wait");
+            drop(event);
+            let event = context.event().expect("an event");
+            assert_eq!(cached(), 0, "the event is reused");
+            assert!(event.is_complete().expect("a query"), "it was not recorded");
+            event.record(&idle).expect("a record");
+            event.synchronize().expect("a wait");
+            assert!(!second.is_complete().expect("a query"), "it waits for the first record");
+            let other = context.event().expect("an event");
+            other.record(&second).expect("a record");
+            other.synchronize().expect("a wait");
+            assert!(first.is_complete().expect("a query"), "the wait was for the work before it");
+            assert_eq!(buffer.to_vec().expect("a copy"), vec![round; 1024]);
+            drop((work, event, other));
+            destroy_cached();
+        }
+    });
 }
 
 /// Exports an event to another process, which waits for it and records it. The other process is the

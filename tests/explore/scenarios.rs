@@ -1,6 +1,7 @@
 //! The scenarios. Each file has one subject.
 
 mod captures;
+mod events;
 mod graphs;
 mod managers;
 mod mapped_memory;
@@ -37,6 +38,7 @@ impl Scenario {
 /// All scenarios.
 pub(crate) fn all() -> Vec<Scenario> {
     let mut all = regressions::all();
+    all.extend(events::all());
     all.extend(graphs::all());
     all.extend(mapped_memory::all());
     all.extend(pairs::all());

@@ -114,6 +114,8 @@ pub(crate) fn run(scenario: &Scenario, fault: Option<Fault>) -> Run {
     crate::scenarios::clean_up();
     let thread = Thread::now();
     let drain = drain();
+    // A leaked object keeps its context alive, which keeps its cached events.
+    cuda_safe::event::destroy_cached();
     Run {
         end,
         trace,

@@ -1,5 +1,5 @@
-//! Model checking of the capture word of `cuda-safe` with `loom`, over every interleaving of its
-//! atomic operations.
+//! Model checking of the capture word and of the slots of dropped events of `cuda-safe` with `loom`, over
+//! every interleaving of their atomic operations.
 //!
 //! The driver is modeled as a flag: whether it captures a stream, or has captured an event. A call
 //! that the word permits as uncaptured must not meet a capturing driver. (A thread reads the flag
@@ -10,16 +10,21 @@
 #[allow(unreachable_pub, reason = "a module of another crate")]
 mod word;
 
-/// The imports of `word`: loom's atomics instead of those of the standard library.
+#[path = "../../cuda-safe/src/event/slots.rs"]
+#[allow(unreachable_pub, reason = "a module of another crate")]
+mod slots;
+
+/// The imports of these modules: loom's atomics instead of those of the standard library.
 mod sync {
     pub(crate) mod atomic {
-        pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+        pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
     }
 }
 
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
+use slots::Slots;
 use std::sync::Arc;
 use word::{CaptureId, Word};
 
@@ -74,8 +79,12 @@ impl Handle {
 
 /// Explores all interleavings with up to four preemptions; most bugs need two.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_with(4, model);
+}
+
+fn explore_with(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(4);
+    builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
@@ -293,5 +302,63 @@ fn the_shared_flag_persists_through_captures_and_calls() {
         assert!(handle.word.look().is_shared());
         assert!(!handle.call_uncaptured(), "the driver is asked from now on");
         assert!(handle.is_idle());
+    });
+}
+
+/// A value that owns its slots and counts its drops, with memory that only its owner may access.
+struct Value {
+    slots: Arc<Slots<Self, 2>>,
+    owned: loom::cell::UnsafeCell<u32>,
+    drops: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Value {
+    fn change(&self) {
+        self.owned.with_mut(|place| {
+            // SAFETY: the thread has the only reference to the value. Loom reports another access.
+            unsafe { *place += 1 }
+        });
+    }
+}
+
+// SAFETY: see `change`.
+unsafe impl Send for Value {}
+// SAFETY: see `change`.
+unsafe impl Sync for Value {}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.change();
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_value_in_the_slots_has_one_owner_and_is_dropped_once() {
+    explore_with(3, || {
+        let (slots, drops) = (Arc::new(Slots::new()), Arc::default());
+        let value = || {
+            let (slots, owned) = (Arc::clone(&slots), loom::cell::UnsafeCell::new(0));
+            Arc::new(Value { slots, owned, drops: Arc::clone(&drops) })
+        };
+        let add = |value: Arc<Value>| {
+            value.change();
+            Slots::add(value, |value| Some(&value.slots)).is_ok()
+        };
+        let take = move |slots: &Slots<Value, 2>| slots.take().is_some_and(add);
+        assert!(add(value()));
+        let (its, second) = (Arc::clone(&slots), value());
+        let adds = thread::spawn(move || {
+            add(second);
+            take(&its);
+        });
+        let its = Arc::clone(&slots);
+        let closes = thread::spawn(move || drop(its.close()));
+        take(&slots);
+        adds.join().unwrap();
+        closes.join().unwrap();
+        assert_eq!(slots.len(), 0, "the slots are closed");
+        assert!(!add(value()), "the slots are closed");
+        assert_eq!(drops.load(Ordering::Relaxed), 3);
     });
 }

@@ -32,7 +32,6 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 const COVERAGE: &str = include_str!("../../COVERAGE.md");
-const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 /// Wrapped functions that no row expects, and why.
 const NOT_EXPECTED: [(&str, &str); 8] = [
@@ -310,6 +309,7 @@ fn rows() -> Vec<Row> {
 #[track_caller]
 fn run(on: On) {
     in_child!();
+    cuda_safe::event::set_reuse(false);
     crate::start(on.profile());
     if on == On::Manager {
         let make = DriverManager::new;

@@ -70,6 +70,7 @@ fn the_exported_numbers_1_and_2_are_the_default_streams_of_the_driver() {
 #[test]
 fn joined_streams_cost_a_record_and_a_wait_each() {
     let (_end, context) = in_child!(on(Profile::h200()));
+    cuda_safe::event::set_reuse(false);
     let [home, a, b] = [(); 3].map(|()| context.stream().expect("a stream"));
     let log = order(|| {
         let joined = ExportedStream::joined(&home, [&a, &home, &b]);

@@ -23,6 +23,7 @@ mod call;
 mod capture;
 mod context;
 mod device;
+mod event;
 mod graph;
 mod green;
 mod interop;
@@ -110,10 +111,12 @@ fn check() {
     assert_eq!(cuda_sim::stack_depths(), []);
 }
 
+const VECTOR: &str = include_str!("../kernels/vector.ptx");
+
 /// The names that most tests use.
 mod prelude {
     pub(crate) use crate::{
-        AtEnd, check,
+        AtEnd, VECTOR, check,
         common::{self, invalid},
         context,
         graph::{

@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-const VECTOR: &str = include_str!("../kernels/vector.ptx");
-
 /// Owns a raw stream, as foreign code does.
 #[derive(Debug)]
 struct Foreign {
@@ -103,6 +101,7 @@ fn a_panic_in_the_hook_is_swallowed_with_its_payload() {
         }
     }
     in_child!();
+    cuda_safe::event::set_reuse(false);
     start(Profile::h200());
     let context = context();
     cuda_safe::set_report_hook(|_| std::panic::panic_any(Payload));

@@ -1,5 +1,6 @@
 //! What [`base`](crate::call) needs of a context.
 
+use super::reuse::Reserves;
 use super::{Context, PinnedMemory, SyncMemory};
 use crate::call::{ContextHandle, Error, Result, call, out, refuse_in_host_function};
 use crate::capture_state::may_be_open;
@@ -16,7 +17,7 @@ impl ContextHandle for Context {
     #[cold]
     #[inline]
     fn never_destroy(&self) {
-        std::mem::forget(self.without_extension());
+        std::mem::forget(self.sharing_release(None, Reserves::None));
     }
 
     #[inline]

@@ -9,6 +9,7 @@ mod handle;
 mod memory;
 mod peer;
 mod primary;
+mod reuse;
 mod settings;
 
 pub use create::GraphicsClient;
@@ -19,6 +20,8 @@ pub use settings::{CachePreference, Limit, RdmaScope};
 use extension::Slot;
 pub(crate) use extension::{Extension, set_factory, set_first_factory};
 pub(crate) use memory::{PinnedMemory, SyncMemory};
+use reuse::Reserves;
+pub(crate) use reuse::{Reserve, all_reserves};
 
 use crate::call::{
     Ownership, Result, call, expect_handle, init, newest_or, refuse_in_host_function,
@@ -27,6 +30,7 @@ use crate::call::{
 use crate::context::end::{ContextRelease, Origin};
 use crate::device::Device;
 use crate::release::{self, create};
+use crate::sync::Mutex;
 use bitflags::bitflags;
 use cuda_sys::{CUcontext, CUctx_flags};
 use std::any::Any;
@@ -72,23 +76,17 @@ struct Inner {
     /// The extension slot, shared by all objects of this context. `None` in the context object that the
     /// extension itself uses. This field is dropped before `release`.
     slot: Option<Arc<Slot>>,
-    release: ReleaseHandle,
+    /// Shared with the context objects of the extension and of the caches.
+    release: Arc<ContextRelease>,
+    /// The address of the release.
+    address: usize,
+    reserves: Reserves,
 }
 
-/// The release of a context.
-enum ReleaseHandle {
-    Own(ContextRelease),
-    /// Shared with the context object that the extension of the context uses.
-    Shared(Arc<ContextRelease>),
-}
-
-impl ReleaseHandle {
+impl Drop for Inner {
     #[inline]
-    fn get(&self) -> &ContextRelease {
-        match self {
-            Self::Own(release) => release,
-            Self::Shared(release) => release,
-        }
+    fn drop(&mut self) {
+        self.reserves.close();
     }
 }
 
@@ -207,29 +205,38 @@ impl Context {
     /// Whether the lifetime of the context depends only on a promise of the caller.
     #[inline]
     pub(crate) fn depends_on_borrowed(&self) -> bool {
-        matches!(
-            self.inner.release.get().origin,
-            Origin::Other(Ownership::Borrowed) | Origin::Client
-        )
+        matches!(self.inner.release.origin, Origin::Other(Ownership::Borrowed) | Origin::Client)
     }
 
     #[inline]
     fn from_parts(raw: CUcontext, device: Device, origin: Origin) -> Self {
-        let release = ContextRelease { raw, device, origin };
         let id = id_of(raw);
-        let slot = Slot::of(raw, id);
-        let is_extended = !slot.is_empty();
+        let slot = Some(Slot::of(raw, id));
+        Self::new_object(raw, device, id, slot, origin, Reserves::Own(Mutex::default()))
+    }
+
+    #[inline]
+    fn new_object(
+        raw: CUcontext,
+        device: Device,
+        id: Option<u64>,
+        slot: Option<Arc<Slot>>,
+        origin: Origin,
+        reserves: Reserves,
+    ) -> Self {
+        let release = Arc::new(ContextRelease { raw, device, origin });
+        let address = Arc::as_ptr(&release).addr();
+        let is_extended = slot.as_ref().is_some_and(|slot| !slot.is_empty());
         Self {
             inner: Arc::new(Inner {
                 raw,
                 device,
                 id,
                 is_extended,
-                slot: Some(slot),
-                release: match is_extended {
-                    false => ReleaseHandle::Own(release),
-                    true => ReleaseHandle::Shared(Arc::new(release)),
-                },
+                slot,
+                release,
+                address,
+                reserves,
             }),
         }
     }
@@ -237,19 +244,28 @@ impl Context {
     /// Returns the same context for use by its extension: objects in it do not keep the extension alive.
     #[inline]
     pub(crate) fn without_extension(&self) -> Self {
-        let (Some(_), ReleaseHandle::Shared(release)) = (&self.inner.slot, &self.inner.release)
-        else {
+        match self.inner.is_extended {
+            true => self.sharing_release(None, Reserves::None),
             // The slot is empty, or this is such an object already.
-            return self.clone();
-        };
+            false => self.clone(),
+        }
+    }
+
+    /// Returns another object for the same context, which is released after both.
+    #[inline]
+    fn sharing_release(&self, slot: Option<Arc<Slot>>, reserves: Reserves) -> Self {
+        let Inner { raw, device, id, is_extended, ref release, address, .. } = *self.inner;
+        let (is_extended, release) = (is_extended && slot.is_some(), Arc::clone(release));
         Self {
             inner: Arc::new(Inner {
-                raw: self.inner.raw,
-                device: self.inner.device,
-                id: self.inner.id,
-                is_extended: false,
-                slot: None,
-                release: ReleaseHandle::Shared(Arc::clone(release)),
+                raw,
+                device,
+                id,
+                is_extended,
+                slot,
+                release,
+                address,
+                reserves,
             }),
         }
     }
@@ -267,17 +283,7 @@ impl Context {
     /// also if the context stays on a context stack.
     pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
         let origin = Origin::Other(Ownership::Foreign(Box::new(owner)));
-        let release = ContextRelease { raw, device, origin };
-        Self {
-            inner: Arc::new(Inner {
-                raw,
-                device,
-                id: id_of(raw),
-                is_extended: false,
-                slot: None,
-                release: ReleaseHandle::Own(release),
-            }),
-        }
+        Self::new_object(raw, device, id_of(raw), None, origin, Reserves::None)
     }
 
     /// Returns the device of the context. `cuCtxGetDevice` was called once, when this object was
@@ -419,6 +425,13 @@ impl Context {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
+    /// Returns the address that all context objects which release the context together have in common,
+    /// as long as one of them is alive.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        self.inner.address
+    }
+
     #[inline(never)]
     fn is_same(&self, other: &Self) -> bool {
         let same_id = match (self.inner.id, other.inner.id) {
@@ -441,7 +454,7 @@ impl Hash for Context {
 impl fmt::Debug for Context {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner.release.get().origin {
+        let kind = match self.inner.release.origin {
             Origin::Primary => "primary",
             Origin::Other(Ownership::Owned) | Origin::Client => "created",
             Origin::Other(Ownership::Foreign(_)) => "foreign",
@@ -460,7 +473,7 @@ impl fmt::Debug for Context {
 impl fmt::Display for Context {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner.release.get().origin {
+        let kind = match self.inner.release.origin {
             Origin::Primary => "the primary context",
             _ => "a context",
         };

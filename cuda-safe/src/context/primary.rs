@@ -1,7 +1,7 @@
 //! State, flags and reset of the primary context of a device.
 
 use super::ContextFlags;
-use super::extension;
+use super::{all_reserves, extension};
 use crate::call::{Result, call};
 use crate::device::Device;
 use crate::release;
@@ -52,7 +52,8 @@ impl Device {
     ///
     /// A reset does not clear a fatal error: the call succeeds (driver 580), but later calls still fail.
     ///
-    /// Before the reset, this function attempts the [deferred releases](crate::deferred_releases) and
+    /// Before the reset, this function attempts the [deferred releases](crate::deferred_releases),
+    /// destroys the [cached events](crate::event::cached), and
     /// [resets](crate::manager::MemoryManager::reset) the [memory manager](crate::manager) of the
     /// context.
     ///
@@ -72,6 +73,7 @@ impl Device {
     pub unsafe fn reset_primary(&self) -> Result<()> {
         // Releases must run before the reset destroys the handles.
         release::drain();
+        all_reserves().iter().for_each(|reserve| reserve.clear());
         extension::reset_primary(*self);
         // SAFETY: the caller guarantees that no object of the context is used afterwards.
         unsafe { call!(cuDevicePrimaryCtxReset_v2(self.as_raw())) }

@@ -20,6 +20,6 @@ owners! {
     AfterEvents |its| {
         context: Some(&its.context),
         is_borrowed: its.context.depends_on_borrowed(),
-        events: its.events.iter().map(Event::raw).collect(),
+        events: its.events.iter().map(Event::handle).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! Events of a whole context.
 
-use crate::call::{Result, answer, without_current};
+use crate::call::{Result, answer, fork, without_current};
 use crate::context::Context;
 use crate::event::Event;
 use crate::stream::same_context;
@@ -40,9 +40,12 @@ impl Context {
     #[doc(alias = "cuCtxWaitEvent")]
     #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
+        let Some(event) = event.raw_to_wait() else {
+            return fork::refuse_in_child();
+        };
         without_current(self, || {
             // SAFETY: the context and the event are alive.
-            unsafe { answer!(cuCtxWaitEvent(self.as_raw(), event.raw())) }
+            unsafe { answer!(cuCtxWaitEvent(self.as_raw(), event)) }
         })
     }
 }

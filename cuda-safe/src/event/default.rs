@@ -1,6 +1,6 @@
 //! Events on default streams.
 
-use crate::call::{Result, call};
+use crate::call::{Result, call, fork};
 use crate::capture_state::{Member, Operation, driver_status, is_capturing, wait_captured};
 use crate::event::Event;
 use crate::stream::{DefaultStream, same_context};
@@ -22,11 +22,14 @@ impl DefaultStream<'_> {
     #[doc(alias = "cuStreamWaitEvent")]
     #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
+        let Some(raw) = event.raw_to_wait() else {
+            return fork::refuse_in_child();
+        };
         let _current = self.current_context().enter()?;
         let on_event = event.state().enter(Operation::Wait);
         // SAFETY: the context of the stream is current. The event is alive, and the driver keeps the state that the
         // wait needs.
-        let wait = || unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.raw(), 0)) };
+        let wait = || unsafe { call!(cuStreamWaitEvent(self.as_raw(), raw, 0)) };
         if on_event.seen().is_plain() || self.as_raw() == CU_STREAM_LEGACY {
             return wait();
         }
@@ -55,7 +58,7 @@ impl DefaultStream<'_> {
         let call = state.enter(Operation::Record);
         // SAFETY: the context of the stream is current.
         let entry = call.resolve(Operation::Record, || unsafe { is_capturing(self.as_raw()) })?;
-        event.state().prepare_record(&entry)?;
+        event.prepare_record(&entry)?;
         self.enqueue_record(event)
     }
 
@@ -63,6 +66,6 @@ impl DefaultStream<'_> {
     #[inline]
     fn enqueue_record(&self, event: &Event) -> Result<()> {
         // SAFETY: the context of the stream is current, and the event is alive.
-        unsafe { call!(cuEventRecord(event.raw(), self.as_raw())) }
+        unsafe { call!(cuEventRecord(event.raw_to_record(), self.as_raw())) }
     }
 }

@@ -1,7 +1,8 @@
 //! Events of other processes.
 
 use super::Event;
-use crate::call::{Result, answer, call, debug_struct, out_without_current};
+use crate::call::{Ownership, Result, answer, call, debug_struct, out_without_current};
+use crate::capture_state::{Kind, State};
 use crate::context::Context;
 use crate::release::create_in;
 use core::ffi::c_char;
@@ -98,6 +99,7 @@ impl Context {
         // SAFETY: `create_in` passes a valid pointer, and this context is current. The caller guarantees that the
         // handle is valid.
         let raw = create_in(self, |place| unsafe { call!(cuIpcOpenEventHandle(place, handle)) })?;
-        Ok(Event::new_owned(raw, self))
+        let state = State::new(Kind::Event);
+        Ok(Event::new(raw, Ownership::Owned, None, self.clone(), state))
     }
 }

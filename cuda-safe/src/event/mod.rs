@@ -1,37 +1,55 @@
 //! Events: markers in streams, for ordering and timing.
 
 mod after;
+mod cache;
 mod context;
 mod default;
 mod ipc;
 mod last_use;
 mod retained;
+mod slots;
 mod wait;
 
 pub(crate) use after::AfterEvents;
+pub use cache::{cached, destroy_cached, set_reuse};
 pub use ipc::EventIpcHandle;
 pub(crate) use last_use::{LastUse, Progress};
 
 use crate::call::{
-    Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, newest_or, out,
-    refuse_in_host_function, without_current,
+    Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, fail, fork, newest_or,
+    out, refuse_in_host_function, without_current,
 };
-use crate::capture_state::{CapturedBy, Kind, Operation, State};
+use crate::capture_state::{CapturedBy, Entry, Kind, Operation, State};
 use crate::context::Context;
 use crate::release::{self, Handle, destroy, release_now};
 use crate::stream::{Stream, query_result, same_context};
-use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
+use cache::Place;
+use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult};
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A CUDA event (`CUevent`). Create one with [`Context::event`].
 ///
 /// A recorded event completes when the work enqueued on the stream before the record is complete.
 ///
-/// Clones share the event. It keeps its context alive. Destroying it waits for nothing, and streams
+/// Clones share the event. It keeps its context alive. Dropping it waits for nothing, and streams
 /// that already wait for it keep waiting.
+///
+/// # Reuse
+/// A dropped event is cached for the next event that the thread creates with the same [`Context`] object
+/// and the same options, which then calls no driver function. Up to 16 events are cached for each
+/// thread and each combination of options. They are destroyed when the last clone of that `Context` is
+/// dropped, or by [`destroy_cached`].
+///
+/// Other events are destroyed when they are dropped: those that were cloned, whose handle was taken,
+/// that are shared with other processes, or that a graph, a launch or a whole context has recorded.
+/// [`set_reuse`] turns the reuse off.
+///
+/// A reused event acts as a new one: it counts as complete until it is recorded. Streams that wait for
+/// an earlier record keep waiting for that record.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer, EventOptions};
@@ -50,18 +68,19 @@ use std::time::Duration;
 /// println!("the fill took {:?}", end.elapsed_since(&start)?);
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
-pub struct Event {
-    raw: CUevent,
-    /// The state shared with clones, from `Arc::into_raw`. It is null until the first clone, wait or
-    /// captured record; until then, this object destroys the event.
-    owner: AtomicPtr<Owner>,
-    context: Context,
-}
+pub struct Event(ManuallyDrop<Arc<Owner>>);
 
 /// The owner of an event, shared by all of its clones.
 struct Owner {
     raw: CUevent,
     ownership: Ownership,
+    /// The place to which the event returns when it is dropped, if it may be reused.
+    place: Option<Place>,
+    /// Whether the event was cloned, or something other than the objects of this crate may use the handle.
+    is_lent: AtomicBool,
+    /// The [address](Context::address) of the context, so that a record compares it once. 0 if the event
+    /// was reused and not recorded since: the record that the driver knows is not one of this event.
+    recorded_in: AtomicUsize,
     context: Context,
     /// The capture state of the handle, shared with other objects that have the same handle.
     state: Arc<State>,
@@ -71,10 +90,6 @@ struct Owner {
 unsafe impl Send for Owner {}
 // SAFETY: see `Send`.
 unsafe impl Sync for Owner {}
-// SAFETY: see `Owner`.
-unsafe impl Send for Event {}
-// SAFETY: see `Owner`.
-unsafe impl Sync for Event {}
 
 /// Options for [`Context::event_with`]. The default is an event for ordering only, which is the
 /// cheapest.
@@ -124,7 +139,8 @@ impl Context {
         self.event_with(EventOptions::default())
     }
 
-    /// Creates an event of this context. Calls `cuEventCreate`.
+    /// Creates an event of this context. Calls `cuEventCreate`, unless a dropped event is
+    /// [reused](Event#reuse).
     ///
     /// # Errors
     /// [`Invalid::InterprocessTiming`]; `CUDA_ERROR_OUT_OF_MEMORY`; an error of earlier work.
@@ -149,30 +165,39 @@ impl Context {
 
     #[inline(always)]
     fn create_event(&self, flags: u32) -> Result<Event> {
-        let _current = self.enter()?;
+        cache::take(self, flags).or_else(|(context, place)| self.create_new(flags, context, place))
+    }
+
+    #[inline]
+    fn create_new(&self, flags: u32, context: Self, place: Option<Place>) -> Result<Event> {
+        let current = self.enter()?;
         // SAFETY: `out` passes a valid pointer, and this context is current.
         let raw = out(|place| unsafe { call!(cuEventCreate(place, flags)) })?;
-        Ok(Event::new_owned(raw, self))
+        drop(current);
+        Ok(Event::new(raw, Ownership::Owned, place, context, State::new(Kind::Event)))
     }
 }
 
 impl Event {
-    /// Takes ownership of a new event, which is destroyed when the last clone is dropped.
     #[inline]
-    fn new_owned(raw: CUevent, context: &Context) -> Self {
-        Self { raw, owner: AtomicPtr::default(), context: context.clone() }
+    fn new(
+        raw: CUevent,
+        ownership: Ownership,
+        place: Option<Place>,
+        context: Context,
+        state: Arc<State>,
+    ) -> Self {
+        let (is_lent, recorded_in) = (AtomicBool::new(false), AtomicUsize::new(context.address()));
+        let owner = Owner { raw, ownership, place, is_lent, recorded_in, context, state };
+        Self(ManuallyDrop::new(Arc::new(owner)))
     }
 
-    /// Wraps an event whose handle foreign code knows.
+    /// Wraps an event whose handle other code knows.
     #[inline]
     fn wrap(raw: CUevent, context: &Context, ownership: Ownership) -> Result<Self> {
         expect_handle("event", raw)?;
         let state = State::of_shared(Kind::Event, raw.addr());
-        Ok(Self {
-            raw,
-            owner: Owner::share(raw, context, ownership, state),
-            context: context.clone(),
-        })
+        Ok(Self::new(raw, ownership, None, context.clone(), state))
     }
 
     /// Takes ownership of `raw`. The event is destroyed when the last clone is dropped.
@@ -233,42 +258,53 @@ impl Event {
     /// another thread is inside a call of this crate on it. See [`Stream::as_raw`].
     #[inline]
     pub fn as_raw(&self) -> CUevent {
-        self.state().publish(self.raw.addr());
+        self.state().publish(self.handle().addr());
         self.raw()
     }
 
     /// Returns the capture state of the handle.
     #[inline]
     pub(crate) fn state(&self) -> &Arc<State> {
-        // SAFETY: the pointer comes from `Arc::into_raw`, and this event holds a reference count until
-        // it is dropped.
-        &unsafe { &*self.shared_owner() }.state
+        &self.0.state
     }
 
-    /// Returns the raw handle, for driver calls made by this crate.
+    /// Returns the raw handle for a driver call. The event is not reused after it. For records and waits
+    /// of streams, see [`raw_to_record`](Self::raw_to_record) and [`raw_to_wait`](Self::raw_to_wait).
     #[inline]
     pub(crate) fn raw(&self) -> CUevent {
-        self.raw
+        self.0.is_lent.store(true, Ordering::Relaxed);
+        self.raw_to_record()
+    }
+
+    /// Returns the raw handle, to compare it.
+    #[inline]
+    pub(crate) fn handle(&self) -> CUevent {
+        self.0.raw
+    }
+
+    /// Returns the raw handle for a record on a stream that is not capturing.
+    #[inline]
+    pub(crate) fn raw_to_record(&self) -> CUevent {
+        self.0.recorded_in.store(self.context().address(), Ordering::Relaxed);
+        self.0.raw
+    }
+
+    /// Returns the raw handle for a wait, which has no effect if this is `None`.
+    #[inline]
+    pub(crate) fn raw_to_wait(&self) -> Option<CUevent> {
+        (self.0.recorded_in.load(Ordering::Relaxed) != 0).then_some(self.0.raw)
     }
 
     /// Returns whether the event, or its context, is borrowed.
     #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
-        let is_borrowed = |owner: &Owner| matches!(owner.ownership, Ownership::Borrowed);
-        self.owner().is_some_and(is_borrowed) || self.context.depends_on_borrowed()
-    }
-
-    #[inline]
-    fn owner(&self) -> Option<&Owner> {
-        // SAFETY: the pointer is null or comes from `Arc::into_raw`, and this event holds a reference
-        // count until it is dropped.
-        unsafe { self.owner.load(Ordering::Acquire).as_ref() }
+        matches!(self.0.ownership, Ownership::Borrowed) || self.0.context.depends_on_borrowed()
     }
 
     /// Returns the context in which the event was created.
     #[inline]
     pub fn context(&self) -> &Context {
-        &self.context
+        &self.0.context
     }
 
     /// Records the event: it then completes when all work enqueued on the stream so far is complete.
@@ -286,13 +322,23 @@ impl Event {
     #[doc(alias = "cuEventRecord")]
     #[inline]
     pub fn record(&self, stream: &Stream) -> Result<()> {
-        same_context("the event", self.context(), stream.context())?;
+        if self.0.recorded_in.load(Ordering::Relaxed) != stream.context().address() {
+            self.compare_contexts(stream)?;
+        }
         let call = stream.enter(Operation::Record);
         if !call.seen().is_plain() {
             drop(call);
             return self.record_captured(stream);
         }
-        self.enqueue_record(stream)
+        self.enqueue_again(stream)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn compare_contexts(&self, stream: &Stream) -> Result<()> {
+        same_context("the event", self.context(), stream.context())?;
+        self.raw_to_record();
+        Ok(())
     }
 
     /// Records the event on a stream that is capturing, or that foreign code may capture.
@@ -300,8 +346,21 @@ impl Event {
     #[inline(never)]
     fn record_captured(&self, stream: &Stream) -> Result<()> {
         let entry = stream.entry(Operation::Record)?;
-        self.state().prepare_record(&entry)?;
+        self.prepare_record(&entry)?;
         self.enqueue_record(stream)
+    }
+
+    /// Prepares a record on a stream that may be capturing.
+    ///
+    /// # Errors
+    /// See [`State::prepare_record`].
+    #[inline]
+    pub(crate) fn prepare_record(&self, stream: &Entry<'_>) -> Result<()> {
+        self.state().prepare_record(stream)?;
+        if !matches!(stream.captured_by, CapturedBy::None) {
+            self.raw();
+        }
+        Ok(())
     }
 
     /// Records an event that no other code has on a stream that is not capturing.
@@ -314,9 +373,21 @@ impl Event {
         self.enqueue_record(stream)
     }
 
+    /// Records an event on a stream. The caller counts a call on the stream, or has prepared a captured
+    /// record.
+    ///
+    /// # Errors
+    /// Errors of the driver.
     #[inline(always)]
     pub(crate) fn enqueue_record(&self, stream: &Stream) -> Result<()> {
-        let (event, stream) = (self.raw(), stream.raw());
+        self.raw_to_record();
+        self.enqueue_again(stream)
+    }
+
+    /// [`enqueue_record`](Self::enqueue_record) for an event that is not reused, or was recorded since.
+    #[inline(always)]
+    fn enqueue_again(&self, stream: &Stream) -> Result<()> {
+        let (event, stream) = (self.handle(), stream.raw());
         without_current(self.context(), move || {
             // SAFETY: the event and the stream are alive.
             unsafe { answer!(cuEventRecord(event, stream)) }
@@ -369,8 +440,11 @@ impl Event {
     /// called inside a host function.
     #[inline]
     pub(crate) fn wait_for_record(&self) -> Result<()> {
+        let Some(event) = self.raw_to_wait() else {
+            return fork::refuse_in_child();
+        };
         // SAFETY: the event is alive.
-        without_current(self.context(), || unsafe { answer!(cuEventSynchronize(self.raw())) })
+        without_current(self.context(), || unsafe { answer!(cuEventSynchronize(event)) })
     }
 
     /// Returns whether the work of the last record is complete. Calls `cuEventQuery`.
@@ -383,9 +457,10 @@ impl Event {
     #[inline]
     pub fn is_complete(&self) -> Result<bool> {
         // SAFETY: the event is alive.
-        query_result(without_current(self.context(), || unsafe {
-            answer!(cuEventQuery(self.raw()))
-        }))
+        let is_complete = query_result(without_current(self.context(), || unsafe {
+            answer!(cuEventQuery(self.handle()))
+        }))?;
+        Ok(is_complete || self.raw_to_wait().is_none())
     }
 
     /// Returns the time from `start` to this event. Calls `cuEventElapsedTime`.
@@ -403,7 +478,9 @@ impl Event {
     #[inline]
     pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
         let mut milliseconds = 0.0f32;
-        let (from, to) = (start.raw(), self.raw());
+        let (Some(from), Some(to)) = (start.raw_to_wait(), self.raw_to_wait()) else {
+            return Err(fail("cuEventElapsedTime", CUresult::CUDA_ERROR_INVALID_HANDLE));
+        };
         let time = &raw mut milliseconds;
         without_current(self.context(), || {
             newest_or(
@@ -416,20 +493,6 @@ impl Event {
         // The difference of two simultaneous records may be slightly negative.
         let seconds = f64::from(milliseconds.max(0.0)) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
-    }
-}
-
-impl Owner {
-    /// Creates an owner with one reference count.
-    #[inline]
-    fn share(
-        raw: CUevent,
-        context: &Context,
-        ownership: Ownership,
-        state: Arc<State>,
-    ) -> AtomicPtr<Self> {
-        let owner = Arc::new(Self { raw, ownership, context: context.clone(), state });
-        AtomicPtr::new(Arc::into_raw(owner).cast_mut())
     }
 }
 
@@ -452,62 +515,19 @@ impl Drop for Owner {
 impl Clone for Event {
     #[inline]
     fn clone(&self) -> Self {
-        let owner = self.shared_owner();
-        // SAFETY: the pointer comes from `Arc::into_raw`, and this event holds a reference count.
-        unsafe { Arc::increment_strong_count(owner) };
-        Self {
-            raw: self.raw,
-            owner: AtomicPtr::new(owner.cast_mut()),
-            context: self.context.clone(),
-        }
-    }
-}
-
-impl Event {
-    /// Returns the state shared by all clones. This takes no lock, because a forked child might find it
-    /// locked forever.
-    #[inline]
-    fn shared_owner(&self) -> *const Owner {
-        let owner = self.owner.load(Ordering::Acquire);
-        if owner.is_null() {
-            return self.create_owner();
-        }
-        owner
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn create_owner(&self) -> *const Owner {
-        let state = State::new(Kind::Event);
-        let new = Owner::share(self.raw, &self.context, Ownership::Owned, state);
-        let (null, new) = (std::ptr::null_mut(), new.into_inner());
-        let exchanged =
-            (self.owner).compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire);
-        let Err(existing) = exchanged else {
-            return new;
-        };
-        // SAFETY: the pointer is the only reference to the owner created above, which no other thread
-        // has seen.
-        let mut unused = unsafe { Arc::from_raw(new) };
-        if let Some(unused) = Arc::get_mut(&mut unused) {
-            unused.ownership = Ownership::Borrowed;
-        }
-        existing
+        // A clone may be retained by a graph whose launches record the event later.
+        self.raw();
+        Self(self.0.clone())
     }
 }
 
 impl Drop for Event {
     #[inline]
     fn drop(&mut self) {
-        let owner = *self.owner.get_mut();
-        if owner.is_null() {
-            release_now(Handle(self.raw), &self.context);
-        } else {
-            // SAFETY: the pointer comes from `Arc::into_raw`, and this drops the reference count that
-            // the event holds.
-            drop(unsafe { Arc::from_raw(owner) });
-        }
+        // SAFETY: the value is neither used nor dropped again.
+        let owner = unsafe { ManuallyDrop::take(&mut self.0) };
+        cache::keep_or_destroy(owner);
     }
 }
 
-debug_struct! { Event |its| { raw: its.raw, context: its.context() } }
+debug_struct! { Event |its| { raw: its.handle(), context: its.context() } }

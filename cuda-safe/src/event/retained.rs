@@ -13,7 +13,7 @@ impl Retain for Event {
     #[inline]
     fn is_same(&self, other: &dyn Retain) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| self.raw() == other.raw())
+        other.is_some_and(|other| self.handle() == other.handle())
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! Waits of streams for events.
 
-use crate::call::{Result, answer, without_current};
+use crate::call::{Result, answer, fork, without_current};
 use crate::capture_state::{CapturedBy, Operation, wait_captured};
 use crate::event::Event;
 use crate::stream::Stream;
@@ -26,6 +26,9 @@ impl Stream {
     #[doc(alias = "cuStreamWaitEvent")]
     #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
+        if event.raw_to_wait().is_none() {
+            return fork::refuse_in_child();
+        }
         let state = event.state();
         let on_event = state.enter(Operation::Wait);
         if on_event.seen().is_plain() {
@@ -71,7 +74,7 @@ impl Stream {
         without_current(self.context(), || {
             // SAFETY: the stream and the event are alive. The driver keeps the state that the wait
             // needs, so that the event may be recorded again or destroyed while the stream waits.
-            unsafe { answer!(cuStreamWaitEvent(self.raw(), event.raw(), flags)) }
+            unsafe { answer!(cuStreamWaitEvent(self.raw(), event.handle(), flags)) }
         })
     }
 }

@@ -1,7 +1,9 @@
 //! Green contexts as the current context on one thread at a time, and their events.
 
 use super::GreenContext;
-use crate::call::{Error, Invalid, Report, Result, answer, call, out, report, without_current};
+use crate::call::{
+    Error, Invalid, Report, Result, answer, call, fork, out, report, without_current,
+};
 use crate::context::{Context, CurrentContext};
 use crate::event::Event;
 use crate::stream::{DefaultStream, Partition, same_context};
@@ -137,9 +139,12 @@ impl GreenContext {
     #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _lock = self.lock()?;
+        let Some(event) = event.raw_to_wait() else {
+            return fork::refuse_in_child();
+        };
         captured(without_current(self.context(), || {
             // SAFETY: the green context and the event are alive.
-            unsafe { answer!(cuGreenCtxWaitEvent(self.as_raw(), event.raw())) }
+            unsafe { answer!(cuGreenCtxWaitEvent(self.as_raw(), event)) }
         }))
     }
 }

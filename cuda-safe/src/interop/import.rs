@@ -354,7 +354,7 @@ impl ArrayInterface {
             let _call = unsafe { producer_stream.uncaptured(Operation::Record, context) }?;
             call_in_context(context, is_default, || {
                 // SAFETY: the stream is alive, as above, and so is the event.
-                unsafe { call!(cuEventRecord(begin.raw(), raw)) }
+                unsafe { call!(cuEventRecord(begin.raw_to_record(), raw)) }
             })?;
         }
         stream.wait_private(&begin)?;

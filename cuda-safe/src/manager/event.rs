@@ -2,7 +2,7 @@
 
 use super::Order;
 use super::capture::enqueue_now;
-use crate::call::{Invalid, Result, call};
+use crate::call::{Invalid, Result, call, fork};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::Event;
@@ -72,7 +72,7 @@ impl OrderEvent {
         order.expect_stream("an event record")?;
         let its = order.stream().map_or(context, Stream::context);
         same_context("the event", self.context(), its)?;
-        let event = self.event.raw();
+        let event = self.event.raw_to_record();
         enqueue_now(order, Operation::Record, context, |raw| {
             // SAFETY: the event is alive, and the order promises that the stream is.
             unsafe { call!(cuEventRecord(event, raw)) }
@@ -110,7 +110,9 @@ impl Order<'_> {
     #[inline]
     pub fn wait_event(self, event: &OrderEvent, context: &Context) -> Result<()> {
         self.expect_stream("a wait for an event")?;
-        let event = event.event.raw();
+        let Some(event) = event.event.raw_to_wait() else {
+            return fork::refuse_in_child();
+        };
         enqueue_now(self, Operation::Wait, context, |raw| {
             // SAFETY: the event is alive and not part of a capture, and the order promises that the
             // stream is alive. The driver keeps the state that the wait needs.

@@ -348,7 +348,7 @@ pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
     enqueue_now(order, Operation::Record, context, |raw| {
         let event = context.event_now()?;
         // SAFETY: the event is alive, and the order promises that the stream is.
-        unsafe { call!(cuEventRecord(event.raw(), raw)) }?;
+        unsafe { call!(cuEventRecord(event.raw_to_record(), raw)) }?;
         made = Some(event);
         Ok(())
     })?;

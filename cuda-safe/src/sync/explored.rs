@@ -85,6 +85,42 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 
     #[derive(Debug)]
+    pub(crate) struct AtomicPtr<T>(std::sync::atomic::AtomicPtr<T>);
+
+    impl<T> AtomicPtr<T> {
+        #[inline]
+        pub(crate) const fn new(value: *mut T) -> Self {
+            Self(std::sync::atomic::AtomicPtr::new(value))
+        }
+
+        /// Is no scheduling point: a change that follows is one.
+        #[inline]
+        pub(crate) fn load(&self, order: Ordering) -> *mut T {
+            self.0.load(order)
+        }
+
+        #[track_caller]
+        #[inline]
+        pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
+            super::point();
+            self.0.swap(value, order)
+        }
+
+        #[track_caller]
+        #[inline]
+        pub(crate) fn compare_exchange(
+            &self,
+            current: *mut T,
+            new: *mut T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<*mut T, *mut T> {
+            super::point();
+            self.0.compare_exchange(current, new, success, failure)
+        }
+    }
+
+    #[derive(Debug)]
     pub(crate) struct AtomicU64(std::sync::atomic::AtomicU64);
 
     impl AtomicU64 {

@@ -37,6 +37,15 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     stream.wait_event(&opened)?;
     trace.drop((shared, opened));
 
+    // The dropped event is reused, and so is the one that the record fails for.
+    trace.drop(context.event()?);
+    context.event()?.record(&stream)?;
+    let reused = context.event()?;
+    assert!(reused.is_complete()?, "it was not recorded");
+    reused.synchronize()?;
+    stream.wait_event(&reused)?;
+    trace.drop(reused);
+
     let other = Context::new(&context.device(), ContextFlags::empty())?;
     let elsewhere = other.stream()?;
     expect(event.record(&elsewhere), invalid(|why| matches!(why, Invalid::OtherContext { .. })))?;

@@ -46,6 +46,7 @@ pub(super) fn growable(trace: &mut Trace) -> Result<()> {
     buffer.resize_zeroed(2 * size)?;
     assert_eq!(buffer.as_slice().slice(..4)?.to_vec()?, [1, 2, 3, 0]);
     // What cannot be unmapped now is unmapped when the buffer is dropped.
+    trace.drops(cuda_safe::event::destroy_cached);
     trace.drops_after("cuEventCreate", || buffer.truncate(0))?;
     trace.drops_before(|| stream.synchronize())?;
     trace.drops(cuda_safe::attempt_deferred_releases);

@@ -4,8 +4,6 @@ use crate::prelude::*;
 use cuda_safe::Kernel;
 use cuda_safe::error::LaunchLimit;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 fn event(context: &Context) -> Event {
     context.event().expect("an event")
 }

@@ -12,6 +12,7 @@ fn no_event_is_destroyed() -> Injected {
 #[test]
 fn a_hook_whose_own_releases_fail_is_not_called_for_them() {
     let (_end, context) = in_child!(leaking());
+    cuda_safe::event::set_reuse(false);
     let calls = Arc::new(AtomicUsize::new(0));
     let (counted, inside) = (Arc::clone(&calls), context.clone());
     set_report_hook(move |_| {

@@ -3,8 +3,6 @@
 
 use crate::prelude::*;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 fn pinned(context: &Context, len: usize) -> PinnedBuffer<i32> {
     PinnedBuffer::zeroed(context, len).expect("memory")
 }
@@ -88,6 +86,7 @@ fn memory_outlives_the_work_of_a_dropped_stream() {
 #[test]
 fn an_earlier_error_prevents_no_wait_and_no_release() {
     let (_end, context, stream) = in_child!(on_stream());
+    cuda_safe::event::set_reuse(false);
     let event = context.event().expect("an event");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 100).expect("memory");
     let fail = |function| {

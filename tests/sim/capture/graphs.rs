@@ -322,8 +322,6 @@ fn a_capture_into_graphics_commands_needs_a_graphics_client() {
     assert!(!is_captured(&stream), "the stream can be used");
 }
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 fn is_other_partition(launched: Result<(), Error>) -> bool {
     match launched {
         Ok(()) => false,

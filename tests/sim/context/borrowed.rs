@@ -4,8 +4,6 @@
 use crate::prelude::*;
 use crate::release;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 /// Runs `body`, and checks that everything except `leaks` objects is destroyed and that nothing is
 /// used after its destruction.
 #[track_caller]
@@ -171,6 +169,7 @@ fn the_release_of_a_graph_that_retains_an_event_of_a_borrowed_context_is_not_def
 #[test]
 fn the_release_of_a_graph_that_retains_owned_objects_is_deferred() {
     let (_end, context) = in_child!(leaking(0));
+    cuda_safe::event::set_reuse(false);
     let stream = context.stream().expect("a stream");
     let event = context.event().expect("an event");
     let graph = recording_graph(&stream, &event);

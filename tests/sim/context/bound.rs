@@ -14,6 +14,7 @@ fn on_a_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
 #[test]
 fn a_call_in_a_bound_context_pushes_nothing() {
     let (_end, context) = in_child!(on(Profile::h200()));
+    cuda_safe::event::set_reuse(false);
     on_a_thread(|| {
         let create = || drop(context.event().expect("an event"));
         let unbound = [

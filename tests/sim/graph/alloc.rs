@@ -118,6 +118,7 @@ fn a_drop_in_a_host_function_frees_kept_memory_later() {
 #[test]
 fn a_launch_that_fails_keeps_no_memory() {
     let (_end, context) = in_child!(on(Profile::h200()));
+    cuda_safe::event::set_reuse(false);
     let [stream, other] = streams(&context);
     let (graph, memory) = keeping(&context);
     let mut executable = graph.instantiate().expect("an executable graph");

@@ -4,7 +4,6 @@
 use crate::prelude::*;
 use cuda_safe::graph::node_attribute;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 
 fn nothing(context: &Context) -> TypedKernel<()> {

@@ -4,8 +4,6 @@ use crate::common::streams;
 use crate::prelude::*;
 use cuda_safe::leaked;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 /// Returns a function that owns a clone of the object.
 fn owner(object: &Arc<()>) -> impl Fn() + Send + Sync + 'static {
     let object = Arc::clone(object);

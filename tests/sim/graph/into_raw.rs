@@ -4,7 +4,6 @@ use crate::prelude::*;
 use cuda_safe::graph::GraphPinned;
 use cuda_safe::graph::RetainedObjects;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const CONDITIONAL: &str = include_str!("../../kernels/conditional.ptx");
 
 /// An executable graph that uses an object of each kind, and its memory.

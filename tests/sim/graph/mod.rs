@@ -344,6 +344,7 @@ fn a_graph_of_a_per_thread_stream_retains_its_context() {
 #[test]
 fn a_graph_retains_the_events_of_its_external_records_and_waits() {
     let (_end, context, stream) = in_child!(on_stream());
+    cuda_safe::event::set_reuse(false);
     let graph = stream.capture(CaptureMode::default(), |stream| {
         stream.wait_external(&context.event()?)?;
         context.event()?.record_external(stream)

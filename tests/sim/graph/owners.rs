@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 fn scale(context: &Context) -> TypedKernel<(&'static mut [i32], i32, i32, u32)> {
     let module = Module::from_ptx(context, VECTOR).expect("a module");
     let kernel = module.kernel("scale").expect("a kernel");

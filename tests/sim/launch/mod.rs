@@ -7,8 +7,6 @@ use crate::stream::callbacks::with_misuse;
 use cuda_safe::error::LaunchLimit;
 use cuda_safe::module::attribute as kernel_attribute;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 #[test]
 fn shapes_beyond_the_limits_of_every_gpu_are_refused() {
     let (_end, context, stream) = in_child!(on_stream());

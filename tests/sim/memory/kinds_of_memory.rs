@@ -5,8 +5,6 @@ use crate::prelude::*;
 use crate::software::call_log::called;
 use cuda_safe::memory::Advice;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
 
 fn scale(context: &Context) -> Scale {

@@ -23,6 +23,7 @@ fn device(stream: &Stream) -> DeviceBuffer<i32> {
 #[test]
 fn a_wait_for_a_range_is_a_wait_for_its_event() {
     let (_end, context, stream) = in_child!(on_stream());
+    cuda_safe::event::set_reuse(false);
     let buffer = device(&stream);
     let [range, _other] = two_ranges(&context);
     let mut copy = None;
@@ -100,6 +101,7 @@ fn a_failed_wait_leaks_the_memory_of_all_ranges() {
 #[test]
 fn a_range_keeps_no_other_context_alive_after_its_copies() {
     let (_end, context) = in_child!(on(Profile::h200().with_devices(2)));
+    cuda_safe::event::set_reuse(false);
     let [mut range, _other] = two_ranges(&context);
     let peer = Context::primary(&Device::get(1).expect("a device")).expect("a context");
     for _ in 0..2 {

@@ -6,6 +6,7 @@ use crate::prelude::*;
 #[test]
 fn a_pool_removes_the_complete_events_of_frees_when_it_has_64_of_them() {
     let (_end, context, stream) = in_child!(on_stream());
+    cuda_safe::event::set_reuse(false);
     let pool = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
     let free = || {
         let buffer = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64);

@@ -4,8 +4,6 @@ use crate::capture::errors::reports;
 use crate::prelude::*;
 use std::any::Any;
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
-
 /// An object whose release fails.
 struct Case {
     /// The name of the object in reports.
@@ -118,6 +116,7 @@ fn refused(case: &Case, context: &Context, code: CUresult) -> (Vec<String>, u64)
 #[test]
 fn a_failed_release_is_reported_with_the_object_the_function_and_the_code() {
     let (_end, context) = in_child!(leaking());
+    cuda_safe::event::set_reuse(false);
     let code = CUresult::CUDA_ERROR_UNKNOWN;
     for case in CASES {
         let (reports, leaks) = refused(case, &context, code);
@@ -135,6 +134,7 @@ fn a_failed_release_is_reported_with_the_object_the_function_and_the_code() {
 #[test]
 fn a_release_after_the_driver_has_shut_down_is_not_a_leak() {
     let (_end, context) = in_child!(leaking());
+    cuda_safe::event::set_reuse(false);
     let code = CUresult::CUDA_ERROR_DEINITIALIZED;
     for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
         let expected = (vec![], case.keeps);
@@ -145,6 +145,7 @@ fn a_release_after_the_driver_has_shut_down_is_not_a_leak() {
 #[test]
 fn a_destroyed_context_leaks_what_belongs_to_the_device_or_the_process() {
     let (_end, context) = in_child!(leaking());
+    cuda_safe::event::set_reuse(false);
     let code = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
     for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
         let expected = (vec![], u64::from(case.outlives_context) + case.keeps);
@@ -156,6 +157,7 @@ fn a_destroyed_context_leaks_what_belongs_to_the_device_or_the_process() {
 #[test]
 fn releases_after_a_fatal_error_are_counted_and_not_reported() {
     let (_end, context) = in_child!(leaking());
+    cuda_safe::event::set_reuse(false);
     let code = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
     for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
         let expected = (vec![], 1 + case.keeps);

@@ -98,6 +98,7 @@ fn a_thread_with_a_destroyed_current_context_releases_in_the_objects_context() {
 #[test]
 fn a_callback_thread_that_cannot_enter_a_context_defers_the_release() {
     let (_end, context) = in_child!(on(Profile::h200()));
+    cuda_safe::event::set_reuse(false);
     let event = context.event().expect("an event");
     {
         let _event = fail("cuEventDestroy_v2", 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);
@@ -112,6 +113,7 @@ fn a_callback_thread_that_cannot_enter_a_context_defers_the_release() {
 #[test]
 fn a_release_that_needs_a_context_uses_that_of_the_object() {
     let (_end, context) = in_child!(on(Profile::h200()));
+    cuda_safe::event::set_reuse(false);
     let wants = |function| fail(function, 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);
     let refused = wants("cuEventDestroy_v2");
     context.event().map(drop).expect("an event");
@@ -282,6 +284,7 @@ fn a_pool_whose_context_is_destroyed_is_leaked_at_once() {
 #[test]
 fn a_release_whose_context_cannot_be_entered_is_reported_at_once() {
     let (_end, context) = in_child!(leaking());
+    cuda_safe::event::set_reuse(false);
     let event = context.event().expect("an event");
     let _event = fail("cuEventDestroy_v2", 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);
     let _enter = fail_from("cuCtxGetCurrent", 1, CUresult::CUDA_ERROR_UNKNOWN);
@@ -293,6 +296,7 @@ fn a_release_whose_context_cannot_be_entered_is_reported_at_once() {
 #[test]
 fn streams_and_events_are_destroyed_in_a_callback() {
     let (_end, context, stream) = in_child!(on_stream());
+    cuda_safe::event::set_reuse(false);
     let objects = (context.stream().expect("a stream"), context.event().expect("an event"));
     let (sender, told) = std::sync::mpsc::channel();
     crate::stream::callbacks::launch(&stream, move || {
@@ -427,6 +431,7 @@ fn a_deferred_free_in_a_borrowed_context_is_not_queued() {
 #[test]
 fn a_forked_child_destroys_nothing_and_does_not_process_the_queue() {
     let (_end, context) = in_child!(leaking());
+    cuda_safe::event::set_reuse(false);
     let deferred = {
         let _refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
         drop(pinned(&context));

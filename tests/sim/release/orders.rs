@@ -19,6 +19,7 @@ fn place(calls: &[(&'static str, bool)], function: &str) -> Option<usize> {
 #[test]
 fn streams_and_events_are_not_destroyed_in_a_host_function() {
     let (_end, context, stream) = in_child!(on_stream());
+    cuda_safe::event::set_reuse(false);
     let objects = (context.stream().expect("a"), context.event().expect("b"));
     let (sender, told) = channel();
     let function = move || {
@@ -37,6 +38,7 @@ fn streams_and_events_are_not_destroyed_in_a_host_function() {
 #[test]
 fn a_deferred_event_is_destroyed_on_a_callback_thread() {
     let (_end, context, stream) = in_child!(on_stream());
+    cuda_safe::event::set_reuse(false);
     let event = context.event().expect("an event");
     stream.launch_host_function(move || drop(event)).expect("enqueued");
     stream.synchronize().expect("a wait");

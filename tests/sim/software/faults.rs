@@ -40,6 +40,7 @@ fn every_call_from_the_nth_on_fails_until_the_fault_ends() {
 #[test]
 fn a_fault_of_one_thread_does_not_disturb_another() {
     let (_end, context) = in_child!(on(Profile::h200()));
+    cuda_safe::event::set_reuse(false);
     let fault = Fault::of_function("cuEventCreate")
         .from_then_on()
         .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)

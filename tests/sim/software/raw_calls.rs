@@ -4,7 +4,6 @@ use crate::prelude::*;
 use crate::software::misuses::succeeds;
 use cuda_safe::sys::{CUdevice_attribute as Attribute, CUfunction_attribute as FunctionAttribute};
 
-const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Runs a test with the context current.

@@ -30,6 +30,7 @@ fn a_host_function_that_the_driver_may_still_run_is_kept_alive() {
 #[test]
 fn drops_in_a_host_function_make_no_driver_call_and_are_released_later() {
     let (_end, context, helper) = in_child!(on_stream());
+    cuda_safe::event::set_reuse(false);
     let stream = context.stream().expect("a stream");
     let event = context.event().expect("an event");
     let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");

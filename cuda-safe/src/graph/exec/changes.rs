@@ -168,12 +168,12 @@ impl ExecutableGraph {
         let mut known = HashSet::new();
         if let Ok(before) = self.objects.slots.get_in_bodies(id) {
             before.content.each_after(&mut |event| {
-                known.insert(event.raw());
+                known.insert(event.handle());
             });
         }
         let mut events = Vec::new();
         content.by_ref().each_after(&mut |event| {
-            if known.insert(event.raw()) {
+            if known.insert(event.handle()) {
                 events.push(Earlier::Event(event.clone()));
             }
         });

@@ -72,7 +72,7 @@ impl EarlierWork {
         self.next += 1;
         match earlier {
             Earlier::Event(event) => {
-                if self.handles.insert(event.raw().addr()) {
+                if self.handles.insert(event.handle().addr()) {
                     self.events.push((number, event));
                 }
                 None
@@ -125,7 +125,7 @@ impl EarlierWork {
             events.map(Earlier::Event).chain(streams.map(Earlier::Stream)).collect();
         for earlier in &removed {
             if let Earlier::Event(event) = earlier {
-                self.handles.remove(&event.raw().addr());
+                self.handles.remove(&event.handle().addr());
             }
         }
         removed

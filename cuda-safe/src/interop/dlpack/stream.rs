@@ -90,7 +90,7 @@ impl ConsumerStream {
         let wait = || {
             // SAFETY: the caller promised that the stream is alive, or it is a default stream of
             // the current context; the driver keeps what it needs of the event.
-            unsafe { call!(cuStreamWaitEvent(raw, event.raw(), 0)) }
+            unsafe { call!(cuStreamWaitEvent(raw, event.handle(), 0)) }
         };
         if exported.is_default() {
             let _current = context.enter()?;

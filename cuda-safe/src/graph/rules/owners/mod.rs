@@ -516,7 +516,7 @@ impl Slots {
         let mut handles = HashSet::new();
         let mut events = Vec::new();
         self.each_after(&mut |event| {
-            if handles.insert(event.raw().addr()) {
+            if handles.insert(event.handle().addr()) {
                 events.push(Earlier::Event(event.clone()));
             }
         });
