@@ -29,10 +29,11 @@ pub(crate) fn works() -> Fallible<(Works, Works)> {
 fn of_context(context: &Arc<CudaContext>, streams: &[Arc<CudaStream>]) -> Fallible<Works> {
     let stream = &streams[0];
     let module = context.load_module(PTX.into())?;
+    // As in the other layers, events are recorded on a stream with stream-ordered memory.
+    let (s, mut set) = (stream.clone(), stream.alloc_zeros::<u8>(KIB4)?);
     let mut works = around(context, stream)?;
     let kernel = |name| module.load_function(name);
     works.extend(launches(stream, kernel("none")?, kernel("three")?, kernel("sixteen")?)?);
-    let (s, mut set) = (stream.clone(), stream.alloc_zeros::<u8>(KIB4)?);
     works.push(("memset 4 KiB", Work::each(move || ok(s.memset_zeros(&mut set)))));
     let (s, from) = (stream.clone(), stream.alloc_zeros::<u8>(KIB4)?);
     let mut to = stream.alloc_zeros::<u8>(KIB4)?;

@@ -213,7 +213,9 @@ fn an_event_that_another_thread_drops_returns_to_the_thread_that_created_it() {
 #[test]
 fn events_are_created_and_destroyed_if_their_reuse_is_turned_off() {
     let (_end, context) = in_child!(on(Profile::h200()));
+    let event = context.event().expect("an event");
     set_reuse(false);
+    assert_eq!(calls(|| drop(event)), [DESTROY]);
     for _ in 0..2 {
         let log = calls(|| drop(context.event().expect("an event")));
         assert!(log.contains(&CREATE) && log.contains(&DESTROY), "{log:?}");

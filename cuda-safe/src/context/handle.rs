@@ -1,11 +1,11 @@
 //! What [`base`](crate::call) needs of a context.
 
-use super::reuse::Reserves;
 use super::{Context, PinnedMemory, SyncMemory};
 use crate::call::{ContextHandle, Error, Result, call, out, refuse_in_host_function};
 use crate::capture_state::may_be_open;
 use crate::release::{Handle, owners, relaxed, release};
 use cuda_sys::{CUcontext, CUresult};
+use std::sync::Arc;
 
 impl ContextHandle for Context {
     #[inline]
@@ -13,11 +13,12 @@ impl ContextHandle for Context {
         self.as_raw()
     }
 
-    /// The extension of the context is not leaked, because it is not on a context stack.
+    /// Neither the extension of the context nor its cached events are leaked, because they are not on a
+    /// context stack.
     #[cold]
     #[inline]
     fn never_destroy(&self) {
-        std::mem::forget(self.sharing_release(None, Reserves::None));
+        std::mem::forget(Arc::clone(&self.inner.release));
     }
 
     #[inline]

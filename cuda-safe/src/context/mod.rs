@@ -167,7 +167,8 @@ impl Context {
     ///
     /// The release of an object in a borrowed context cannot be deferred, because this crate does not
     /// know how long the context lives. An object that is dropped in a host function, on a driver
-    /// callback thread or while its stream is captured is therefore leaked and reported. Use
+    /// callback thread or while its stream is captured is therefore leaked and reported, and so are the
+    /// [cached events](crate::Event#reuse) if the last clone is dropped in a host function. Use
     /// [`from_foreign`](Self::from_foreign) to avoid this: its owner stays alive until the deferred
     /// release.
     ///

@@ -198,7 +198,7 @@ impl Reserve for Cache {
 #[inline]
 pub(super) fn keep_or_destroy(owner: Arc<Owner>) {
     let is_reused = owner.place.is_some() && !owner.is_lent.load(Ordering::Relaxed);
-    if !is_reused || fork::in_child() {
+    if !is_reused || !IS_ON.load(Ordering::Relaxed) || fork::in_child() {
         return drop(owner);
     }
     owner.recorded_in.store(0, Ordering::Relaxed);
