@@ -11,28 +11,34 @@ use std::ptr::null_mut;
 
 /// The number of calls before a wait, less than a queue of the driver holds.
 const CALLS: usize = 256;
+/// The number of events that are created and destroyed. They occupy no queue, and a thread prepares its
+/// cache of events at the first.
+const EVENTS: usize = 4096;
 const CONFIG: LaunchConfig = LaunchConfig::linear(1, 32);
 const MIB: usize = 1 << 20;
 
 /// An operation, with functions of `cuda-sys`, which call the driver as C does, and with `cuda-safe`.
 struct Operation {
     name: &'static str,
+    calls: usize,
     raw: fn(&Raw),
     safe: fn(&mut Safe),
 }
 
+impl Operation {
+    const fn new(name: &'static str, calls: usize, raw: fn(&Raw), safe: fn(&mut Safe)) -> Self {
+        Self { name, calls, raw, safe }
+    }
+}
+
 const OPERATIONS: [Operation; 7] = [
-    Operation { name: "launch, 3 arguments", raw: Raw::launch, safe: Safe::launch },
-    Operation { name: "event create, destroy", raw: Raw::create_event, safe: Safe::create_event },
-    Operation { name: "event record", raw: Raw::record, safe: Safe::record },
-    Operation { name: "stream waits for an event", raw: Raw::wait, safe: Safe::wait },
-    Operation {
-        name: "allocate, free 1 MiB in stream order",
-        raw: Raw::allocate,
-        safe: Safe::allocate,
-    },
-    Operation { name: "memset 4 KiB", raw: Raw::fill, safe: Safe::fill },
-    Operation { name: "graph: launch 1 node", raw: Raw::launch_graph, safe: Safe::launch_graph },
+    Operation::new("launch, 3 arguments", CALLS, Raw::launch, Safe::launch),
+    Operation::new("event create, destroy", EVENTS, Raw::create_event, Safe::create_event),
+    Operation::new("event record", CALLS, Raw::record, Safe::record),
+    Operation::new("stream waits for an event", CALLS, Raw::wait, Safe::wait),
+    Operation::new("allocate, free 1 MiB in stream order", CALLS, Raw::allocate, Safe::allocate),
+    Operation::new("memset 4 KiB", CALLS, Raw::fill, Safe::fill),
+    Operation::new("graph: launch 1 node", CALLS, Raw::launch_graph, Safe::launch_graph),
 ];
 
 /// The objects of one thread.
@@ -86,7 +92,7 @@ impl Raw {
     }
 
     fn create_event(&self) {
-        for _ in 0..CALLS {
+        for _ in 0..EVENTS {
             let mut made = null_mut();
             call!(cuEventCreate(&raw mut made, NO_TIMING));
             call!(cuEventDestroy_v2(made));
@@ -143,7 +149,7 @@ impl Safe {
     }
 
     fn create_event(&mut self) {
-        (0..CALLS).for_each(|_| drop(ok(self.stream.context().event())));
+        (0..EVENTS).for_each(|_| drop(ok(self.stream.context().event())));
     }
 
     fn record(&mut self) {
@@ -187,11 +193,12 @@ pub(crate) fn run(rounds: usize, count: usize, null: bool) -> Fallible<()> {
         for round in 0..rounds.min(51) + 1 {
             for (place, times) in times.iter_mut().enumerate() {
                 let threads = if place < 2 { &mut threads[..1] } else { &mut threads[..] };
-                let time =
-                    together(&context, CALLS, threads, |its: &mut Thread| match place % 2 {
+                let time = together(&context, operation.calls, threads, |its: &mut Thread| {
+                    match place % 2 {
                         0 => (operation.raw)(&its.raw),
                         _ => (operation.safe)(&mut its.safe),
-                    })?;
+                    }
+                })?;
                 context.synchronize()?;
                 if round != 0 {
                     times.push(time);

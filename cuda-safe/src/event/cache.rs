@@ -1,7 +1,7 @@
 //! The reuse of dropped events.
 //!
-//! The driver creates and destroys events under a lock: on an H200, the pair takes 0.2 µs on one thread
-//! and 20 µs on each of sixteen.
+//! The driver creates and destroys events under a lock: on an H200, the pair takes 0.3 µs on one thread
+//! and 27 µs on each of sixteen. With a cached event, it takes 0.03 µs on each.
 //!
 //! Each thread has a [`Cache`] for each context object of the user. The events of a cache have a context
 //! object of the cache. So threads share neither a lock nor a reference count. An event returns to its
