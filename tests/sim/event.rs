@@ -6,8 +6,6 @@ use cuda_safe::launch::ProgrammaticEvent;
 
 const CREATE: &str = "cuEventCreate";
 const DESTROY: &str = "cuEventDestroy_v2";
-const BLOCKING: EventOptions =
-    EventOptions { timing: false, blocking_sync: true, interprocess: false, _non_exhaustive: () };
 
 fn events() -> usize {
     alive().events
@@ -48,10 +46,9 @@ fn a_dropped_event_is_reused_without_a_driver_call() {
 #[test]
 fn an_event_is_reused_for_the_same_options() {
     let (_end, context) = in_child!(on(Profile::h200()));
-    let timing = EventOptions { timing: true, ..Default::default() };
-    let both = EventOptions { timing: true, ..BLOCKING };
-    let options = [EventOptions::default(), timing, BLOCKING, both];
-    for (number, options) in options.into_iter().enumerate() {
+    let kinds = [(false, false), (true, false), (false, true), (true, true)];
+    for (number, (timing, blocking_sync)) in kinds.into_iter().enumerate() {
+        let options = EventOptions { timing, blocking_sync, ..Default::default() };
         let create = || drop(context.event_with(options).expect("an event"));
         assert_eq!(count(CREATE, create), 1, "{options:?}");
         assert_eq!(count(CREATE, create), 0, "{options:?}");
@@ -172,6 +169,7 @@ fn a_reused_event_acts_as_one_that_was_never_recorded() {
     let event = new();
     assert_eq!(events(), 1, "the event is reused");
     assert!(event.is_complete().expect("a query"));
+    assert!(event.clone().is_complete().expect("a query"), "nor was its clone");
     assert_eq!(calls(|| event.synchronize().expect("a wait")), [""; 0]);
     assert_eq!(calls(|| other.wait_event(&event).expect("a wait")), [""; 0]);
     assert_eq!(calls(|| context.wait_event(&event).expect("a wait")), [""; 0]);

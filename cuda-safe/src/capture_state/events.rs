@@ -6,7 +6,7 @@ use super::guard::{CallGuard, CapturedBy, Entry};
 use super::open::{Member, Open};
 use super::state::State;
 use super::word::CaptureId;
-use crate::call::{Error, Result, fork};
+use crate::call::{Result, fork};
 use std::sync::Arc;
 
 impl State {
@@ -61,9 +61,7 @@ pub(crate) fn wait_captured(
         let _call = state.enter(Operation::Wait);
         return call();
     }
-    if fork::in_child() {
-        return Err(Error::Forked);
-    }
+    fork::refuse_in_child()?;
     let guard = state.enter_unresolved();
     let guard = guard.map_err(|seen| state.refused("wait for an event of a capture", seen))?;
     let before = guard.seen().capture();

@@ -60,9 +60,7 @@ impl<'a> CallGuard<'a> {
         if self.seen.is_plain() {
             return Ok(Entry { call: self, captured_by: CapturedBy::None });
         }
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        fork::refuse_in_child()?;
         let call = match self.seen.capture() {
             Some(CaptureId::UNRESOLVED) => {
                 let state = self.state;

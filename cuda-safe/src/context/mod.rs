@@ -21,7 +21,7 @@ use extension::Slot;
 pub(crate) use extension::{Extension, set_factory, set_first_factory};
 pub(crate) use memory::{PinnedMemory, SyncMemory};
 use reuse::Reserves;
-pub(crate) use reuse::{Reserve, all_reserves};
+pub(crate) use reuse::{Reserve, all_reserves, clear_reserves};
 
 use crate::call::{
     Ownership, Result, call, expect_handle, init, newest_or, refuse_in_host_function,
@@ -212,34 +212,23 @@ impl Context {
     #[inline]
     fn from_parts(raw: CUcontext, device: Device, origin: Origin) -> Self {
         let id = id_of(raw);
-        let slot = Some(Slot::of(raw, id));
-        Self::new_object(raw, device, id, slot, origin, Reserves::Own(Mutex::default()))
+        let release = Arc::new(ContextRelease { raw, device, origin });
+        Self::of_release(release, id, Some(Slot::of(raw, id)), Reserves::Own(Mutex::default()))
     }
 
+    /// Creates an object for a context, which is released after all objects with this release.
     #[inline]
-    fn new_object(
-        raw: CUcontext,
-        device: Device,
+    fn of_release(
+        release: Arc<ContextRelease>,
         id: Option<u64>,
         slot: Option<Arc<Slot>>,
-        origin: Origin,
         reserves: Reserves,
     ) -> Self {
-        let release = Arc::new(ContextRelease { raw, device, origin });
+        let ContextRelease { raw, device, .. } = *release;
         let address = Arc::as_ptr(&release).addr();
         let is_extended = slot.as_ref().is_some_and(|slot| !slot.is_empty());
-        Self {
-            inner: Arc::new(Inner {
-                raw,
-                device,
-                id,
-                is_extended,
-                slot,
-                release,
-                address,
-                reserves,
-            }),
-        }
+        let inner = Inner { raw, device, id, is_extended, slot, release, address, reserves };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Returns the same context for use by its extension: objects in it do not keep the extension alive.
@@ -255,20 +244,7 @@ impl Context {
     /// Returns another object for the same context, which is released after both.
     #[inline]
     fn sharing_release(&self, slot: Option<Arc<Slot>>, reserves: Reserves) -> Self {
-        let Inner { raw, device, id, is_extended, ref release, address, .. } = *self.inner;
-        let (is_extended, release) = (is_extended && slot.is_some(), Arc::clone(release));
-        Self {
-            inner: Arc::new(Inner {
-                raw,
-                device,
-                id,
-                is_extended,
-                slot,
-                release,
-                address,
-                reserves,
-            }),
-        }
+        Self::of_release(Arc::clone(&self.inner.release), self.inner.id, slot, reserves)
     }
 
     /// Returns the extension slot, or `None` if it is empty.
@@ -284,7 +260,8 @@ impl Context {
     /// also if the context stays on a context stack.
     pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
         let origin = Origin::Other(Ownership::Foreign(Box::new(owner)));
-        Self::new_object(raw, device, id_of(raw), None, origin, Reserves::None)
+        let release = Arc::new(ContextRelease { raw, device, origin });
+        Self::of_release(release, id_of(raw), None, Reserves::None)
     }
 
     /// Returns the device of the context. `cuCtxGetDevice` was called once, when this object was

@@ -1,7 +1,7 @@
 //! State, flags and reset of the primary context of a device.
 
 use super::ContextFlags;
-use super::{all_reserves, extension};
+use super::{clear_reserves, extension};
 use crate::call::{Result, call};
 use crate::device::Device;
 use crate::release;
@@ -73,7 +73,7 @@ impl Device {
     pub unsafe fn reset_primary(&self) -> Result<()> {
         // Releases must run before the reset destroys the handles.
         release::drain();
-        all_reserves().iter().for_each(|reserve| reserve.clear());
+        clear_reserves();
         extension::reset_primary(*self);
         // SAFETY: the caller guarantees that no object of the context is used afterwards.
         unsafe { call!(cuDevicePrimaryCtxReset_v2(self.as_raw())) }

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::call::fork;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use std::sync::{Arc, PoisonError, Weak};
 
 /// Dropped objects of a context object of the user. Events use it.
@@ -82,7 +82,8 @@ pub(crate) fn all_reserves() -> Vec<Arc<dyn Reserve>> {
     lock(&ALL).iter().filter_map(Weak::upgrade).collect()
 }
 
+/// Destroys the objects in the reserves of all contexts.
 #[inline]
-fn lock<T: Send>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn clear_reserves() {
+    all_reserves().iter().for_each(|reserve| reserve.clear());
 }

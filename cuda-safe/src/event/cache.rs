@@ -13,13 +13,13 @@
 use super::slots::Slots;
 use super::{Event, Owner};
 use crate::call::fork;
-use crate::context::{Context, Reserve, all_reserves};
-use crate::sync::{Mutex, MutexGuard};
+use crate::context::{Context, Reserve, all_reserves, clear_reserves};
+use crate::sync::{Mutex, lock};
 use cuda_sys::CUevent_flags;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// The number of events with the same options that a cache holds.
 const EVENTS: usize = 16;
@@ -90,7 +90,7 @@ pub fn cached() -> usize {
 #[doc(alias = "cuEventDestroy")]
 #[inline]
 pub fn destroy_cached() {
-    all_reserves().iter().for_each(|cache| cache.clear());
+    clear_reserves();
 }
 
 /// Returns a cached event with these flags, or the context object and the place for a new one.
@@ -207,10 +207,4 @@ pub(super) fn keep_or_destroy(owner: Arc<Owner>) {
         let place = owner.place.as_ref()?;
         place.cache.events.get(place.options)
     });
-}
-
-/// Takes a lock, which is held for a few instructions and never during a driver call.
-#[inline]
-fn lock<T: Send>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -272,8 +272,14 @@ impl Event {
     /// of streams, see [`raw_to_record`](Self::raw_to_record) and [`raw_to_wait`](Self::raw_to_wait).
     #[inline]
     pub(crate) fn raw(&self) -> CUevent {
-        self.0.is_lent.store(true, Ordering::Relaxed);
+        self.lend();
         self.raw_to_record()
+    }
+
+    /// Prevents that the event is reused.
+    #[inline]
+    fn lend(&self) {
+        self.0.is_lent.store(true, Ordering::Relaxed);
     }
 
     /// Returns the raw handle, to compare it.
@@ -358,7 +364,7 @@ impl Event {
     pub(crate) fn prepare_record(&self, stream: &Entry<'_>) -> Result<()> {
         self.state().prepare_record(stream)?;
         if !matches!(stream.captured_by, CapturedBy::None) {
-            self.raw();
+            self.lend();
         }
         Ok(())
     }
@@ -516,7 +522,7 @@ impl Clone for Event {
     #[inline]
     fn clone(&self) -> Self {
         // A clone may be retained by a graph whose launches record the event later.
-        self.raw();
+        self.lend();
         Self(self.0.clone())
     }
 }

@@ -18,6 +18,12 @@ impl<T, const N: usize> Slots<T, N> {
         Self(std::array::from_fn(|_| AtomicPtr::new(null_mut())))
     }
 
+    /// Returns whether the content of a slot is a value.
+    #[inline]
+    fn is_value(content: *mut T) -> bool {
+        !content.is_null() && content != Self::CLOSED
+    }
+
     /// Adds a value.
     ///
     /// `slots` returns the set, which the value may own: the value is not touched after it was added,
@@ -52,8 +58,7 @@ impl<T, const N: usize> Slots<T, N> {
     pub(crate) fn take(&self) -> Option<Arc<T>> {
         self.0.iter().find_map(|slot| {
             let value = slot.load(Ordering::Relaxed);
-            let is_empty = value.is_null() || value == Self::CLOSED;
-            if is_empty
+            if !Self::is_value(value)
                 || slot
                     .compare_exchange(value, null_mut(), Ordering::Acquire, Ordering::Relaxed)
                     .is_err()
@@ -68,10 +73,7 @@ impl<T, const N: usize> Slots<T, N> {
     /// Returns the number of values.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        let has_value = |slot: &&AtomicPtr<T>| {
-            let value = slot.load(Ordering::Relaxed);
-            !value.is_null() && value != Self::CLOSED
-        };
+        let has_value = |slot: &&AtomicPtr<T>| Self::is_value(slot.load(Ordering::Relaxed));
         self.0.iter().filter(has_value).count()
     }
 
@@ -81,7 +83,7 @@ impl<T, const N: usize> Slots<T, N> {
         let close = |slot: &AtomicPtr<T>| {
             let value = slot.swap(Self::CLOSED, Ordering::Acquire);
             // SAFETY: the pointer is from `Arc::into_raw` in `add`, and this thread has removed it.
-            (!value.is_null() && value != Self::CLOSED).then(|| unsafe { Arc::from_raw(value) })
+            Self::is_value(value).then(|| unsafe { Arc::from_raw(value) })
         };
         self.0.iter().filter_map(close).collect()
     }

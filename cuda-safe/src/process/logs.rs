@@ -82,10 +82,7 @@ impl LogCallback {
     #[doc(alias = "cuLogsRegisterCallback")]
     #[doc(alias = "cuLogsUnregisterCallback")]
     pub fn new(closure: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Result<Self> {
-        // A forked child may have inherited the table in a locked state.
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        fork::refuse_in_child()?;
         let number = CLOSURES.insert(Arc::new(closure));
         let mut raw = std::ptr::null_mut();
         // SAFETY: the function takes any argument, and the pointer is to a local variable.

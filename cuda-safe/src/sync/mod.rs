@@ -16,3 +16,12 @@ pub(crate) use std::sync::atomic;
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(feature = "explore"))]
 pub(crate) use std::thread::yield_now;
+
+use std::sync::PoisonError;
+
+/// Takes a lock, also after a panic of a thread that held it.
+#[track_caller]
+#[inline]
+pub(crate) fn lock<T: Send>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
