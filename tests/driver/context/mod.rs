@@ -104,6 +104,10 @@ fn a_context_may_be_used_and_dropped_on_any_thread() {
 
 #[test]
 fn a_borrowed_context_is_not_released() {
+    // A wait for the context invalidates the captures of other tests.
+    if !crate::common::child::entered(&[]) {
+        return;
+    }
     let primary = or_skip!(common::context());
     // SAFETY: `primary` outlives the borrowed context.
     let borrowed = unsafe { Context::borrow_raw(primary.as_raw()) }.expect("a live context");

@@ -105,6 +105,10 @@ fn is_other_partition(launched: Result<()>) -> bool {
 
 #[test]
 fn a_graph_without_kernels_in_a_partition_is_refused_on_its_streams() {
+    // A wait for the context invalidates the captures of other tests.
+    if !crate::common::child::entered(&[]) {
+        return;
+    }
     let _alone = alone();
     let (context, green, nothing) = or_skip!(stage());
     let (plain, own) = (context.stream(), green.stream());

@@ -191,6 +191,10 @@ fn releases_that_wait_for_the_device_wait_for_all_streams() {
 
 #[test]
 fn forgotten_objects_only_leak() {
+    // A wait for the context invalidates the captures of other tests.
+    if !crate::common::child::entered(&[]) {
+        return;
+    }
     let context = or_skip!(common::context());
     std::mem::forget(context.stream().expect("a stream"));
     std::mem::forget(context.event().expect("an event"));
