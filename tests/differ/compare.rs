@@ -22,37 +22,50 @@ pub(crate) struct Difference {
     pub(crate) lines: Vec<String>,
 }
 
-/// Returns the first difference between the transcripts of a program.
-pub(crate) fn difference(real: &Program, software: &Program) -> Option<Difference> {
-    let is_misuse = |line: &&String| line.starts_with("misuse ");
-    let results: Vec<&String> = software.lines.iter().filter(|line| !is_misuse(line)).collect();
+/// How two transcripts of a program compare.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    /// The number of calls that were compared.
+    pub(crate) calls: usize,
+    /// Whether the program misuses the driver, after which its results are not defined.
+    pub(crate) has_misuse: bool,
+    pub(crate) difference: Option<Difference>,
+}
+
+/// Compares the transcripts of a program up to the first difference or misuse.
+pub(crate) fn compare(real: &Program, software: &Program) -> Comparison {
+    let mut result = Comparison { calls: 0, has_misuse: false, difference: None };
+    let mut others = software.lines.iter().peekable();
+    let is_misuse = |line: &str| line.starts_with("misuse ");
     for (index, line) in real.lines.iter().filter(|line| !is_misuse(line)).enumerate() {
-        let other = results.get(index).map_or("nothing", |line| line.as_str());
-        if line == other {
-            continue;
-        }
-        let split = |line: &str| match line.split_once(" -> ") {
-            Some((call, result)) => (call.to_owned(), result.to_owned()),
-            None => (String::new(), line.to_owned()),
-        };
-        let ((call, real_result), (other_call, software_result)) = (split(line), split(other));
-        let has_crashed = real_result.starts_with("crash") || real_result == "hang";
+        let other = others.next().map_or("nothing", String::as_str);
+        result.calls += 1;
+        result.has_misuse = others.peek().is_some_and(|line| is_misuse(line));
+        let (call, results) = split(line);
         // Where the driver crashes, the software driver reports a misuse and goes on.
-        if has_crashed && software.lines.iter().any(|line| is_misuse(&line)) {
-            return None;
+        let has_failed = results.starts_with("crash") || results == "hang";
+        if line != other && !(has_failed && result.has_misuse) {
+            let mut lines = slice(&real.lines[..index], call);
+            let software = split(other).1;
+            lines.push(format!("{call} -> real: {results}, software: {software}"));
+            result.difference = Some(Difference {
+                call: call.split(' ').nth(1).unwrap_or_default().to_owned(),
+                real: results.to_owned(),
+                software: software.to_owned(),
+                lines,
+            });
+            return result;
         }
-        let call = if call.is_empty() { other_call } else { call };
-        let mut lines = slice(&real.lines[..index], &call);
-        lines.push(format!("{call} -> real: {real_result}, software: {software_result}"));
-        let name = call.split(' ').nth(1).unwrap_or_default().to_owned();
-        return Some(Difference {
-            call: name,
-            real: real_result,
-            software: software_result,
-            lines,
-        });
+        if result.has_misuse {
+            return result;
+        }
     }
-    None
+    result
+}
+
+/// Splits a line into the call and its results.
+fn split(line: &str) -> (&str, &str) {
+    line.split_once(" -> ").unwrap_or(("", line))
 }
 
 /// Returns the lines that concern the objects of a call, and the objects that these need.
@@ -89,8 +102,12 @@ pub(crate) fn report(
 ) -> usize {
     let mut groups: BTreeMap<String, Vec<(usize, Difference)>> = BTreeMap::new();
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut calls, mut misuses) = (0, 0);
     for (index, (real, software)) in real.iter().zip(software).enumerate() {
-        let Some(difference) = difference(real, software) else {
+        let comparison = compare(real, software);
+        calls += comparison.calls;
+        let Some(difference) = comparison.difference else {
+            misuses += usize::from(comparison.has_misuse);
             continue;
         };
         let rule = rules.iter().find(|rule| {
@@ -122,7 +139,7 @@ pub(crate) fn report(
     for (reason, count) in known {
         println!("{count} programs, known: {reason}");
     }
-    let calls: usize = real.iter().map(|program| program.lines.len()).sum();
+    println!("{misuses} programs misuse the driver, and were compared up to there");
     let unknown: usize = groups.iter().map(|(_, its)| its.len()).sum();
     println!("{} programs, {calls} calls, {unknown} differences without a rule", real.len());
     unknown
@@ -134,7 +151,7 @@ pub(crate) fn stable(first: Vec<Program>, second: &[Program]) -> Vec<Program> {
     let mut calls: BTreeMap<String, usize> = BTreeMap::new();
     let mut stable = Vec::new();
     for (first, second) in first.into_iter().zip(second) {
-        match difference(&first, second) {
+        match compare(&first, second).difference {
             Some(its) => {
                 let first = |text: &str| text.chars().take(40).collect::<String>();
                 let (one, other) = (first(&its.real), first(&its.software));

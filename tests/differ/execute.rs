@@ -236,9 +236,15 @@ impl<'a> World<'a> {
                         object.bytes = Some(bytes);
                     }
                 }
-                Kind::Found(_) => {
+                Kind::Found(class) => {
                     let value = outputs.next().expect("storage")[0];
-                    result.push_str(&format!(" {}", self.name_of(value)));
+                    let is_class = |its: &&Object| its.class == *class && its.value == value;
+                    let found = self.objects.iter().rfind(is_class);
+                    let name = match value {
+                        0 => "0",
+                        _ => found.map_or("unknown", |its| &its.name),
+                    };
+                    result.push_str(&format!(" {name}"));
                 }
                 Kind::Result(what) => {
                     let value = outputs.next().expect("storage")[0];
@@ -266,20 +272,17 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Names the object with a handle, or the memory at an address.
+    /// Names the memory at an address.
     fn name_of(&self, value: u64) -> String {
         if value == 0 {
             return "0".to_owned();
         }
         let alive = self.objects.iter().rev().filter(|object| object.is_alive);
         let all = alive.chain(self.objects.iter().rev().filter(|object| !object.is_alive));
-        for object in all {
-            let is_memory = MEMORY.contains(&object.class);
+        for object in all.filter(|object| MEMORY.contains(&object.class)) {
             match value.wrapping_sub(object.value) {
-                0 if object.class != "resource" => return object.name.clone(),
-                offset if is_memory && offset < object.size => {
-                    return format!("{}+{offset}", object.name);
-                }
+                0 => return object.name.clone(),
+                offset if offset < object.size => return format!("{}+{offset}", object.name),
                 _ => {}
             }
         }

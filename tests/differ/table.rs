@@ -138,7 +138,7 @@ cuCtxGetFlags =u32
 cuCtxGetApiVersion context =u32
 cuCtxGetStreamPriorityRange =i32 =i32
 cuCtxGetLimit =_ 0,1,2,3,4,5,6|99
-cuCtxSetLimit 0|99 1024,2048
+cuCtxSetLimit 1,2|99 1048576,8388608
 cuCtxGetCacheConfig =u32
 cuCtxSetCacheConfig 0,1,2,3|9
 cuCtxGetSharedMemConfig =u32

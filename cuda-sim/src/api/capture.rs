@@ -14,7 +14,7 @@ use cuda_sys::{
 use std::collections::BTreeSet;
 
 pub(super) fn is_capturing(world: &mut World, stream: CUstream) -> Answer<Status> {
-    let stream = world.stream(stream.addr())?;
+    let stream = world.stream_of_query(stream.addr())?;
     Ok(world.capture_status(stream))
 }
 
@@ -31,7 +31,7 @@ pub(super) fn info_with_edges(
     count: Out<usize>,
 ) -> Answer {
     status.required()?;
-    let stream = world.stream(stream.addr())?;
+    let stream = world.stream_of_query(stream.addr())?;
     status.set(world.capture_status(stream));
     let its = world.objects.streams.get(stream);
     let Some(branch) = its.and_then(|its| its.capture.clone()) else {
@@ -40,6 +40,10 @@ pub(super) fn info_with_edges(
     id.set(branch.capture);
     if let Some(capture) = world.objects.captures.get(branch.capture) {
         graph.set(pointer(capture.graph));
+    }
+    // Measured.
+    if world.capture_status(stream) == Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED {
+        return count.put(0);
     }
     let is_special = branch.last.iter().any(|(_, edge)| edge.is_special());
     if is_special && edges.required().is_err() && nodes.required().is_ok() {
@@ -203,6 +207,7 @@ fn begin_into(
 ) -> Answer {
     // The legacy default stream cannot be captured.
     if stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() {
+        world.stream(stream.addr())?;
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     fail_if(mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0, INVALID)?;
@@ -245,7 +250,7 @@ pub(super) fn end(world: &mut World, stream: CUstream, graph: Out<CUgraph>) -> A
 
 pub(super) fn exchange_mode(_: &mut World, mode: &mut Option<&mut Mode>) -> Answer {
     let mode = mode.as_mut().ok_or(INVALID)?;
-    fail_if(mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0, INVALID)?;
+    // Measured: the driver accepts other numbers.
     **mode = thread::exchange_mode(**mode);
     Ok(())
 }

@@ -60,6 +60,7 @@ pub(super) fn record_with_flags(
     let home = world.objects.streams.get(stream);
     // Measured: a node of a graph records an event of another device.
     let is_node = external && home.is_some_and(|its| its.capture.is_some());
+    fail_if(external && !is_node, CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     if home.map(|its| its.context) != Some(context) && !is_node {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
@@ -74,7 +75,6 @@ pub(super) fn record_with_flags(
         }
         return Ok(());
     }
-    fail_if(external, CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let operation = world.give(stream, work, Vec::new());
     if let Some(event) = world.objects.events.get_mut(event.addr()) {
         event.captured = None;
@@ -88,9 +88,7 @@ pub(super) fn synchronize(world: &mut World, event: CUevent) -> Answer {
     world.wait_for(|world| {
         world.forbidden_on_captured(event.addr())?;
         let recorded = world.event(event.addr())?.recorded;
-        if recorded.is_some() {
-            world.forbidden_in_capture()?;
-        }
+        world.forbidden_in_capture()?;
         Ok(recorded)
     })
 }
@@ -115,12 +113,15 @@ pub(super) fn elapsed(world: &mut World, start: CUevent, end: CUevent) -> Answer
     if world.event(start.addr())?.context != world.event(end.addr())?.context {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let mut times = [0; 2];
-    for (time, event) in times.iter_mut().zip([start, end]) {
+    let mut recorded = [0; 2];
+    for (recorded, event) in recorded.iter_mut().zip([start, end]) {
         let event = world.event(event.addr())?;
-        let recorded = event.recorded.filter(|_| event.timing);
-        let recorded = recorded.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        *time = event.time.ok_or(CUresult::CUDA_ERROR_NOT_READY)?;
+        let its = event.recorded.filter(|_| event.timing);
+        *recorded = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    }
+    let mut times = [0; 2];
+    for ((time, event), recorded) in times.iter_mut().zip([start, end]).zip(recorded) {
+        *time = world.event(event.addr())?.time.ok_or(CUresult::CUDA_ERROR_NOT_READY)?;
         world.host_learns(recorded);
     }
     Ok(times[1] as f32 - times[0] as f32)

@@ -242,8 +242,17 @@ impl VirtualMemory {
     /// contains only a part of one.
     pub(crate) fn whole_mappings(&self, address: u64, size: u64) -> Option<Vec<u64>> {
         let (start, its) = self.reservation(address)?;
-        let end = address.checked_add(size)?;
-        if size == 0 || end > start + its.size {
+        match address.checked_add(size)? > start + its.size {
+            true => None,
+            false => self.mappings_in(address, size),
+        }
+    }
+
+    /// Returns the mappings in a range that begins in a reservation, unless a mapping is in it in part.
+    pub(crate) fn mappings_in(&self, address: u64, size: u64) -> Option<Vec<u64>> {
+        let (start, its) = self.reservation(address)?;
+        let end = address.checked_add(size)?.min(start + its.size);
+        if size == 0 {
             return None;
         }
         let inside = its.overlapped(address, end);

@@ -8,7 +8,7 @@ use super::graph::Owner;
 use super::graph::node::{Dependencies, Edge, Kind};
 use super::{Answer, World};
 use crate::exec::Work;
-use crate::state::INVALID;
+use crate::state::{INVALID, fail_if};
 use crate::thread;
 use cuda_sys::{CUresult, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -219,12 +219,32 @@ impl World {
         self.objects.captures.invalidate(id);
     }
 
+    /// Returns the captures of blocking streams of a context. They forbid the legacy default stream.
+    fn captures_of_blocking(&self, context: usize) -> Vec<u64> {
+        let streams = self.objects.members.capturing.of(context);
+        let branches = streams.filter_map(|its| self.objects.streams.get(its)?.capture.as_ref());
+        branches.map(|branch| branch.capture).collect()
+    }
+
+    /// Returns a stream whose capture is queried. Measured: a query of the legacy default stream while a
+    /// blocking stream is capturing fails, but does not invalidate the capture.
+    pub(crate) fn stream_of_query(&mut self, handle: usize) -> Answer<usize> {
+        let is_legacy = match handle {
+            0 => !thread::has_per_thread_default(),
+            handle => handle == cuda_sys::CU_STREAM_LEGACY.addr(),
+        };
+        if is_legacy {
+            let context = self.owner_of(self.current()?)?;
+            let is_free = self.captures_of_blocking(context).is_empty();
+            fail_if(!is_free, CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)?;
+        }
+        self.stream(handle)
+    }
+
     /// Fails for work on the legacy default stream of a context while a blocking stream of the context is
     /// capturing, and invalidates the capture (measured).
     pub(crate) fn forbidden_on_legacy(&mut self, context: usize) -> Answer {
-        let streams = self.objects.members.capturing.of(context);
-        let branches = streams.filter_map(|its| self.objects.streams.get(its)?.capture.as_ref());
-        let captures: Vec<u64> = branches.map(|branch| branch.capture).collect();
+        let captures = self.captures_of_blocking(context);
         if captures.is_empty() {
             return Ok(());
         }
@@ -300,8 +320,9 @@ impl World {
             self.break_capture(branch.capture);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
         }
+        let is_invalid = capture.status != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
         let may_move = capture.mode == Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        if !may_move && capture.thread != thread::id() {
+        if !may_move && !is_invalid && capture.thread != thread::id() {
             // Measured: the capture is over.
             self.drop_capture(branch.capture);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);

@@ -252,12 +252,18 @@ impl World {
         kinds.any(|kind| is(kind) || kind.embedded().iter().any(|its| self.has_node(*its, is)))
     }
 
-    /// Clones a graph. Memory nodes and conditional nodes cannot be cloned (measured).
+    /// Clones a graph. Memory nodes, conditional nodes and conditional handles cannot be cloned (measured).
     pub(crate) fn clone_graph(&mut self, source: usize, owner: Owner) -> Answer<usize> {
-        self.graph(source)?;
-        let is_single = |kind: &Kind| kind.is_memory() || matches!(kind, Kind::Conditional(_));
-        fail_if(self.has_node(source, &is_single), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        self.check_clonable(source)?;
         Ok(self.copy_graph(source, owner))
+    }
+
+    /// Fails if a graph cannot be cloned.
+    pub(crate) fn check_clonable(&self, source: usize) -> Answer {
+        let has_handles = !self.graph(source)?.conditionals.is_empty();
+        let is_single = |kind: &Kind| kind.is_memory() || matches!(kind, Kind::Conditional(_));
+        let is_unique = has_handles || self.has_node(source, &is_single);
+        fail_if(is_unique, CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 
     fn copy_graph(&mut self, source: usize, owner: Owner) -> usize {

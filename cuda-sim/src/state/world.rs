@@ -338,14 +338,9 @@ impl World {
         }
     }
 
-    /// Returns the stream of synchronous copies: the default stream of the current context, also if captures
-    /// forbid that work is enqueued there.
+    /// Returns the stream of synchronous copies: the default stream of the current context.
     pub(crate) fn stream_of_copies(&mut self) -> Answer<usize> {
-        let current = self.current()?;
-        match thread::has_per_thread_default() {
-            true => self.per_thread_stream(current),
-            false => Ok(self.context(current)?.legacy),
-        }
+        self.stream(0)
     }
 
     /// Returns this thread's default stream of a context, and creates it at its first use.

@@ -170,6 +170,7 @@ pub(crate) fn set_current(world: &mut World, context: CUcontext) -> Answer {
 
 pub(crate) fn push(world: &mut World, context: CUcontext) -> Answer {
     fail_if(thread::in_callback(), CUresult::CUDA_ERROR_NOT_PERMITTED)?;
+    fail_if(context.is_null(), INVALID)?;
     world.context(context.addr())?;
     thread::push(context.addr());
     world.note_current();

@@ -47,6 +47,10 @@ impl World {
 
 pub(crate) fn limit(world: &mut World, limit: CUlimit) -> Answer<usize> {
     let default = world.check_limit(limit)?;
+    let is_depth = limit == CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH;
+    // Measured.
+    let is_unsupported = is_depth && world.settings.profile.gpu.capability.0 >= 9;
+    fail_if(is_unsupported, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
     let limits = &world.settings_of_current()?.settings.limits;
     Ok(limits.get(&limit.0).copied().unwrap_or(default))
 }
@@ -71,6 +75,7 @@ pub(crate) fn cache(world: &mut World) -> Answer<CUfunc_cache> {
 
 pub(crate) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
     fail_if(preference.name().is_none(), INVALID)?;
+    world.forbidden_in_capture()?;
     world.settings_of_current()?.settings.cache = preference.0;
     Ok(())
 }
@@ -107,7 +112,8 @@ pub(crate) fn check_bank_size(config: CUsharedconfig) -> Answer {
 }
 
 pub(crate) fn flags(world: &mut World) -> Answer<c_uint> {
-    Ok(world.settings_of_current()?.settings.flags)
+    // Measured: contexts map host memory.
+    Ok(world.settings_of_current()?.settings.flags | CUctx_flags::CU_CTX_MAP_HOST.0)
 }
 
 pub(crate) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
@@ -121,8 +127,10 @@ pub(crate) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
     Ok(())
 }
 
+/// Measured: null stands for the current context.
 pub(crate) fn api_version(world: &mut World, context: CUcontext) -> Answer<c_uint> {
-    world.context(context.addr())?;
+    let context = if context.is_null() { world.current()? } else { context.addr() };
+    world.context(context)?;
     Ok(3020)
 }
 

@@ -113,7 +113,7 @@ pub(crate) fn enable(world: &mut World, peer: CUcontext, flags: c_uint) -> Answe
     let current = world.current()?;
     let (from, to) = (world.owner_of(current)?, world.owner_of(peer.addr())?);
     fail_if(flags != 0, INVALID)?;
-    fail_if(from == to, CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    // Measured also for a context and itself.
     if world.context(from)?.device == world.context(to)?.device {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     }
@@ -147,7 +147,9 @@ pub(crate) fn copy(
         return Ok(());
     }
     for (address, context, wanted) in [(to, its, Use::Write), (from, others, Use::Read)] {
-        let device = world.context(context.addr())?.device;
+        // Measured: null stands for the current context.
+        let context = if context.is_null() { world.current()? } else { context.addr() };
+        let device = world.context(context)?.device;
         // Measured: the device of the context that the caller names needs access, and no other does.
         check_given_to(world, Some(device), address, size, wanted)?;
         let holder = world.objects.memory.containing(address);

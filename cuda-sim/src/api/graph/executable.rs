@@ -36,6 +36,7 @@ pub(crate) fn instantiate(
 ) -> Answer<CUgraphExec> {
     world.current()?;
     check_flags(flags, false)?;
+    world.forbidden_in_capture()?;
     let made = make(world, graph, flags)?.map_err(|(code, ..)| code)?;
     Ok(pointer(made))
 }
@@ -131,6 +132,10 @@ pub(crate) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstrea
     let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     world.wait_for(|world| {
         let stream = world.stream(stream.addr())?;
+        if executable.is_null() {
+            // Measured: in a capture, this is another error.
+            world.forbidden_on_capturing(stream)?;
+        }
         check_launch(world, executable, stream)?;
         world.launch_graph(executable.addr(), stream, limit)
     })

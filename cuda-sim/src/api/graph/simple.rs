@@ -101,6 +101,7 @@ pub(super) fn make_child(
     let graph = params.graph.addr();
     world.graph(graph)?;
     if graph == into.addr() && params.ownership == Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE {
+        world.check_clonable(graph)?;
         crate::account::misuse("a graph is added as its own child: a real driver crashes");
         return Err(INVALID);
     }

@@ -234,6 +234,8 @@ pub(crate) fn split_by_count(
     if flags & !both != 0 {
         misuse(format!("split flags {flags:#x}: the driver ignores unknown flags"));
     }
+    // Measured: room for no group is refused.
+    fail_if(!groups.is_null() && **count == 0, INVALID)?;
     if min > input.count || input.split != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }

@@ -42,11 +42,15 @@ pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
     Err(INVALID)
 }
 
-/// Returns the flags as they were passed. Unverified (from documentation): a driver with unified
-/// addressing may add flags that are always on there.
+/// Returns the flags as they were passed, with that of mapped memory. For an address within the memory, that of
+/// portable memory is absent (measured).
 pub(crate) fn flags(world: &mut World, start: *mut c_void) -> Answer<c_uint> {
+    world.current()?;
     match world.objects.memory.host_at(start.addr()) {
-        Some((_, host)) if matches!(host.kind, HostKind::Pinned(_)) => Ok(host.flags),
+        Some((first, host)) if matches!(host.kind, HostKind::Pinned(_)) => {
+            let hidden = if first == start.addr() { 0 } else { CU_MEMHOSTALLOC_PORTABLE };
+            Ok(host.flags & !hidden | CU_MEMHOSTALLOC_DEVICEMAP)
+        }
         _ => Err(INVALID),
     }
 }

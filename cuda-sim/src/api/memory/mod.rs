@@ -59,6 +59,11 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
     if address == 0 {
         return Ok(());
     }
+    // Measured: no context need be current, but a current one must be alive.
+    match world.current() {
+        Err(code) if code == CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => return Err(code),
+        _ => {}
+    }
     world.forbidden_in_capture()?;
     if crate::api::memory::managed::free(world, address)? {
         return Ok(());
@@ -169,10 +174,8 @@ pub(crate) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
     fail_if(world.objects.memory.is_virtual(address), INVALID)?;
     match world.objects.memory.starts_at(address).map(|its| its.kind) {
         Some(Kind::Ordered { freed: false, .. }) => {}
-        Some(Kind::Plain) => {
-            misuse("cuMemFreeAsync of memory that is not stream-ordered");
-            return Err(INVALID);
-        }
+        // Measured: the driver accepts other memory of a device.
+        Some(Kind::Plain) => misuse("cuMemFreeAsync of memory that is not stream-ordered"),
         None if world.objects.memory.is_managed(address) => {
             misuse("cuMemFreeAsync of memory of cuMemAllocManaged");
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);

@@ -250,11 +250,12 @@ pub(crate) fn set_attribute(
     address: CUdeviceptr,
 ) -> Answer {
     fail_if(value.is_null() || attribute != Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, INVALID)?;
+    world.forbidden_in_capture()?;
     match known(world, address) {
         Some(its) if its.mapped.is_some() => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-        // Measured: memory of a managed pool accepts the setting. Other pool memory does not have it (unverified,
+        // Measured: managed memory accepts the setting, that of pools too. Other pool memory does not have it (unverified,
         // from documentation).
-        Some(its) if its.pool.is_some() == its.managed => {
+        Some(its) if its.pool.is_none() || its.managed => {
             // SAFETY: the caller passes a number of one byte or more, of which the first one is the lowest.
             let value = unsafe { value.cast::<u8>().read() };
             if let Some(allocation) = world.objects.memory.starts_at(its.start) {

@@ -86,6 +86,7 @@ pub(crate) fn check_props(world: &World, props: &CUmemPoolProps) -> Answer<(u32,
 
 pub(crate) fn create(world: &mut World, props: &CUmemPoolProps) -> Answer<CUmemoryPool> {
     let place = check_props(world, props)?;
+    world.forbidden_in_capture()?;
     let device = (place.0 == 1).then(|| usize::try_from(place.1).unwrap_or(0));
     let mut new = Pool::new(device, place, props.allocType.0);
     new.max_size = props.maxSize as u64;
@@ -226,8 +227,7 @@ pub(crate) fn set_access(
         let place = unsafe { map.add(index) };
         // SAFETY: the caller passes `count` descriptions.
         let description = unsafe { place.read() };
-        let is_managed = world.pool(pool)?.is_managed();
-        if is_managed && description.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ {
+        if description.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let place = self::place(world, &description.location).ok_or(INVALID)?;
@@ -274,8 +274,10 @@ pub(crate) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryP
     let number = world.device(device)?;
     // The pool must have memory of this device.
     let its = world.own_pool(pool)?;
-    fail_if(its.device != Some(number), INVALID)?;
-    if its.is_managed() {
+    let (of, is_managed) = (its.device, its.is_managed());
+    fail_if(of != Some(number), INVALID)?;
+    world.forbidden_in_capture()?;
+    if is_managed {
         // Measured: allocations without a pool stay in memory of the device.
         let mut place = CUmemLocation {
             type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,

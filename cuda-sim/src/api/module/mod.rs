@@ -237,7 +237,10 @@ pub(crate) fn function(
     module: CUmodule,
     name: *const c_char,
 ) -> Answer<CUfunction> {
-    Ok(pointer(world.function_of(module.addr(), name)?))
+    let function = world.function_of(module.addr(), name)?;
+    // Measured.
+    function::load(world, pointer(function))?;
+    Ok(pointer(function))
 }
 
 pub(crate) fn count(world: &mut World, count: Out<c_uint>, module: CUmodule) -> Answer {

@@ -112,10 +112,16 @@ fn is_allowed(id: Id, value: &CUstreamAttrValue) -> bool {
 
 pub(crate) fn copy(world: &mut World, to: CUstream, from: CUstream) -> Answer {
     let (to, from) = (world.stream(to.addr())?, world.stream(from.addr())?);
+    for stream in [to, from] {
+        world.recording(stream)?;
+    }
     let its = world.objects.streams.get(from);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    let (attributes, priority, context) = (its.attributes.clone(), its.priority, its.context);
+    let (attributes, priority) = (its.attributes.clone(), its.priority);
+    let (context, green) = (its.context, its.green);
     match world.objects.streams.get_mut(to) {
+        // Measured.
+        Some(its) if its.context == context && its.green != green => Err(INVALID),
         Some(its) if its.context == context => {
             its.attributes = attributes;
             its.priority = priority;
@@ -127,6 +133,8 @@ pub(crate) fn copy(world: &mut World, to: CUstream, from: CUstream) -> Answer {
 
 pub(crate) fn flags(world: &mut World, stream: CUstream) -> Answer<c_uint> {
     let stream = world.stream(stream.addr())?;
+    // Measured: this invalidates the capture of the stream, as a wait does.
+    world.forbidden_on_capturing(stream)?;
     let blocking = world.objects.streams.get(stream).is_some_and(|its| its.blocking);
     Ok(if blocking {
         CUstream_flags::CU_STREAM_DEFAULT.0
@@ -137,6 +145,8 @@ pub(crate) fn flags(world: &mut World, stream: CUstream) -> Answer<c_uint> {
 
 pub(crate) fn device(world: &mut World, stream: CUstream) -> Answer<CUdevice> {
     let stream = world.stream(stream.addr())?;
+    // Measured: this invalidates the capture of the stream, as a wait does.
+    world.forbidden_on_capturing(stream)?;
     let its = world.objects.streams.get(stream).map_or(0, |its| its.context);
     let number = world.context(its)?.device;
     Ok(CUdevice::try_from(number).unwrap_or(0))
@@ -160,6 +170,7 @@ fn refuse_per_thread(world: &World, stream: CUstream) -> Answer {
 pub(crate) fn context(world: &mut World, stream: CUstream) -> Answer<CUcontext> {
     refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let without = CudaVersion::new(12, 5)..CudaVersion::new(13, 0);
@@ -173,6 +184,7 @@ pub(crate) fn context(world: &mut World, stream: CUstream) -> Answer<CUcontext> 
 pub(crate) fn green(world: &mut World, stream: CUstream) -> Answer<CUgreenCtx> {
     refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let its = world.objects.streams.get(stream).and_then(|its| its.green);
     Ok(its.map_or(core::ptr::null_mut(), pointer))
 }

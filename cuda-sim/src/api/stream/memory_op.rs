@@ -24,7 +24,8 @@ fn check(world: &World, address: u64, size: usize, wanted: Use) -> Answer {
     let managed = around.is_some_and(|(.., its)| its.is_managed());
     let holder = world.objects.memory.containing(address).map(|(_, its)| its.kind);
     fail_if(managed || matches!(holder, Some(Kind::Ordered { .. })), INVALID)?;
-    check_given(world, address, size, wanted)
+    // Measured: only the address is checked.
+    check_given(world, address, 1, wanted)
 }
 
 /// Checks that the device of a stream has access to the word (measured for a write).
@@ -59,6 +60,7 @@ pub(crate) fn write_32(
     flags: c_uint,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let work = write(world, address, value.to_ne_bytes().to_vec(), flags)?;
     check_access_of(world, stream, &work)?;
     world.give_or_capture(stream, work)
@@ -72,6 +74,7 @@ pub(crate) fn write_64(
     flags: c_uint,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let work = write(world, address, value.to_ne_bytes().to_vec(), flags)?;
     check_access_of(world, stream, &work)?;
     world.give_or_capture(stream, work)
@@ -85,6 +88,7 @@ pub(crate) fn wait_32(
     flags: c_uint,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let work = wait(world, address, value.into(), 4, flags)?;
     check_access_of(world, stream, &work)?;
     world.give_or_capture(stream, work)
@@ -98,6 +102,7 @@ pub(crate) fn wait_64(
     flags: c_uint,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let work = wait(world, address, value, 8, flags)?;
     check_access_of(world, stream, &work)?;
     world.give_or_capture(stream, work)

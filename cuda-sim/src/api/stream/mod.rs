@@ -81,6 +81,7 @@ pub(crate) fn synchronize(world: &mut World, stream: CUstream) -> Answer {
 pub(crate) fn query(world: &mut World, stream: CUstream) -> Answer {
     let stream = world.stream(stream.addr())?;
     world.forbidden_on_capturing(stream)?;
+    world.forbidden_in_capture()?;
     if world.runs.executor.is_idle(stream) {
         world.host_learns_idle(stream);
         return Ok(());
@@ -130,10 +131,13 @@ pub(crate) fn wait_event(
 
 pub(crate) fn priority(world: &mut World, stream: CUstream) -> Answer<c_int> {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     Ok(world.objects.streams.get(stream).map_or(0, |its| its.priority))
 }
 
 pub(crate) fn id(world: &mut World, stream: CUstream) -> Answer<c_ulonglong> {
     let stream = world.stream(stream.addr())?;
+    // Measured: this invalidates the capture of the stream, as a wait does.
+    world.forbidden_on_capturing(stream)?;
     Ok(world.objects.streams.get(stream).map_or(0, |its| its.id))
 }

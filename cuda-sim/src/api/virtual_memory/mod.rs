@@ -190,7 +190,8 @@ pub(crate) fn map(
 }
 
 pub(crate) fn unmap(world: &mut World, address: CUdeviceptr, size: usize) -> Answer {
-    let mappings = world.objects.memory.virtual_memory.whole_mappings(address, size as u64);
+    // Measured: a range without mappings is accepted, and one that is larger than the reservation.
+    let mappings = world.objects.memory.virtual_memory.mappings_in(address, size as u64);
     let next = world.runs.executor.next_operation();
     world.objects.memory.unmap(&mappings.ok_or(INVALID)?, next);
     Ok(())
@@ -252,7 +253,11 @@ pub(crate) fn access(
     // SAFETY: the caller passes null or a pointer to a location.
     let place = location(unsafe { place.as_ref() }.ok_or(INVALID)?);
     let found = match world.objects.memory.virtual_memory.mapping(address) {
-        Some((_, its)) => its.access.get(&place).copied().unwrap_or(0),
+        // Measured: for a place on the host, the access of the device with this number.
+        Some((_, its)) => {
+            let device = (LocationType::CU_MEM_LOCATION_TYPE_DEVICE.0, place.1);
+            its.access.get(&place).or(its.access.get(&device)).copied().unwrap_or(0)
+        }
         None => {
             // Memory of `cuMemAlloc`.
             let (_, its) = world.objects.memory.containing(address).ok_or(INVALID)?;
