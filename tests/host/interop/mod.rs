@@ -2,3 +2,4 @@
 
 mod array_interface;
 mod dlpack;
+mod layouts;

@@ -52,7 +52,7 @@ impl Index {
     /// Every element with this distance, from the end (`::-step`).
     #[inline]
     pub const fn reversed(step: isize) -> Self {
-        Self::step_by(-step)
+        Self::step_by(step.saturating_neg())
     }
 }
 
