@@ -106,3 +106,112 @@ impl Region {
         self.offset..self.offset + rows * self.pitch + extent.width
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Extent, Region};
+
+    /// Returns the indices of the elements, row by row, or `None` if one exceeds 64 bits.
+    fn indices(region: Region, extent: Extent) -> Option<Vec<usize>> {
+        let mut elements = Vec::new();
+        for z in 0..extent.depth {
+            for y in 0..extent.height {
+                let row = z.checked_mul(region.rows)?.checked_add(y)?;
+                let start = row.checked_mul(region.pitch)?.checked_add(region.offset)?;
+                for x in 0..extent.width {
+                    elements.push(start.checked_add(x)?);
+                }
+            }
+        }
+        Some(elements)
+    }
+
+    /// Checks one region in memory of `len` elements. Returns whether it is accepted.
+    fn compare(region: Region, extent: Extent, len: usize) -> bool {
+        let Extent { width, height, depth } = extent;
+        let elements = indices(region, extent);
+        let is_within = elements.as_ref().is_some_and(|its| its.iter().all(|its| *its < len));
+        // Rows and slices that do not count need not have a distance.
+        let (has_rows, has_slices) = (height > 1 || depth > 1, depth > 1);
+        let is_apart =
+            (!has_rows || region.pitch >= width) && (!has_slices || region.rows >= height);
+        let expected = extent.is_empty() || is_within && is_apart;
+        let checked = region.checked(extent, len);
+        assert_eq!(checked.is_ok(), expected, "{region:?}, {extent:?}, {len}");
+        let Ok(Some(checked)) = checked else {
+            assert!(extent.is_empty() || checked.is_err());
+            return false;
+        };
+        let mut elements = elements.expect("it is within the memory");
+        let found = indices(checked, extent);
+        assert_eq!(found.as_ref(), Some(&elements), "{region:?}, {extent:?}");
+        let range = checked.elements(extent);
+        elements.sort_unstable();
+        let ends = elements.first().zip(elements.last()).map(|(first, last)| *first..last + 1);
+        assert_eq!(Some(range), ends, "{region:?}, {extent:?}");
+        elements.dedup();
+        assert_eq!(elements.len(), width * height * depth, "rows overlap: {region:?}, {extent:?}");
+        true
+    }
+
+    fn each_region(numbers: &[usize], visit: &mut dyn FnMut(Region)) {
+        for offset in numbers {
+            for pitch in numbers {
+                for rows in numbers {
+                    visit(Region { offset: *offset, pitch: *pitch, rows: *rows });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_region_is_accepted_exactly_if_its_elements_are_apart_and_within_the_memory() {
+        let (mut cases, mut accepted) = (0, 0);
+        for extent in 0..64 {
+            let extent = Extent::new_3d(extent % 4, extent / 4 % 4, extent / 16);
+            each_region(&[0, 1, 2, 3, 4, 5], &mut |region| {
+                // The end of the region, and the lengths around it, are among these.
+                for len in [0, 1, 2, 3, 4, 5, 6, 8, 11, 12, 13, 17, 24, 36, 48, 90] {
+                    cases += 1;
+                    accepted += usize::from(compare(region, extent, len));
+                }
+                if let Some(last) = indices(region, extent).and_then(|its| its.into_iter().max()) {
+                    compare(region, extent, last);
+                    compare(region, extent, last + 1);
+                }
+            });
+        }
+        println!("{cases} cases, of which {accepted} are accepted");
+        assert!(accepted > 5000 && accepted < cases / 2);
+    }
+
+    #[test]
+    fn regions_at_the_limit_of_the_address_space_do_not_overflow() {
+        const MAX: usize = isize::MAX as usize;
+        let numbers = [0, 1, 2, 3, MAX / 2, MAX, MAX + 1, usize::MAX - 1, usize::MAX];
+        let (mut cases, mut accepted) = (0, 0);
+        for extent in 0..27 {
+            let extent = Extent::new_3d(extent % 3, extent / 3 % 3, extent / 9);
+            each_region(&numbers, &mut |region| {
+                for len in [0, 1, 3, MAX, MAX + 1, usize::MAX - 1, usize::MAX] {
+                    cases += 1;
+                    accepted += usize::from(compare(region, extent, len));
+                }
+            });
+        }
+        // Elements of these extents cannot be enumerated. All of them exceed the memory.
+        for extent in 0..27 {
+            let edges = [1, MAX + 1, usize::MAX];
+            let [x, y, z] = [extent % 3, extent / 3 % 3, extent / 9].map(|at: usize| edges[at]);
+            let extent = Extent::new_3d(x, y, z);
+            each_region(&numbers, &mut |region| {
+                cases += 1;
+                let is_small = (x, y, z) == (1, 1, 1);
+                assert!(is_small || region.checked(extent, MAX).is_err(), "{region:?}, {extent:?}");
+                let _ = region.at(x, y, z);
+            });
+        }
+        println!("{cases} cases, of which {accepted} are accepted");
+        assert!(accepted > 1000 && accepted < cases / 2);
+    }
+}
