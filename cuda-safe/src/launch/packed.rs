@@ -177,4 +177,61 @@ mod tests {
             });
         }
     }
+
+    /// Reads the bytes of the arguments, and checks that they are aligned and do not overlap.
+    fn contents(arguments: &PackedArguments) -> Vec<Vec<u8>> {
+        arguments.with_pointers(|pointers| {
+            let places = pointers.iter().zip(arguments.sizes());
+            let mut ranges: Vec<(usize, usize)> =
+                places.clone().map(|(pointer, size)| (pointer.addr(), *size)).collect();
+            ranges.retain(|(start, size)| {
+                assert_eq!(start % align_of::<Word>(), 0);
+                *size != 0
+            });
+            ranges.sort_unstable();
+            assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+            let bytes = |(pointer, size): (&*mut c_void, &usize)| {
+                // SAFETY: the pointer refers to an argument of this size, whose bytes were all written,
+                // and which is borrowed.
+                unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), *size) }.to_vec()
+            };
+            places.map(bytes).collect()
+        })
+    }
+
+    #[test]
+    fn arguments_of_all_sizes_are_aligned_and_apart_inline_and_on_the_heap() {
+        const SIZES: [usize; 9] = [0, 1, 4, 8, 15, 16, 17, 128, 384];
+        // The greatest number of arguments and words without an allocation, and numbers around it.
+        let first_counts = (0..=3).chain(14..=18).chain(23..=25);
+        let mut cases = 0;
+        for (first, second) in SIZES.into_iter().flat_map(|one| SIZES.map(|two| (one, two))) {
+            for (count, others) in
+                first_counts.clone().flat_map(|count| (0..=4).map(move |others| (count, others)))
+            {
+                let mut arguments = PackedArguments::new();
+                let mut expected = Vec::new();
+                let sizes = std::iter::repeat_n(first, count)
+                    .chain(std::iter::repeat_n(second, others))
+                    .chain([first]);
+                for (index, size) in sizes.enumerate() {
+                    let bytes: Vec<u8> = (0..size).map(|at| (index * 31 + at) as u8).collect();
+                    match <[u8; 16]>::try_from(&bytes[..]) {
+                        Ok(bytes) => arguments.push(bytes),
+                        Err(_) => arguments.push_bytes(&bytes),
+                    }
+                    expected.push(bytes);
+                }
+                let sizes: Vec<usize> = expected.iter().map(Vec::len).collect();
+                assert_eq!(arguments.sizes(), sizes);
+                assert_eq!(
+                    contents(&arguments),
+                    expected,
+                    "{count} of {first}, {others} of {second}"
+                );
+                cases += 1;
+            }
+        }
+        println!("{cases} cases");
+    }
 }

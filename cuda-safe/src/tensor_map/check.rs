@@ -211,4 +211,98 @@ mod tests {
         let largest = of(&[1 << 32; 5], &[(1 << 40) - 16; 4]);
         assert!(largest.0 > 1 << 72);
     }
+
+    /// Returns whether each dimension steps over what the inner ones span, in some order of the outer
+    /// dimensions, with the size of the tensor: the last byte of its last element.
+    fn nested(size: u64, dims: &[u64], strides: &[u64]) -> (u128, bool) {
+        fn is_nested(span: u128, outer: &[(u128, u128)]) -> bool {
+            outer.is_empty()
+                || (0..outer.len()).any(|index| {
+                    let (dim, stride) = outer[index];
+                    let rest = [&outer[..index], &outer[index + 1..]].concat();
+                    stride >= span && is_nested(span + (dim - 1) * stride, &rest)
+                })
+        }
+        let row = u128::from(dims[0]) * u128::from(size);
+        let outer = dims[1..].iter().zip(strides);
+        let outer = outer.map(|(dim, stride)| (u128::from(*dim), u128::from(*stride)));
+        let end = outer.clone().fold(row, |end, (dim, stride)| end + (dim - 1) * stride);
+        let outer: Vec<_> = outer.filter(|(dim, _)| *dim > 1).collect();
+        (end, is_nested(row, &outer))
+    }
+
+    /// Returns the first bytes of all elements.
+    fn elements(size: u64, dims: &[u64], strides: &[u64]) -> Vec<u64> {
+        let strides = [&[size], strides].concat();
+        dims.iter().zip(strides).fold(vec![0], |elements, (dim, stride)| {
+            let along = |start: u64| (0..*dim).map(move |index| start + index * stride);
+            elements.into_iter().flat_map(along).collect()
+        })
+    }
+
+    /// Calls `visit` with every list of `len` values.
+    fn each_list(values: &[u64], len: usize, visit: &mut dyn FnMut(&[u64])) {
+        let count = values.len().pow(len as u32);
+        for number in 0..count {
+            let digit = |place| number / values.len().pow(place as u32) % values.len();
+            let list: Vec<u64> = (0..len).map(|place| values[digit(place)]).collect();
+            visit(&list);
+        }
+    }
+
+    #[test]
+    fn tensors_of_all_strides_are_accepted_only_without_common_bytes() {
+        let (mut cases, mut apart) = (0, 0);
+        let mut compare = |dims: &[u64], strides: &[u64]| {
+            for data_type in [TensorDataType::U8, TensorDataType::U16] {
+                let size = data_type.size_bytes();
+                let found = span(data_type, dims, strides);
+                assert_eq!(found, nested(size, dims, strides), "{dims:?} {strides:?}");
+                cases += 1;
+                if !found.1 {
+                    continue;
+                }
+                let mut elements = elements(size, dims, strides);
+                elements.sort_unstable();
+                let is_apart = elements.windows(2).all(|pair| pair[1] - pair[0] >= size);
+                assert!(is_apart, "{dims:?} {strides:?}");
+                let last = elements.last().map(|last| u128::from(last + size));
+                assert_eq!(Some(found.0), last, "{dims:?} {strides:?}");
+                apart += 1;
+            }
+        };
+        for (rank, strides) in [
+            (1, &[][..]),
+            (2, &[0, 1, 2, 3, 4, 5, 6, 8]),
+            (3, &[0, 1, 2, 3, 4, 5, 6, 8, 12]),
+            (4, &[0, 2, 3, 4, 6, 8, 12, 18]),
+        ] {
+            each_list(&[1, 2, 3], rank, &mut |dims| {
+                each_list(strides, rank - 1, &mut |strides| compare(dims, strides));
+            });
+        }
+        println!("{cases} cases, of which {apart} are apart");
+        assert!(apart > 5000 && apart < cases / 2);
+    }
+
+    #[test]
+    fn sizes_of_the_largest_tensors_are_exact() {
+        let (mut cases, mut apart) = (0, 0);
+        for rank in 1..=4 {
+            each_list(&[1, 2, (1 << 32) - 1, 1 << 32], rank, &mut |dims| {
+                let strides = [0, 16, 1 << 32, 1 << 36, (1 << 40) - 16];
+                each_list(&strides, rank - 1, &mut |strides| {
+                    for data_type in [TensorDataType::U8, TensorDataType::U64] {
+                        let found = span(data_type, dims, strides);
+                        let expected = nested(data_type.size_bytes(), dims, strides);
+                        assert_eq!(found, expected, "{dims:?} {strides:?}");
+                        cases += 1;
+                        apart += usize::from(found.1);
+                    }
+                });
+            });
+        }
+        println!("{cases} cases, of which {apart} are apart");
+        assert!(apart > 1000 && apart < cases / 2);
+    }
 }
