@@ -476,3 +476,6 @@ impl SmResource {
         Some(Plan { method: Method::Composed { unit, units }, parts, remaining })
     }
 }
+
+#[cfg(test)]
+mod tests;
