@@ -240,6 +240,7 @@ fn position(bytes: &[u8], at: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::{Code, CodeKind, Compression, Cubin, ImageError, codes};
+    use std::ops::Range;
 
     /// Two cubins and the PTX of tests/kernels/vector.ptx, as `fatbinary` of CUDA 13.0 writes them.
     const STORED: &[u8] = include_bytes!("image/vector.fatbin");
@@ -343,5 +344,130 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Returns a fat binary with a text, a compressed text and a cubin of one byte.
+    fn small() -> Vec<u8> {
+        let mut image = vec![0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0];
+        image.extend((3 * 64 + 8 + 16 + 1u64).to_le_bytes());
+        for (kind, flags, packed, data) in [
+            (1u16, 0u64, 0u32, &b"text\n\0\0\0"[..]),
+            (1, 0x8000, 9, b"012345678\0\0\0\0\0\0\0"),
+            (2, 1 << 20, 0, b"c"),
+        ] {
+            let mut member = [0; 64];
+            member[..2].copy_from_slice(&kind.to_le_bytes());
+            member[4] = 64;
+            member[8] = data.len() as u8;
+            member[16..20].copy_from_slice(&packed.to_le_bytes());
+            member[28] = 90;
+            member[40..48].copy_from_slice(&flags.to_le_bytes());
+            member[56] = 40;
+            image.extend(member);
+            image.extend(data);
+        }
+        image
+    }
+
+    /// Returns the kind of each member and the range of its bytes without padding, with numbers of 128 bits.
+    fn members(image: &[u8]) -> Option<Vec<(u128, Range<u128>)>> {
+        let number = |start: u128, size: u128| {
+            let mut bytes =
+                (start..start + size).rev().map(|at| image.get(usize::try_from(at).ok()?));
+            bytes.try_fold(0, |number, byte| Some(number << 8 | u128::from(*byte?)))
+        };
+        let mut at = number(6, 2)?;
+        let end = at + number(8, 8)?;
+        if number(0, 4)? != 0xba55_ed50 || number(4, 2)? != 1 || end > image.len() as u128 {
+            return None;
+        }
+        let mut members = Vec::new();
+        while at < end {
+            let (start, length) = (at + number(at + 4, 4)?, number(at + 8, 8)?);
+            if start < at + 64 || start + length > end {
+                return None;
+            }
+            let (kind, mut last) = (number(at, 2)?, start + length);
+            if number(at + 40, 8)? & 0xf000 != 0 {
+                last = start + number(at + 16, 4)?;
+                if last > start + length {
+                    return None;
+                }
+            } else if kind == 1 {
+                while last > start && number(last - 1, 1)? == 0 {
+                    last -= 1;
+                }
+            }
+            members.push((kind, start..last));
+            at = start + length;
+        }
+        Some(members)
+    }
+
+    /// Compares what is found in an image. Returns whether the image is accepted.
+    fn compare(image: &[u8]) -> bool {
+        let found = codes(image).ok().map(|codes| {
+            let place = |code: &Code| {
+                let bytes = code.bytes.or(code.compressed.map(|its| its.bytes)).expect("bytes");
+                let start = bytes.as_ptr().addr() - image.as_ptr().addr();
+                let kind = match code.kind {
+                    CodeKind::Ptx => 1,
+                    CodeKind::Cubin => 2,
+                    CodeKind::Other(other) => other.into(),
+                };
+                (kind, start as u128..(start + bytes.len()) as u128)
+            };
+            codes.iter().map(place).collect::<Vec<_>>()
+        });
+        assert_eq!(found, members(image), "{image:?}");
+        found.is_some()
+    }
+
+    #[test]
+    fn all_shortened_fat_binaries_and_all_with_a_wrong_byte_have_the_members_of_their_headers() {
+        let image = small();
+        assert_eq!(codes(&image).map(|codes| codes.len()), Ok(3));
+        let (mut cases, mut accepted) = (0, 0);
+        for at in 0..image.len() {
+            assert!(!compare(&image[..at]), "{at} bytes");
+            // The first bytes show that it is a fat binary.
+            for value in (0..=u8::MAX).filter(|_| at >= 4) {
+                let mut damaged = image.clone();
+                damaged[at] = value;
+                accepted += usize::from(compare(&damaged));
+                cases += 1;
+            }
+        }
+        println!("{cases} cases, of which {accepted} are accepted");
+        assert!(accepted > 10_000 && accepted < cases);
+    }
+
+    #[test]
+    fn fat_binaries_with_extreme_lengths_neither_panic_nor_overflow() {
+        // The lengths in the header of the image, and in those of the first two members.
+        const FIELDS: [(usize, usize); 8] =
+            [(6, 2), (8, 8), (20, 4), (24, 8), (32, 4), (92, 4), (96, 8), (104, 4)];
+        let mut cases = 0;
+        for (one, other) in FIELDS.into_iter().flat_map(|one| FIELDS.map(|other| (one, other))) {
+            let image = small();
+            let near = |(at, size): (usize, usize)| {
+                let mut number = [0; 8];
+                number[..size].copy_from_slice(&image[at..at + size]);
+                let number = u64::from_le_bytes(number);
+                let numbers = [0, 1, 63, 65, u64::MAX / 2, u64::MAX - 80, u64::MAX - 16, u64::MAX];
+                numbers.into_iter().chain([number.wrapping_sub(1), number, number + 1])
+            };
+            for (value, other_value) in
+                near(one).flat_map(|value| near(other).map(move |other| (value, other)))
+            {
+                let mut damaged = image.clone();
+                for ((at, size), value) in [(one, value), (other, other_value)] {
+                    damaged[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+                }
+                compare(&damaged);
+                cases += 1;
+            }
+        }
+        println!("{cases} cases");
     }
 }

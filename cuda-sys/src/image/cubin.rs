@@ -165,7 +165,7 @@ impl<'a> Cubin<'a> {
                     }
                     FUNCTION if !is_local => self.functions.push(name),
                     OBJECT if section != 0 => {
-                        self.variables.extend(sections.variable(name, section, symbol));
+                        self.variables.extend(sections.variable(name, section, symbol)?);
                     }
                     _ => {}
                 }
@@ -318,20 +318,27 @@ impl<'a> Sections<'a> {
         }))
     }
 
-    /// Returns a variable, unless the symbol is not one of the program.
-    fn variable(&self, name: &'a str, section: usize, symbol: &[u8]) -> Option<CubinVariable<'a>> {
-        let section = self.all.get(section)?;
-        if !section.name.starts_with(".nv.global") && section.name != CONSTANTS {
-            return None;
-        }
+    /// Returns a variable, or `Some(None)` if the symbol is not one of the program.
+    fn variable(
+        &self,
+        name: &'a str,
+        section: usize,
+        symbol: &[u8],
+    ) -> Option<Option<CubinVariable<'a>>> {
+        let is_of_program = |section: &&Section| {
+            section.name.starts_with(".nv.global") || section.name == CONSTANTS
+        };
+        let Some(section) = self.all.get(section).filter(is_of_program) else {
+            return Some(None);
+        };
         let (start, size) = (position(symbol, 8)?, position(symbol, 16)?);
         let data = self.data(section)?.get(start..).unwrap_or_default();
-        Some(CubinVariable {
+        Some(Some(CubinVariable {
             name,
             size,
             align: section.align.max(1),
             initial: &data[..data.len().min(size)],
-        })
+        }))
     }
 }
 
@@ -340,9 +347,10 @@ mod tests {
     use super::{Cubin, CubinParameter, ImageError, START};
     use crate::version::CudaVersion;
 
-    /// Returns a cubin for `sm_90` in the format of CUDA 13, with the kernel `k` of a number and a pointer.
+    /// Returns a cubin for `sm_90` in the format of CUDA 13, with the kernel `k` of a number and a pointer, and the
+    /// variable `v` of 8 bytes, of which 4 have an initial value.
     fn cubin() -> Vec<u8> {
-        let names = b"\0.nv.info.k\0k\0";
+        let names = b"\0.nv.info.k\0k\0.nv.global\0v\0";
         let mut info = Vec::new();
         for (ordinal, offset, size) in [(1u16, 8u16, 8u32), (0, 0, 4)] {
             info.extend([4, 0x17, 12, 0, 0, 0, 0, 0]);
@@ -350,17 +358,22 @@ mod tests {
             info.extend(offset.to_le_bytes());
             info.extend((size << 18).to_le_bytes());
         }
-        let mut symbols = vec![0; 48];
+        let mut symbols = vec![0; 72];
         symbols[24] = 12;
         symbols[28..31].copy_from_slice(&[0x12, 0x10, 1]);
+        symbols[48] = 25;
+        symbols[52..55].copy_from_slice(&[0x11, 0, 3]);
+        symbols[64] = 8;
         let mut image = START.to_vec();
         image.extend([65, 8]);
         image.resize(64, 0);
         image[48..52].copy_from_slice(&0x0600_5a04u32.to_le_bytes());
-        image[60] = 3;
+        image[60] = 4;
         image[62] = 0;
         let mut table = Vec::new();
-        for (name, kind, data) in [(0u32, 3u32, &names[..]), (1, 1, &info), (0, 2, &symbols)] {
+        for (name, kind, data) in
+            [(0u32, 3u32, &names[..]), (1, 1, &info), (0, 2, &symbols), (14, 1, &[1, 2, 3, 4])]
+        {
             let mut section = [0; 64];
             section[..4].copy_from_slice(&name.to_le_bytes());
             section[4..8].copy_from_slice(&kind.to_le_bytes());
@@ -388,6 +401,10 @@ mod tests {
         let places = [(0, 4), (8, 8)];
         let places = places.map(|(offset, size)| CubinParameter { offset, size });
         assert_eq!(kernel.parameters, places);
+        let [variable] = &cubin.variables[..] else {
+            panic!("{cubin:?}");
+        };
+        assert_eq!((variable.name, variable.size, variable.initial), ("v", 8, &[1, 2, 3, 4][..]));
     }
 
     #[test]
@@ -413,6 +430,16 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_whose_section_exceeds_the_image_makes_it_a_damaged_one() {
+        let mut image = cubin();
+        // The size of the last section.
+        let at = image.len() - 64 + 32;
+        image[at + 2] = 1;
+        let error = Cubin::read(&image).expect_err("a damaged section");
+        assert_eq!(error, ImageError::Damaged("a symbol of the cubin"));
+    }
+
+    #[test]
     fn both_versions_of_the_format_have_the_architecture_in_their_flags() {
         // From the compilers of CUDA 12.4 and 13.5.
         for (abi, flags, architecture) in [
@@ -430,16 +457,69 @@ mod tests {
         assert_eq!(Cubin::read(&image), Err(ImageError::UnknownFormat));
     }
 
+    /// Reads a damaged cubin. All that is found lies in the image, and bytes after the image do not change it.
+    /// Returns whether the cubin is accepted.
+    fn read(image: &[u8]) -> bool {
+        let Ok(cubin) = Cubin::read(image) else {
+            return false;
+        };
+        let names = cubin.kernels.iter().map(|kernel| kernel.name).chain(cubin.functions.clone());
+        let variables = cubin.variables.iter();
+        let texts =
+            names.chain(cubin.undefined.clone()).chain(variables.clone().map(|its| its.name));
+        for bytes in texts.map(str::as_bytes).chain(variables.clone().map(|its| its.initial)) {
+            let found = bytes.as_ptr_range();
+            let all = image.as_ptr_range();
+            assert!(bytes.is_empty() || all.start <= found.start && found.end <= all.end);
+        }
+        assert!(variables.clone().all(|its| its.initial.len() <= its.size && its.align > 0));
+        let longer = [image, &[0xa5; 100]].concat();
+        assert_eq!(Cubin::read(&longer).as_ref(), Ok(&cubin));
+        true
+    }
+
     #[test]
-    fn damaged_and_shortened_cubins_neither_panic_nor_overflow() {
+    fn all_shortened_cubins_and_all_with_a_wrong_byte_are_read_within_their_bytes() {
         let image = cubin();
+        let (mut cases, mut accepted) = (0, 0);
         for at in 0..image.len() {
             assert!(Cubin::read(&image[..at]).is_err(), "{at} bytes");
-            for value in [0, 1, 0x7f, 0xff] {
+            for value in 0..=u8::MAX {
                 let mut damaged = image.clone();
                 damaged[at] = value;
-                let _ = Cubin::read(&damaged);
+                accepted += usize::from(read(&damaged));
+                cases += 1;
             }
         }
+        println!("{cases} cases, of which {accepted} are accepted");
+        assert!(accepted > 10_000 && accepted < cases);
+    }
+
+    #[test]
+    fn cubins_with_extreme_numbers_in_two_fields_neither_panic_nor_overflow() {
+        let image = cubin();
+        let extremes = [0, 1, 64, image.len() as u64 - 1, u64::MAX / 2, u64::MAX - 63, u64::MAX];
+        let write = |image: &mut [u8], at: usize, value: u64| {
+            let end = image.len().min(at + 8);
+            image[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+        };
+        let mut cases = 0;
+        // The fields of the header, of the last section headers, and of the symbols.
+        let table = image.len() - 4 * 64;
+        let fields = [40, 60, 62].into_iter().chain((table - 80..image.len()).step_by(8));
+        for (one, other) in
+            fields.clone().flat_map(|one| fields.clone().map(move |other| (one, other)))
+        {
+            for (value, other_value) in
+                extremes.iter().flat_map(|one| extremes.map(|other| (*one, other)))
+            {
+                let mut damaged = image.clone();
+                write(&mut damaged, one, value);
+                write(&mut damaged, other, other_value);
+                read(&damaged);
+                cases += 1;
+            }
+        }
+        println!("{cases} cases");
     }
 }
