@@ -285,4 +285,73 @@ mod tests {
         assert_eq!(ptx_version(".version"), None);
         assert_eq!(ptx_version("no directive"), None);
     }
+
+    /// Returns the length that the headers of an image state, without the limits of 64 bits.
+    fn stated(image: &[u8]) -> u128 {
+        let number = |start: u128, size: u128| {
+            let at = |at| image.get(usize::try_from(at).ok()?).copied();
+            let mut bytes = (start..start + size).rev().map(at);
+            bytes.try_fold(0, |number, byte| Some(number << 8 | u128::from(byte?)))
+        };
+        let part = |start: u128, fields: [(u128, u128); 2]| {
+            let [first, second] = fields.map(|(at, size)| number(start + at, size));
+            Some((first?, second?))
+        };
+        if image.starts_with(&super::FATBIN) {
+            return part(0, [(6, 2), (8, 8)]).map_or(16, |(header, rest)| header + rest);
+        }
+        let table = number(40, 8).zip(part(0, [(58, 2), (60, 2)]));
+        let Some((table, (entry, count))) = table else {
+            return 64;
+        };
+        let sections = (0..count).map(|index| table + index * entry);
+        let ends = sections.filter_map(|section| {
+            let (start, size) = part(section, [(24, 8), (32, 8)])?;
+            let has_bytes = number(section + 4, 4)? != 8;
+            has_bytes.then_some(start + size)
+        });
+        ends.chain([64, table + entry * count]).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn an_image_is_refused_exactly_if_it_is_shorter_than_its_headers_state() {
+        let mut fatbin = vec![0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 32, 0, 0, 0, 0, 0, 0, 0];
+        fatbin.resize(48, 0);
+        let (mut cases, mut complete) = (0, 0);
+        let mut compare = |image: &[u8]| {
+            let is_complete = stated(image) <= image.len() as u128;
+            assert_eq!(check(image).is_ok(), is_complete, "{image:?}");
+            cases += 1;
+            complete += usize::from(is_complete);
+        };
+        for image in [elf(), fatbin] {
+            for length in 4..image.len() {
+                compare(&image[..length]);
+            }
+            for at in 4..image.len() {
+                // The number of sections of an ELF file ends here. It takes time to read many.
+                let values = if at == 61 { 0..=2 } else { 0..=u8::MAX };
+                for value in values {
+                    let mut damaged = image.clone();
+                    damaged[at] = value;
+                    compare(&damaged);
+                }
+            }
+            // Fields of 64 bits, alone and in pairs.
+            let fields = (0..=image.len() - 8).step_by(8).filter(|at| *at != 56);
+            for (one, other) in
+                fields.clone().flat_map(|one| fields.clone().map(move |two| (one, two)))
+            {
+                for value in [0, 1, u64::MAX / 2, u64::MAX - 64, u64::MAX - 1, u64::MAX] {
+                    let mut damaged = image.clone();
+                    damaged[one..one + 8].copy_from_slice(&value.to_le_bytes());
+                    damaged[other..other + 8].copy_from_slice(&(u64::MAX - 40).to_le_bytes());
+                    damaged[..4].copy_from_slice(&image[..4]);
+                    compare(&damaged);
+                }
+            }
+        }
+        println!("{cases} cases, of which {complete} are complete");
+        assert!(complete > 1000 && complete < cases);
+    }
 }
