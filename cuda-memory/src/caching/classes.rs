@@ -91,4 +91,61 @@ mod tests {
         assert_eq!(rounded((32 << 20) + 1), Some((32 << 20) + LARGE_GRAIN));
         assert_eq!(rounded(u64::MAX), None);
     }
+
+    /// Returns the sizes of all classes, from the description of this module.
+    fn sizes() -> Vec<u64> {
+        let mut sizes: Vec<u64> = (1..=8).map(|multiple| multiple * 512).collect();
+        let mut power = 4096;
+        while power < 1 << 20 {
+            sizes.extend((1..=8).map(|eighth| power + eighth * power / 8));
+            power *= 2;
+        }
+        sizes
+    }
+
+    #[test]
+    fn every_size_has_the_smallest_class_that_holds_it() {
+        let sizes = sizes();
+        assert_eq!(sizes.len(), COUNT);
+        let mut class = 0;
+        for size in 1..=LARGEST {
+            if size > sizes[class] {
+                class += 1;
+            }
+            assert_eq!(class_of(size) as usize, class, "{size}");
+            assert_eq!(rounded(size), Some(sizes[class]), "{size}");
+        }
+        println!("{LARGEST} cases");
+    }
+
+    #[test]
+    fn sizes_around_all_eighths_of_powers_of_two_are_rounded_to_the_next_unit() {
+        let mut cases = 0;
+        for exponent in 20..64 {
+            for eighths in 8..=16 {
+                let exact = (1_u128 << exponent) / 8 * eighths;
+                let edges =
+                    [0, 1 << 20, 2 << 20].into_iter().flat_map(|unit| [exact, exact + unit]);
+                for size in edges.flat_map(|edge| (0..7).map(move |near| edge + near - 3)) {
+                    let Ok(given) = u64::try_from(size) else {
+                        continue;
+                    };
+                    if given <= LARGEST {
+                        continue;
+                    }
+                    // The power of two below the size.
+                    let power = (0..64).map(|exponent| 1_u128 << exponent).rfind(|its| *its < size);
+                    let unit = (power.expect("a power") / 8).min(2 << 20);
+                    let expected = u64::try_from(size.div_ceil(unit) * unit).ok();
+                    assert_eq!(rounded(given), expected, "{given}");
+                    let added = expected.map_or(0, |its| its - given);
+                    assert!(added <= given / 8 && added < 2 << 20, "{given}");
+                    cases += 1;
+                }
+            }
+        }
+        println!("{cases} cases");
+        assert_eq!(rounded(u64::MAX - (2 << 20) + 1), Some(u64::MAX - (2 << 20) + 1));
+        assert_eq!(rounded(u64::MAX - (2 << 20) + 2), None);
+    }
 }
