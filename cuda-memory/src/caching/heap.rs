@@ -14,6 +14,7 @@ pub(super) type Id = u32;
 const NONE: Id = Id::MAX;
 
 /// A block of a slab, free or allocated.
+#[cfg_attr(test, derive(Clone))]
 struct Node {
     address: u64,
     size: u64,
@@ -34,6 +35,7 @@ impl Node {
 }
 
 /// Memory from the upstream manager.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Slab {
     pub(super) memory: Block,
     first: Id,
@@ -41,6 +43,7 @@ pub(super) struct Slab {
 
 /// The blocks of all slabs.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Heap {
     nodes: Vec<Node>,
     unused: Vec<Id>,
@@ -248,11 +251,16 @@ impl Heap {
         id
     }
 
-    /// Splits an allocated block to `size` bytes; the rest becomes free.
+    /// Splits an allocated block to `size` bytes. The rest becomes free, and is merged with the free block
+    /// after it.
     #[inline]
     pub(super) fn shrink(&mut self, id: Id, size: u64) {
-        if self.nodes[id as usize].size - size >= GRAIN {
-            self.split(id, size);
+        if self.nodes[id as usize].size - size < GRAIN {
+            return;
+        }
+        if let Some(rest) = self.cut(id, size) {
+            // An allocated block has no sync points.
+            self.give(rest, &[]);
         }
     }
 

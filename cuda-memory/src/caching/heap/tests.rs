@@ -1,3 +1,5 @@
+mod sequences;
+
 use super::*;
 use crate::caching::stream_progress::Reach;
 
