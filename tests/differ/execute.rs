@@ -2,7 +2,18 @@
 
 use super::structures::Structure;
 use super::table::{Kind, MEMORY, Row};
-use cuda_sys::*;
+use cuda_sys::{
+    CUcontext, CUevent, CUfunc_cache, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary,
+    CUmemPool_attribute, CUmemoryPool, CUmodule, CUresult, CUstream, CUstreamCaptureMode,
+    CUstreamCaptureStatus, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxPopCurrent_v2,
+    cuCtxPushCurrent_v2, cuCtxSetCacheConfig, cuCtxSetCurrent, cuCtxSynchronize,
+    cuDeviceGetDefaultMemPool, cuDeviceGraphMemTrim, cuDevicePrimaryCtxRetain,
+    cuDevicePrimaryCtxSetFlags_v2, cuDeviceSetMemPool, cuEventDestroy_v2, cuGraphDestroy,
+    cuGraphExecDestroy, cuGreenCtxDestroy, cuInit, cuLibraryUnload, cuMemAddressFree, cuMemFree_v2,
+    cuMemFreeHost, cuMemPoolDestroy, cuMemPoolSetAttribute, cuMemPoolTrimTo, cuMemRelease,
+    cuMemUnmap, cuMemcpyDtoH_v2, cuMemsetD8Async, cuModuleUnload, cuStreamDestroy_v2,
+    cuStreamEndCapture, cuStreamIsCapturing, cuThreadExchangeStreamCaptureMode,
+};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -143,7 +154,8 @@ impl<'a> World<'a> {
             return "absent".to_owned();
         };
         let code = call.run(address.as_ptr());
-        let is_query = matches!(tokens[0], "cuStreamQuery" | "cuEventQuery");
+        let queries = ["cuStreamQuery", "cuEventQuery", "cuEventElapsedTime_v2"];
+        let is_query = queries.contains(&tokens[0]);
         if is_query && matches!(code, 0 | 600) {
             // Whether work is complete depends on time.
             return "0 or 600".to_owned();

@@ -67,6 +67,8 @@ struct Call {
     created: Vec<(&'static str, usize)>,
     destroyed: Vec<usize>,
     used: Vec<usize>,
+    /// The names of the memory at the addresses.
+    memory: Vec<String>,
     size: u64,
     image: String,
     is_wrong: bool,
@@ -398,7 +400,7 @@ impl Generator<'_> {
     fn wrong_object(&mut self, call: &mut Call, class: &str) -> String {
         call.is_wrong = true;
         let dead = self.choose(class, |its| !its.is_alive);
-        match (self.random.below(4), dead) {
+        match (self.random.below(12), dead) {
             (0, Some(dead)) => self.objects[dead].name(),
             _ => "0".to_owned(),
         }
@@ -409,9 +411,15 @@ impl Generator<'_> {
             Some(graph) => self.objects[graph].home.clone(),
             None => call.home.clone(),
         };
+        // Copies within the same memory may overlap, with undefined results.
+        let others = call.memory.clone();
         let chosen = self.choose(class, |its| {
-            its.is_alive && its.home.is_some() && (home.is_none() || its.home == home)
+            its.is_alive
+                && its.home.is_some()
+                && (home.is_none() || its.home == home)
+                && !others.contains(&its.name())
         })?;
+        call.memory.push(self.objects[chosen].name());
         if let Some(graph) = call.graph {
             let home = self.objects[chosen].home.clone();
             self.objects[graph].home = home;
@@ -425,7 +433,8 @@ impl Generator<'_> {
         let offset = self.one_of(&[0, 0, 0, 16, 64, size / 2]).min(size);
         call.space = Some(call.space.map_or(size - offset, |space| space.min(size - offset)));
         let name = self.objects[chosen].name();
-        if is_wrong {
+        // The end of pageable memory is not known to the driver.
+        if is_wrong && self.objects[chosen].class != "pageable" {
             call.is_wrong = true;
             return Some(match self.random.below(4) {
                 0 => "0".to_owned(),
@@ -444,7 +453,7 @@ impl Generator<'_> {
             0 => most,
             _ => most.min(few),
         };
-        match is_wrong {
+        match is_wrong && !call.memory.iter().any(|name| name.starts_with("pageable")) {
             true => {
                 call.is_wrong = true;
                 (most + self.one_of(&[1, 64, 1 << 40])).to_string()

@@ -125,9 +125,10 @@ enum End {
 
 /// Runs programs in one process. Returns the transcripts of those that ended, the part of the one
 /// that did not, and how the process ended.
-fn process(programs: &[Program]) -> (Vec<Vec<String>>, Vec<String>, End) {
+fn process(programs: &[Program], variables: Variables<'_>) -> (Vec<Vec<String>>, Vec<String>, End) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .arg("worker")
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -211,17 +212,20 @@ pub(crate) fn run(
 /// The programs that one process is given.
 const PORTION: usize = 50;
 
+/// Environment variables of the processes.
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
 /// Returns the transcripts of programs.
-pub(crate) fn transcripts(programs: &[Program]) -> Vec<Program> {
-    let lines = portion(programs).into_iter();
+pub(crate) fn transcripts(programs: &[Program], variables: Variables<'_>) -> Vec<Program> {
+    let lines = portion(programs, variables).into_iter();
     let programs = programs.iter().zip(lines);
     programs.map(|(program, lines)| Program { seed: program.seed, lines }).collect()
 }
 
-fn portion(programs: &[Program]) -> Vec<Vec<String>> {
+fn portion(programs: &[Program], variables: Variables<'_>) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     while all.len() < programs.len() {
-        let (ended, part, end) = process(&programs[all.len()..]);
+        let (ended, part, end) = process(&programs[all.len()..], variables);
         let is_first = ended.is_empty();
         all.extend(ended);
         let Some(program) = programs.get(all.len()) else {
@@ -234,7 +238,7 @@ fn portion(programs: &[Program]) -> Vec<Vec<String>> {
             End::Failed(_) if is_first => all.push(part),
             // Programs before this one may have been the cause.
             End::Failed(_) => {
-                let (mut alone, part, _) = process(std::slice::from_ref(program));
+                let (mut alone, part, _) = process(std::slice::from_ref(program), variables);
                 all.push(alone.pop().unwrap_or(part));
             }
         }

@@ -31,6 +31,9 @@ usage: cargo xtask COMMAND
   explore --reverts [--together] [NAME ...]
                                            undo each fix of xtask/reverts.toml in a copy of the sources, or all at once, and
                                            check that random programs find the error
+  differ record FROM COUNT FILE            write random programs of raw calls for a GPU: those of the seeds from FROM on
+  differ check [TRANSCRIPTS]               compare transcripts of a GPU with the software driver (default: those of
+                                           cuda-sim/data)
   uncalled [--programs N]                  list the public safe functions that no random program calls and
                                            xtask/uncalled.toml does not name
   profiles [--sample]                      run tests/driver on the software driver with each device and version
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Some("drivers") => install::drivers::run(rest),
         Some("compilers") => install::compilers::run(rest),
         Some("explore") => testing::explore::run(rest),
+        Some("differ") => testing::differ::run(rest),
         Some("uncalled") => testing::uncalled::run(rest),
         Some("profiles") => testing::profiles::run(rest),
         Some("asan") => testing::asan::run(rest),

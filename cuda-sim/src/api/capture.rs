@@ -206,11 +206,11 @@ fn begin_into(
     after: Dependencies,
 ) -> Answer {
     // The legacy default stream cannot be captured.
+    fail_if(mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0, INVALID)?;
     if stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() {
         world.stream(stream.addr())?;
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    fail_if(mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0, INVALID)?;
     let stream = world.stream(stream.addr())?;
     let id = world.new_id();
     let its = world.objects.streams.get(stream);

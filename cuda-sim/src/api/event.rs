@@ -56,6 +56,7 @@ pub(super) fn record_with_flags(
         _ => return Err(INVALID),
     };
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let context = world.event(event.addr())?.context;
     let home = world.objects.streams.get(stream);
     // Measured: a node of a graph records an event of another device.
@@ -95,10 +96,11 @@ pub(super) fn synchronize(world: &mut World, event: CUevent) -> Answer {
 
 pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
     world.forbidden_on_captured(event.addr())?;
-    let Some(operation) = world.event(event.addr())?.recorded else {
+    let recorded = world.event(event.addr())?.recorded;
+    world.forbidden_in_capture()?;
+    let Some(operation) = recorded else {
         return Ok(());
     };
-    world.forbidden_in_capture()?;
     if world.runs.executor.is_done(operation) {
         world.host_learns(operation);
         return Ok(());

@@ -46,7 +46,10 @@ fn limits() -> impl Iterator<Item = Row> {
         let set = move |s: &Stage| s.context.set_limit(limit, 64);
         let get = Row::new(&name, get, "cuCtxGetLimit", value("limit"), raw);
         let set = Row::new(&name, set, "cuCtxSetLimit", value("limit"), raw);
-        // These limits are read-only. The first has no effect since compute capability 9.0.
+        let is_depth = raw == CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH;
+        // This limit does not exist since compute capability 9.0.
+        let get = if is_depth { get.refused() } else { get };
+        // These limits are read-only.
         let is_fixed = [
             CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
             CUlimit::CU_LIMIT_SHMEM_SIZE,

@@ -1,6 +1,7 @@
 //! Commands that run the tests in special ways.
 
 pub(crate) mod asan;
+pub(crate) mod differ;
 pub(crate) mod explore;
 pub(crate) mod line_coverage;
 pub(crate) mod mutants;

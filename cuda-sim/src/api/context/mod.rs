@@ -108,6 +108,7 @@ pub(crate) fn create_v4(
 }
 
 pub(crate) fn destroy(world: &mut World, context: CUcontext) -> Answer {
+    fail_if(context.is_null(), INVALID)?;
     let handle = context.addr();
     if world.context(handle)?.kind != ContextKind::Created {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
@@ -205,8 +206,10 @@ pub(crate) fn synchronize(world: &mut World) -> Answer {
     synchronize_one(world, pointer(current))
 }
 
+/// Measured: null stands for the current context.
 pub(crate) fn synchronize_one(world: &mut World, context: CUcontext) -> Answer {
-    world.context(context.addr())?;
-    crate::api::context::settings::refuse_captured(world, context.addr())?;
+    let context = if context.is_null() { world.current()? } else { context.addr() };
+    world.context(context)?;
+    crate::api::context::settings::refuse_captured(world, context)?;
     world.run_all()
 }

@@ -46,6 +46,7 @@ impl World {
 }
 
 pub(crate) fn limit(world: &mut World, limit: CUlimit) -> Answer<usize> {
+    world.current()?;
     let default = world.check_limit(limit)?;
     let is_depth = limit == CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH;
     // Measured.
@@ -56,6 +57,8 @@ pub(crate) fn limit(world: &mut World, limit: CUlimit) -> Answer<usize> {
 }
 
 pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answer {
+    world.current()?;
+    world.forbidden_in_capture()?;
     world.check_limit(limit)?;
     let has_sync_depth = world.settings.profile.gpu.capability.0 < 9;
     let context = world.settings_of_current()?;
@@ -101,6 +104,7 @@ pub(crate) fn bank_size(world: &mut World) -> Answer<CUsharedconfig> {
 /// Has no effect on GPUs with a fixed bank size. Unverified (from documentation).
 pub(crate) fn set_bank_size(world: &mut World, config: CUsharedconfig) -> Answer {
     world.current()?;
+    world.forbidden_in_capture()?;
     check_bank_size(config)
 }
 

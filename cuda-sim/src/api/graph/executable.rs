@@ -105,15 +105,12 @@ pub(crate) fn instantiate_with(
 
 /// Fails for a graph that is destroyed, and for a capturing stream, whose capture becomes invalid.
 fn check_launch(world: &mut World, executable: CUgraphExec, stream: usize) -> Answer {
+    world.forbidden_on_capturing(stream)?;
     if world.objects.executables.get(executable.addr()).is_none() {
         if world.objects.executables.state(executable.addr()) == State::Dead {
             misuse("an executable graph is launched after it was destroyed");
         }
         return Err(INVALID);
-    }
-    if let Some(capture) = world.recording(stream)? {
-        world.break_capture(capture);
-        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     Ok(())
 }
@@ -132,10 +129,6 @@ pub(crate) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstrea
     let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     world.wait_for(|world| {
         let stream = world.stream(stream.addr())?;
-        if executable.is_null() {
-            // Measured: in a capture, this is another error.
-            world.forbidden_on_capturing(stream)?;
-        }
         check_launch(world, executable, stream)?;
         world.launch_graph(executable.addr(), stream, limit)
     })

@@ -1,6 +1,7 @@
 //! 2-D and 3-D copies.
 
 use crate::api::memory::batch::Plan;
+use crate::api::memory::copy::check_host;
 use crate::api::memory::{call_waits, check_access, check_given};
 use crate::api::prelude::*;
 use crate::memory::Use;
@@ -150,8 +151,9 @@ impl BoxCopy {
                     if !self.is_between_contexts {
                         check_access(world, stream, start, len, wanted)?;
                     }
-                } else if start == 0 {
-                    return Err(INVALID);
+                } else {
+                    fail_if(start == 0, INVALID)?;
+                    check_host(world, start as usize, len)?;
                 }
             }
         }

@@ -86,6 +86,15 @@ pub(crate) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Fails if host memory of the driver ends before the copied bytes (measured, except for synchronous copies of
+/// which one side is named as host memory).
+pub(crate) fn check_host(world: &World, start: usize, size: usize) -> Answer {
+    let exceeds = world.objects.memory.host_at(start).is_some_and(|(first, host)| {
+        (start - first).checked_add(size).is_none_or(|end| end > host.len)
+    });
+    fail_if(exceeds, INVALID)
+}
+
 pub(crate) fn copy_in_async(
     world: &mut World,
     to: CUdeviceptr,
@@ -99,6 +108,7 @@ pub(crate) fn copy_in_async(
         return Ok(());
     }
     check_given_on(world, stream, to, size, Use::Write)?;
+    check_host(world, from.addr(), size)?;
     let work = if world.objects.memory.is_pinned(from.addr(), size) {
         Work::CopyInPinned { to, from: from.addr(), len: size }
     } else if capture.is_some() {
@@ -124,6 +134,7 @@ pub(crate) fn copy_out_async(
         return Ok(());
     }
     check_given_on(world, stream, from, size, Use::Read)?;
+    check_host(world, to.addr(), size)?;
     if world.objects.memory.is_pinned(to.addr(), size) {
         let work = Work::CopyOut { from, to: to.addr(), len: size };
         return world.give_or_capture(stream, work);
@@ -146,8 +157,9 @@ pub(crate) fn copy_on_device_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     if size == 0 {
-        return world.recording(stream).map(drop);
+        return Ok(());
     }
     check_given_on(world, stream, from, size, Use::Read)?;
     check_given_on(world, stream, to, size, Use::Write)?;
@@ -199,10 +211,12 @@ pub(crate) fn copy(world: &mut World, to: CUdeviceptr, from: CUdeviceptr, size: 
         (true, true) => copy_on_device(world, to, from, size),
         (true, false) => {
             let from = host_pointer(world, from)?;
+            check_host(world, from.addr(), size)?;
             copy_in(world, to, from, size)
         }
         (false, true) => {
             let to = host_pointer(world, to)?;
+            check_host(world, to.addr(), size)?;
             copy_out(world, to, from, size)
         }
         (false, false) => copy_on_host(world, to, from, size, stream),
@@ -269,6 +283,9 @@ fn copy_on_host(
 ) -> Answer {
     let (to, from) = (host_pointer(world, to)?, host_pointer(world, from)?);
     fail_if(to.is_null() || from.is_null(), INVALID)?;
+    for host in [to, from] {
+        check_host(world, host.addr(), size)?;
+    }
     world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     world.begin_copy_by_call();
     let memory = &mut world.objects.memory;

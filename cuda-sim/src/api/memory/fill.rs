@@ -45,8 +45,9 @@ pub(crate) fn fill_plane<T: Into<u32>>(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     if width == 0 || height == 0 {
-        return world.recording(stream).map(drop);
+        return Ok(());
     }
     let size = row::<T>(at, width)?;
     fail_if(height > 1 && pitch < size, INVALID)?;

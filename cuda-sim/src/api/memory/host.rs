@@ -17,8 +17,8 @@ pub(crate) fn allocate(
     let home = world.home()?;
     let known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    fail_if(flags & !known != 0, INVALID)?;
     world.forbidden_in_capture()?;
+    fail_if(flags & !known != 0, INVALID)?;
     if size == 0 {
         start.set(core::ptr::null_mut());
         return Ok(());
@@ -33,6 +33,9 @@ pub(crate) fn allocate_simply(world: &mut World, start: Out<*mut c_void>, size: 
 
 pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
     world.forbidden_in_capture()?;
+    if start.is_null() {
+        return Ok(());
+    }
     world.run_all()?;
     let is_pinned = |kind: &HostKind| matches!(kind, HostKind::Pinned(_));
     if world.objects.memory.forget_host(start.addr(), is_pinned) {

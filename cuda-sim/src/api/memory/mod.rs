@@ -57,7 +57,7 @@ fn make_room(world: &mut World, size: usize, device: usize, limit: u64) {
 
 pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
     if address == 0 {
-        return Ok(());
+        return world.forbidden_in_capture();
     }
     // Measured: no context need be current, but a current one must be alive.
     match world.current() {

@@ -35,6 +35,8 @@ struct Mapped {
     locality_domain: Option<u32>,
     handle_types: u32,
     access: u32,
+    /// Whether access was set.
+    is_accessible: bool,
 }
 
 /// Measured on an H200: the range is that of the whole reservation, and no context owns the memory.
@@ -68,6 +70,7 @@ fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
             locality_domain: domain_of(&its.location)
                 .filter(|_| world.settings.profile.gpu.locality_domains > 1),
             handle_types: its.handle_types,
+            is_accessible: !mapping.access.is_empty(),
             access: mapping.access.values().copied().max().unwrap_or(0),
         }),
     })
@@ -277,7 +280,8 @@ pub(crate) fn range(
     let ready = |kind| !matches!(kind, Kind::Ordered { freed: true, .. });
     let is_there = world.objects.memory.containing(address).is_none_or(|(_, its)| ready(its.kind));
     match known(world, address) {
-        Some(its) if is_there => {
+        // Measured: mapped memory is known once access to it was set.
+        Some(its) if is_there && its.mapped.as_ref().is_none_or(|its| its.is_accessible) => {
             let whole = (its.start, its.size);
             let (first, len) = its.mapped.map_or(whole, |its| (its.start, its.size));
             start.set(first);

@@ -96,6 +96,7 @@ pub(crate) fn create(world: &mut World, props: &CUmemPoolProps) -> Answer<CUmemo
 }
 
 pub(crate) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
+    world.forbidden_in_capture()?;
     world.pool(pool)?;
     let handle = pool.addr();
     if world.objects.pool_shared.has_of(handle) {
@@ -124,6 +125,7 @@ pub(crate) fn attribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Answer {
+    world.forbidden_in_capture()?;
     let newer = world.settings.profile.driver >= CudaVersion::new(13, 2);
     let used = world.objects.memory.used_of_pool(pool.addr());
     let its = world.pool(pool)?;
@@ -168,6 +170,7 @@ pub(crate) fn set_attribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Answer {
+    world.forbidden_in_capture()?;
     let used = world.objects.memory.used_of_pool(pool.addr());
     let its = world.own_pool(pool)?;
     fail_if(value.is_null(), INVALID)?;
@@ -194,6 +197,7 @@ pub(crate) fn set_attribute(
 }
 
 pub(crate) fn trim(world: &mut World, pool: CUmemoryPool, keep: usize) -> Answer {
+    world.forbidden_in_capture()?;
     let used = world.objects.memory.used_of_pool(pool.addr());
     let its = world.pool(pool)?;
     let least = used.next_multiple_of(PORTION).max(keep as u64);
@@ -206,6 +210,7 @@ pub(crate) fn access(
     pool: CUmemoryPool,
     location: *mut CUmemLocation,
 ) -> Answer<CUmemAccess_flags> {
+    world.forbidden_in_capture()?;
     // SAFETY: the caller passes null or a pointer to a location.
     let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
     let place = place(world, location).ok_or(INVALID)?;
@@ -220,6 +225,7 @@ pub(crate) fn set_access(
     map: *const CUmemAccessDesc,
     count: usize,
 ) -> Answer {
+    world.forbidden_in_capture()?;
     fail_if(map.is_null() && count != 0, INVALID)?;
     world.pool(pool)?;
     for index in 0..count {
@@ -227,11 +233,13 @@ pub(crate) fn set_access(
         let place = unsafe { map.add(index) };
         // SAFETY: the caller passes `count` descriptions.
         let description = unsafe { place.read() };
-        if description.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        let place = self::place(world, &description.location).ok_or(INVALID)?;
+        let place = self::place(world, &description.location);
         let its = world.pool(pool)?;
+        // Measured: memory of the device itself, and managed memory, cannot be made read-only.
+        let is_own = its.is_managed() || place == Some(its.location);
+        let read = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ;
+        fail_if(is_own && description.flags == read, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        let place = place.ok_or(INVALID)?;
         let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         if place == its.location && description.flags == none {
             // The device that has the memory always has access.
@@ -266,7 +274,8 @@ pub(crate) fn default_of_device(world: &mut World, device: CUdevice) -> Answer<C
 }
 
 pub(crate) fn of_device(world: &mut World, device: CUdevice) -> Answer<CUmemoryPool> {
-    let number = world.device(device)?;
+    // Measured: another code than that of the default pool.
+    let number = world.device(device).map_err(|_| INVALID)?;
     Ok(pointer(world.objects.device_pools[number].current))
 }
 

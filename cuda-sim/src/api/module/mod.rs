@@ -292,6 +292,8 @@ pub(crate) fn param(
     size: Out<usize>,
 ) -> Answer {
     offset.required()?;
+    // Measured.
+    fail_if(function.is_null(), INVALID)?;
     let params = &world.kernel_info(function.addr())?.params;
     let (at, long) = params.get(index).ok_or(INVALID)?;
     offset.set(*at);

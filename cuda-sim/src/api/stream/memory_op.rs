@@ -39,9 +39,13 @@ fn check_access_of(world: &World, stream: usize, work: &Work) -> Answer {
     check_access(world, stream, at, size, wanted)
 }
 
-fn write(world: &World, address: u64, bytes: Vec<u8>, flags: c_uint) -> Answer<Work> {
+fn write(world: &World, address: u64, mut bytes: Vec<u8>, flags: c_uint) -> Answer<Work> {
     fail_if(flags != Write::CU_STREAM_WRITE_VALUE_DEFAULT.0, INVALID)?;
     check(world, address, bytes.len(), Use::Write)?;
+    // The GPU writes the rest to memory that belongs to no allocation.
+    let holder = world.objects.memory.containing(address);
+    let end = holder.map_or(u64::MAX, |(start, its)| start + its.bytes.len() as u64);
+    bytes.truncate(usize::try_from(end - address).unwrap_or(usize::MAX));
     Ok(Work::WriteValue { at: address, bytes })
 }
 

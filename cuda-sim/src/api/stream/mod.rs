@@ -103,6 +103,7 @@ pub(crate) fn wait_event(
         _ => return Err(INVALID),
     };
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let its = world.event(event.addr())?;
     let (captured, recorded) = (its.captured.clone(), its.recorded);
     let recording = world.recording(stream)?;

@@ -80,6 +80,10 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr, size: usize) -> Answ
 
 /// Returns the properties of physical memory, if there can be such memory.
 fn properties(world: &World, wanted: &CUmemAllocationProp) -> Answer<Properties> {
+    // Measured: the number of the device is checked first.
+    if location(&wanted.location).0 == LocationType::CU_MEM_LOCATION_TYPE_DEVICE.0 {
+        world.device(location(&wanted.location).1)?;
+    }
     // Managed physical memory is not simulated.
     fail_if(wanted.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, INVALID)?;
     // Other bits are ignored.
