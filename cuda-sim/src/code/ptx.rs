@@ -7,6 +7,7 @@
 mod declare;
 
 use super::{Contents, KernelInfo};
+use std::collections::HashSet;
 
 /// The reason why a text cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +36,9 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal>
     if !rest.contains(".target") {
         return Err(invalid("fatal   : missing .target directive"));
     }
+    let declared = declared_registers(&text);
     for line in text.lines() {
-        check_registers(&text, line)?;
+        check_registers(&declared, line)?;
     }
     let wrong = || invalid("an .entry without an end, or with too many parameters");
     let items = declare::items(rest).ok_or_else(wrong)?;
@@ -133,7 +135,7 @@ fn is_special(name: &str) -> bool {
 }
 
 /// Detects an operand `%name` that is not declared. This is a common error that a compiler rejects.
-fn check_registers(text: &str, line: &str) -> Result<(), Refusal> {
+fn check_registers(declared: &HashSet<&str>, line: &str) -> Result<(), Refusal> {
     let instruction = line.trim();
     if instruction.starts_with('.') {
         return Ok(());
@@ -141,21 +143,27 @@ fn check_registers(text: &str, line: &str) -> Result<(), Refusal> {
     for operand in instruction.split('%').skip(1) {
         let name: String =
             operand.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-        if !is_special(&name) && !is_declared(text, &name) {
+        if !is_special(&name) && !is_declared(declared, &name) {
             return Err(Refusal::Invalid(format!("error   : Unknown symbol '%{name}'")));
         }
     }
     Ok(())
 }
 
-/// Accepts `.reg .b32 %name;`, and `.reg .b32 %n<7>;`, which declares `%n0` to `%n6`.
-fn is_declared(text: &str, name: &str) -> bool {
-    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+/// Returns the declared names: `name` of `.reg .b32 %name;`, and `n<` of `.reg .b32 %n<7>;`, which declares `%n0` to
+/// `%n6`.
+fn declared_registers(text: &str) -> HashSet<&str> {
     text.split(['\n', ';'])
         .filter_map(|statement| statement.split_once(".reg"))
         .flat_map(|(_, declaration)| declaration.split([' ', ',', '\t']))
         .filter_map(|word| word.strip_prefix('%'))
-        .any(|word| word == name || word.split_once('<').is_some_and(|(w, _)| w == stem))
+        .map(|word| word.find('<').map_or(word, |end| &word[..=end]))
+        .collect()
+}
+
+fn is_declared(declared: &HashSet<&str>, name: &str) -> bool {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    declared.contains(name) || declared.contains(format!("{stem}<").as_str())
 }
 
 fn without_comments(text: &str) -> String {
