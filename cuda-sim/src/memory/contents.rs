@@ -38,7 +38,10 @@ fn never_written() -> Option<&'static File> {
 /// Allocates zeros, which most systems commit when they are written. Returns `None` if there is not enough
 /// memory.
 fn zeros(len: usize) -> Option<Vec<u8>> {
-    let layout = Layout::array::<u8>(len).ok().filter(|its| its.size() != 0)?;
+    let layout = Layout::array::<u8>(len).ok()?;
+    if layout.size() == 0 {
+        return Some(Vec::new());
+    }
     // SAFETY: the size is not zero.
     let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
     // SAFETY: the memory was allocated by the global allocator with the layout of a vector of `len`
@@ -97,13 +100,11 @@ impl Contents {
                 return Some(Self { len, place });
             }
         }
-        if len >= TOO_LARGE_TO_FILL {
-            let place = Place::Small(zeros(len)?);
-            return Some(Self { len, place });
+        let mut bytes = zeros(len)?;
+        if len < TOO_LARGE_TO_FILL {
+            // One operation of the compiler, which Miri executes as fast as the machine. `Vec::resize` is a loop.
+            bytes.fill(UNINIT);
         }
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len).ok()?;
-        bytes.resize(len, UNINIT);
         let place = Place::Small(bytes);
         Some(Self { len, place })
     }

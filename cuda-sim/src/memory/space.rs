@@ -1,7 +1,7 @@
 //! Ranges of the process's address space, and files in memory that can be mapped there. Pages take host
 //! memory when they are first written.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod system {
     use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
     use std::fs::File;
@@ -110,8 +110,8 @@ mod system {
     }
 }
 
-/// Systems where virtual memory is not simulated.
-#[cfg(not(target_os = "linux"))]
+/// Systems where virtual memory is not simulated, and Miri, which cannot map files.
+#[cfg(not(all(target_os = "linux", not(miri))))]
 mod system {
     use core::ffi::c_int;
     use std::fs::File;
