@@ -141,7 +141,7 @@ fn rows_are_copied_between_arrays_and_all_other_memory() {
     succeeds!(cuMemcpy2DAsync_v2(&raw const copy, bench.stream));
     let mut host = [0u32; 4];
     copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
-    copy.dstHost = host.as_mut_ptr().cast();
+    copy.dstHost = (&raw mut host).cast();
     succeeds!(cuMemcpy2DAsync_v2(&raw const copy, bench.stream));
     assert_eq!(host, [5, 6, 9, 10]);
     assert_eq!(read::<4>(device), [5, 6, 9, 10]);
