@@ -5,6 +5,8 @@
 pub(crate) mod c;
 pub(crate) mod child;
 pub(crate) mod fork;
+#[cfg(miri)]
+pub(crate) mod miri;
 pub(crate) mod random;
 mod sim;
 
@@ -23,8 +25,12 @@ use std::sync::OnceLock;
 /// The line bypasses the output capture of the test harness, so that a passing run lists its skips.
 #[track_caller]
 pub(crate) fn skip(reason: &str) {
+    #[cfg(not(miri))]
     let thread = std::thread::current();
+    #[cfg(not(miri))]
     let test = thread.name().unwrap_or("a test");
+    #[cfg(miri)]
+    let test = miri::skipped();
     if std::env::var_os("CUDA_TESTS").is_some_and(|value| value == "require") {
         panic!("CUDA_TESTS=require, and {test} cannot run: {reason}");
     }

@@ -13,6 +13,8 @@
 //! Tests in a module `provoked` make the driver report errors on purpose. Runs under a memory
 //! checker exclude them, because it would report those errors.
 
+#![cfg_attr(miri, feature(custom_test_frameworks, test), test_runner(common::miri::run))]
+
 #[macro_use]
 #[path = "../common/mod.rs"]
 mod common;

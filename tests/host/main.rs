@@ -2,6 +2,8 @@
 //! and everything that is data. Replacements of the driver are built from `fakes/` or installed
 //! from Rust.
 
+#![cfg_attr(miri, feature(custom_test_frameworks, test), test_runner(common::miri::run))]
+
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -1,6 +1,8 @@
 //! The software driver itself, and behavior of the safe layer that only it can show: call logs,
 //! faults, and other devices and drivers. Each test runs in a child process with its own driver.
 
+#![cfg_attr(miri, feature(custom_test_frameworks, test), test_runner(common::miri::run))]
+
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../programs/mod.rs"]

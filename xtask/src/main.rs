@@ -38,6 +38,8 @@ usage: cargo xtask COMMAND
                                            xtask/uncalled.toml does not name
   profiles [--sample]                      run tests/driver on the software driver with each device and version
   asan [--sample]                          run the tests that need no GPU under AddressSanitizer
+  miri [--sample | START]                  run the tests that need no GPU under Miri, with the software driver; START: the
+                                           start of the names of the tests, for example sim::graph
   line-coverage [--corpus] [--missing]     measure the lines of cuda-safe and cuda-memory that the tests
                                            without a GPU run; --corpus: the lines of the parsers that the
                                            fuzz corpus runs;
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Some("uncalled") => testing::uncalled::run(rest),
         Some("profiles") => testing::profiles::run(rest),
         Some("asan") => testing::asan::run(rest),
+        Some("miri") => testing::miri::run(rest),
         Some("line-coverage") => testing::line_coverage::run(rest),
         Some("mutants") => testing::mutants::run(rest),
         Some("seeds") => testing::seeds::run(rest),

@@ -1,7 +1,10 @@
 //! `cargo xtask msrv`: checks that the crates build with the oldest supported compiler.
 //!
 //! The compiler is rustup's if it is installed, otherwise Debian's, unpacked into `target/toolchain`.
+//!
+//! For `cargo xtask miri`, rustup installs its nightly toolchain.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -121,22 +124,16 @@ impl Toolchain {
         })
     }
 
-    /// Returns a program of this toolchain, with an environment that does not refer to the running
-    /// toolchain.
+    /// Returns a program of this toolchain.
     fn program(&self, name: &str) -> Result<Command> {
-        let mut command = match self {
-            Self::Rustup(_) => Command::new("rustup"),
-            Self::Debian(dir) => Command::new(dir.join("usr/bin").join(name)),
+        let dir = match self {
+            Self::Rustup(toolchain) => return Ok(rustup(toolchain, name)),
+            Self::Debian(dir) => dir,
         };
-        for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
-            command.env_remove(variable);
-        }
-        match self {
-            Self::Rustup(toolchain) => command.args(["run", toolchain.as_str(), name]),
-            Self::Debian(dir) => command
-                .env("RUSTC", dir.join("usr/bin/rustc"))
-                .env("LD_LIBRARY_PATH", std::env::join_paths(library_folders(dir)?)?),
-        };
+        let mut command = outside(dir.join("usr/bin").join(name));
+        command
+            .env("RUSTC", dir.join("usr/bin/rustc"))
+            .env("LD_LIBRARY_PATH", std::env::join_paths(library_folders(dir)?)?);
         Ok(command)
     }
 
@@ -187,6 +184,34 @@ impl Toolchain {
         }
         Ok(())
     }
+}
+
+/// Returns a program of a toolchain of rustup.
+pub(crate) fn rustup(toolchain: &str, program: &str) -> Command {
+    let mut command = outside("rustup");
+    command.args(["run", toolchain, program]);
+    command
+}
+
+/// Returns a program with an environment that does not refer to the running toolchain.
+fn outside(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Installs the nightly toolchain with Miri, unless it is installed.
+pub(crate) fn install_miri() -> Result<()> {
+    if debian::stdout(rustup("nightly", "cargo").args(["miri", "--version"])).is_ok() {
+        return Ok(());
+    }
+    let mut install = Command::new("rustup");
+    install.args(["toolchain", "install", "nightly", "--no-self-update", "--profile", "minimal"]);
+    install.args(["--component", "miri", "--component", "rust-src"]);
+    debian::stdout(&mut install).context("the nightly toolchain with Miri cannot be installed")?;
+    Ok(())
 }
 
 /// Returns whether a version such as `1.85.0+dfsg3-1` is a release of `1.85`.

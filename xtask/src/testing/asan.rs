@@ -133,11 +133,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 fn write_suppressions(folder: &Path) -> Result<String> {
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     let path = folder.join("leaks.supp");
-    let mut functions = LEAKING.map(str::to_owned).to_vec();
-    add_leaking_tests(&root().join("tests/sim"), &mut functions)?;
+    let functions = intentional_leaks()?;
     let rules: String = functions.iter().map(|function| format!("leak:{function}\n")).collect();
     fs::write(&path, rules).with_context(|| format!("writing {}", path.display()))?;
     path.into_os_string().into_string().ok().context("the path of the workspace is not UTF-8")
+}
+
+/// Returns parts of the names of the functions whose memory may leak. Most of them are tests.
+pub(crate) fn intentional_leaks() -> Result<Vec<String>> {
+    let mut functions = LEAKING.map(str::to_owned).to_vec();
+    add_leaking_tests(&root().join("tests/sim"), &mut functions)?;
+    Ok(functions)
 }
 
 /// Adds the names of the tests on the software driver that leak intentionally in a process of their own: those

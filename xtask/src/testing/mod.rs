@@ -4,6 +4,7 @@ pub(crate) mod asan;
 pub(crate) mod differ;
 pub(crate) mod explore;
 pub(crate) mod line_coverage;
+pub(crate) mod miri;
 pub(crate) mod mutants;
 pub(crate) mod profiles;
 pub(crate) mod seeds;

@@ -1,0 +1,264 @@
+//! `cargo xtask miri`: runs tests under Miri, which finds undefined behavior, data races and leaks. The software driver
+//! is written in Rust, so Miri executes it too. CI runs a sample with `--sample`.
+//!
+//! `tests/common/miri.rs` is the harness: Miri executes a test binary once for each test. The examples in the
+//! documentation of `cuda-safe`, `cuda-memory` and `cuda-nvrtc` only compile. The binary `documentation` runs them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::install::toolchain;
+use crate::testing::asan;
+use crate::{root, status};
+
+/// The test binaries with the harness.
+const BINARIES: [&str; 3] = ["host", "driver", "sim"];
+
+/// The rules that say which pointers may access memory, and the option of each.
+const MODELS: [(&str, &str); 2] =
+    [("Stacked Borrows", ""), ("Tree Borrows", "-Zmiri-tree-borrows")];
+
+/// The options of every execution. Tests read files, variables and clocks. The software driver makes pointers from
+/// addresses, as a device does.
+const OPTIONS: &str = "-Zmiri-disable-isolation -Zmiri-permissive-provenance";
+
+/// Part of the names of tests that start threads. They run with several seeds, which choose the schedules.
+const THREADS: &str = "thread";
+
+/// The number of seeds for a test that starts threads.
+const SEEDS: usize = 8;
+
+/// Parts of the names of tests with threads of the software driver, which are still there when the test ends. Miri
+/// reports such threads as it reports leaks.
+const WITH_DRIVER_THREADS: [&str; 2] = ["sim::software::explore::", "sim::stream::driver_thread::"];
+
+/// The tests of the sample: some of each subject.
+const SAMPLE: &[&str] = &[
+    "sim::array::textures::a_linear_filter_of_integers_is_reported",
+    "sim::call::waits::memory_outlives_the_work_of_a_dropped_stream",
+    "sim::event::an_event_that_another_thread_drops_returns_to_the_thread_that_created_it",
+    "sim::graph::captures::captured_allocations_become_memory_nodes",
+    "sim::graph::copies::a_copy_from_pinned_memory_is_read_when_the_node_runs",
+    "sim::graph::retained::an_executable_graph_has_the_objects_of_its_latest_update",
+    "sim::graph::updates::host_functions_and_events_can_be_replaced",
+    "sim::interop::joined_streams_cost_a_record_and_a_wait_each",
+    "sim::manager::caching::a_thread_finds_memory_that_another_thread_freed_on_the_stream",
+    "sim::manager::parts::orders::a_weak_stream_keeps_neither_the_stream_nor_its_context_alive",
+    "sim::memory::copy_batches::an_unknown_device_address_is_reported",
+    "sim::memory::pinned_ranges::copies_of_ranges_and_clones_are_refused_during_a_capture",
+    "sim::release::copies_complete_deferred_releases",
+    "sim::release::orders::synchronous_memory_is_freed_after_a_wait_for_its_stream",
+    "sim::stream::callbacks::a_nested_host_function_leaves_the_outer_one_a_callback",
+];
+
+/// What Miri cannot run: the reason, and parts of the names of tests.
+const NOT_RUN: &[(&str, &[&str])] = &[
+    (
+        "Miri opens no library.",
+        &[
+            "host::error::errors::a_chain_of_sources_repeats_no_text",
+            "host::error::errors::error_codes_are_those_of_the_driver",
+            "host::error::errors::errors_are_equal_if_their_variants_and_values_are",
+            "host::error::errors::every_error_names_its_subject",
+        ],
+    ),
+    (
+        "Miri starts no process.",
+        &[
+            "fork",
+            "numpy_agrees_on_random_types_layouts_and_views",
+            "driver::call::fatal::provoked::a_process_",
+            "driver::event::an_event_is_shared_with_another_process",
+            "driver::process::checkpoint::",
+            "sim::process::the_process_aborts_after_a_dump_without_the_flag",
+        ],
+    ),
+    (
+        "Miri maps no file, so the software driver has no virtual memory.",
+        &[
+            "::virtual_memory::",
+            "driver::array::sparse::",
+            "driver::call::answers::provoked::after_a_fatal_error",
+            "driver::manager::managers::random_work_with_a_small_expandable_pool",
+            "driver::manager::managers::random_work_with_an_expandable_pool",
+            "driver::memory::exports::",
+            "driver::memory::pointers::the_mappings_of_a_reservation_are_distinguished",
+            "sim::array::sparse_and_deferred_arrays_tell_their_needs",
+            "sim::device::other::a_copy_between_contexts_needs_the_access",
+            "sim::device::other::work_on_virtual_memory",
+            "sim::manager::expandable::",
+            "sim::memory::pointers::",
+            "sim::memory::regressions::a_handle_whose_size_is_refused",
+            "sim::memory::regressions::a_host_function_that_drops_the_last_context",
+            "sim::memory::regressions::a_release_whose_queries_always_fail",
+            "sim::memory::regressions::memory_is_unmapped",
+            "sim::memory::regressions::memory_of_another_device",
+            "sim::races::safe::random_programs_of_safe_code_have_no_races",
+            "sim::release::last_use::",
+        ],
+    ),
+    (
+        "They allocate memory that takes no room until it is written. Under Miri it does.",
+        &["sim::memory::lazy::", "a_large_allocation_takes_memory_when_it_is_written"],
+    ),
+    (
+        "They compare all functions, constants or options, which takes minutes under Miri.",
+        &[
+            "host::bindings::constants::",
+            "host::bindings::function::",
+            "host::bindings::rows::",
+            "sim::arguments::every_option",
+        ],
+    ),
+    (
+        "They explore hundreds of schedules, or wait for a limited time. Miri is too slow.",
+        &["cuda-sim/src/testing.md", "call::explore", "holds_no_lock_in_a_driver_call"],
+    ),
+];
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let (names, models) = match args {
+        [] => (vec![""], &MODELS[..]),
+        [sample] if sample == "--sample" => (SAMPLE.to_vec(), &MODELS[..1]),
+        [start] => (vec![start.as_str()], &MODELS[..]),
+        _ => bail!("miri takes one argument, --sample or the start of the names of tests"),
+    };
+    if let Err(why) = toolchain::install_miri() {
+        println!("miri: NOT RUN: {why:#}");
+        return Ok(());
+    }
+    let mut failed = Vec::new();
+    for binary in BINARIES {
+        if !names.iter().any(|name| name.is_empty() || name.starts_with(binary)) {
+            continue;
+        }
+        let mut tests = list(binary)?;
+        tests.retain(|test| names.iter().any(|name| test.starts_with(name)) && !is_not_run(test));
+        let mut leaks = asan::intentional_leaks()?;
+        leaks.extend(WITH_DRIVER_THREADS.map(str::to_owned));
+        let leaks = |test: &String| leaks.iter().any(|part| test.contains(part.as_str()));
+        let (leaking, tests): (Vec<String>, Vec<String>) = tests.into_iter().partition(leaks);
+        for model in models {
+            failed.extend(execute(binary, *model, "", &tests)?);
+            failed.extend(execute(binary, *model, "-Zmiri-ignore-leaks", &leaking)?);
+        }
+    }
+    if args.is_empty() {
+        for model in models {
+            run_examples(*model)?;
+        }
+    }
+    ensure!(failed.is_empty(), "failed under Miri; see the output above:\n{}", failed.join("\n"));
+    Ok(())
+}
+
+fn is_not_run(test: &str) -> bool {
+    NOT_RUN.iter().any(|(_, parts)| parts.iter().any(|part| test.contains(part)))
+}
+
+/// Runs the examples in the documentation.
+fn run_examples((model, option): (&str, &str)) -> Result<()> {
+    // The threads of the explorer outlive an example.
+    let options = format!("{OPTIONS} {option} -Zmiri-ignore-leaks");
+    let mut of_driver = miri(&options);
+    of_driver.args(["--doc", "--package", "cuda-sim", "--"]);
+    let not_run = NOT_RUN.iter().flat_map(|(_, parts)| *parts);
+    of_driver.args(not_run.flat_map(|part| ["--skip", part]));
+    let mut others = miri(&options);
+    others.args(["--test", "documentation"]);
+    for mut cargo in [of_driver, others] {
+        let done = cargo.status().context("running cargo miri")?;
+        status::check(done, format_args!("an example failed under Miri, {model}"))?;
+    }
+    Ok(())
+}
+
+/// Returns the names of the tests of a binary, with the name of the binary.
+fn list(binary: &str) -> Result<Vec<String>> {
+    let mut cargo = miri(OPTIONS);
+    let output = cargo.args(["--test", binary]).stderr(Stdio::inherit()).output();
+    let output = output.context("running cargo miri")?;
+    status::check(output.status, format_args!("tests/{binary} was not built for Miri"))?;
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let names = lines.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(names.map(|name| format!("{binary}::{name}")).collect())
+}
+
+/// Executes tests of a binary, and returns those that failed.
+fn execute(
+    binary: &str,
+    (model, option): (&str, &str),
+    leaks: &str,
+    tests: &[String],
+) -> Result<Vec<String>> {
+    let executions = tests.iter().flat_map(|test| {
+        let name = test.strip_prefix(binary).and_then(|name| name.strip_prefix("::"));
+        let seeds = if test.contains(THREADS) { SEEDS } else { 1 };
+        (0..seeds).filter_map(move |number| Some(format!("{}#{number}", name?)))
+    });
+    let executions: Vec<String> = executions.collect();
+    if executions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let folder = root().join("target/miri/executions").join(binary);
+    prepare(&folder, &executions)?;
+    let seeds = executions.len();
+    let many = format!("-Zmiri-many-seeds=0..{seeds} -Zmiri-many-seeds-keep-going");
+    let start = Instant::now();
+    let done = miri(&format!("{OPTIONS} {option} {leaks} {many}"))
+        .args(["--test", binary])
+        .env("CUDA_TESTS_MIRI", &folder)
+        // The tests of any driver must not look for a real one.
+        .env("CUDA_SIM", "h200")
+        .status()
+        .context("running cargo miri")?;
+    let minutes = start.elapsed().as_secs_f32() / 60.0;
+    let results: Vec<String> = executions.iter().map(|name| result(&folder, name)).collect();
+    let count = |wanted| results.iter().filter(|result| *result == wanted).count();
+    let [passed, skipped, stopped] = ["passed", "skipped", "stopped"].map(count);
+    let failed = executions.iter().zip(&results).filter(|(_, result)| result.is_empty());
+    let mut failed: Vec<String> =
+        failed.map(|(name, _)| format!("{binary}::{name} ({model})")).collect();
+    println!(
+        "miri: {binary}, {model}, {} tests in {minutes:.1} minutes: of {seeds} executions, {passed} \
+         passed, {skipped} were skipped, {stopped} were stopped, {} failed",
+        tests.len(),
+        failed.len()
+    );
+    if failed.is_empty() && !done.success() {
+        failed.push(format!("a test of {binary} leaks ({model})"));
+    }
+    Ok(failed)
+}
+
+/// Creates the files that `tests/common/miri.rs` describes.
+fn prepare(folder: &Path, executions: &[String]) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
+    }
+    for part in ["waiting", "started"] {
+        let part = folder.join(part);
+        fs::create_dir_all(&part).with_context(|| format!("creating {}", part.display()))?;
+    }
+    for name in executions {
+        let file = folder.join("waiting").join(name);
+        fs::write(&file, "").with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Returns the result of an execution. It is empty if the test failed.
+fn result(folder: &Path, name: &str) -> String {
+    fs::read_to_string(folder.join("started").join(name)).unwrap_or_default()
+}
+
+/// Returns `cargo miri test` with these options of Miri.
+fn miri(options: &str) -> Command {
+    let mut cargo = toolchain::rustup("nightly", "cargo");
+    cargo.current_dir(root()).args(["miri", "test", "--quiet"]).env("MIRIFLAGS", options);
+    cargo
+}
