@@ -34,13 +34,18 @@ impl File {
     /// # Safety
     /// It must be sound to run the initializers of the library and of the libraries that it needs.
     pub(crate) unsafe fn open(path: &Path, search: Search) -> Result<Self, Attempt> {
+        let not_opened = |why: String| Attempt {
+            path: path.to_owned(),
+            failure: AttemptFailure::NotOpened(why),
+        };
+        // Miri would end the program.
+        if cfg!(miri) {
+            return Err(not_opened("Miri opens no libraries".to_owned()));
+        }
         // SAFETY: the caller guarantees that the file may be opened.
         match unsafe { open(path, search) } {
             Ok(handle) => Ok(Self { handle: ManuallyDrop::new(handle), path: path.to_owned() }),
-            Err(error) => Err(Attempt {
-                path: path.to_owned(),
-                failure: AttemptFailure::NotOpened(error.to_string()),
-            }),
+            Err(error) => Err(not_opened(error.to_string())),
         }
     }
 
