@@ -102,7 +102,8 @@ impl Stream {
     /// other. Calls `cuStreamGetFlags`.
     ///
     /// # Errors
-    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if the stream is capturing. The call then invalidates the
+    /// capture (measured with driver 580).
     ///
     /// Since CUDA 5.5. Raw: [`cuStreamGetFlags`](fn@cuda_sys::cuStreamGetFlags).
     #[doc(alias = "cuStreamGetFlags")]

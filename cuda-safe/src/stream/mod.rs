@@ -438,7 +438,7 @@ impl Stream {
     /// Returns the actual priority of the stream. Calls `cuStreamGetPriority`.
     ///
     /// # Errors
-    /// Only the errors that every call can return. See [`Error`].
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED` if the capture of the stream is invalid.
     ///
     /// Since CUDA 5.5. Raw: [`cuStreamGetPriority`](fn@cuda_sys::cuStreamGetPriority).
     #[doc(alias = "cuStreamGetPriority")]
@@ -454,7 +454,8 @@ impl Stream {
     /// `cuStreamGetId`.
     ///
     /// # Errors
-    /// [`Error::Missing`].
+    /// [`Error::Missing`]; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if the stream is capturing. The call then
+    /// invalidates the capture (measured with driver 580).
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamGetId`](fn@cuda_sys::cuStreamGetId).
     #[doc(alias = "cuStreamGetId")]
