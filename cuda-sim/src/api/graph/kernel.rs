@@ -2,6 +2,7 @@
 
 use super::{Made, Place, set};
 use crate::api::launch::arguments::copy_arguments;
+use crate::api::launch::attribute::bytes as attribute_bytes;
 use crate::api::launch::{Shape, prepare};
 use crate::api::module::function::required_cluster;
 use crate::api::prelude::*;
@@ -305,8 +306,7 @@ pub(crate) fn set_attribute(
             _ => return Err(INVALID),
         }
     }
-    // SAFETY: the caller passes a complete value, and every byte pattern is valid for bytes.
-    attributes.insert(id.0, unsafe { value.pad });
+    attributes.insert(id.0, attribute_bytes(id, value));
     replace_attributes(world, node.addr(), &attributes)
 }
 

@@ -1,6 +1,7 @@
 //! Kernel launches and host functions.
 
 pub(crate) mod arguments;
+pub(crate) mod attribute;
 pub(crate) mod occupancy;
 
 use crate::api::launch::arguments::copy_arguments;
@@ -116,8 +117,7 @@ impl Shape {
             // Hints, and attributes that relax the usual order. They need no action here.
             _ => {}
         }
-        // SAFETY: the caller passes a complete value, and every byte pattern is valid for bytes.
-        self.attributes.insert(attribute.id.0, unsafe { value.pad });
+        self.attributes.insert(attribute.id.0, attribute::bytes(attribute.id, value));
         Ok(())
     }
 

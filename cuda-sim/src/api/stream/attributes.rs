@@ -1,5 +1,6 @@
 //! Stream attributes, and the contexts of streams. Unverified (from documentation), except for contexts.
 
+use crate::api::launch::attribute::bytes as attribute_bytes;
 use crate::api::prelude::*;
 use crate::api::stream::HIGHEST_PRIORITY;
 use crate::state::objects::ContextKind;
@@ -75,8 +76,7 @@ pub(crate) fn set(
         its.priority = unsafe { value.priority }.clamp(HIGHEST_PRIORITY, 0);
         return Ok(());
     }
-    // SAFETY: the caller passes a complete value, and every byte pattern is valid for bytes.
-    its.attributes.insert(id.0, unsafe { value.pad });
+    its.attributes.insert(id.0, attribute_bytes(id, value));
     Ok(())
 }
 
