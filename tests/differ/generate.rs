@@ -95,7 +95,8 @@ impl Generator<'_> {
     fn run(&mut self) {
         for (class, size) in [("context", 0), ("pool", 0), ("pageable", 4096), ("pageable", 65536)]
         {
-            self.add(class, size, Some(LEGACY.to_owned()));
+            let number = self.number(class);
+            self.add((class, number), size, Some(LEGACY.to_owned()), String::new());
         }
         let topics: Vec<&str> = {
             let mut all: Vec<&str> = self.rows.iter().map(|row| row.topic).collect();
@@ -140,20 +141,23 @@ impl Generator<'_> {
         self.call(row.expect("a row of the table"), false);
     }
 
-    fn add(&mut self, class: &'static str, size: u64, home: Option<String>) -> usize {
-        let number = self.number(class);
-        let object = Object {
+    fn add(
+        &mut self,
+        (class, number): (&'static str, usize),
+        size: u64,
+        home: Option<String>,
+        of: String,
+    ) {
+        self.objects.push(Object {
             class,
             number,
             is_alive: true,
             size,
             home,
             is_in_graph: false,
-            of: String::new(),
+            of,
             is_capturing: false,
-        };
-        self.objects.push(object);
-        self.objects.len() - 1
+        });
     }
 
     fn number(&mut self, class: &'static str) -> usize {
@@ -291,16 +295,7 @@ impl Generator<'_> {
                 "exec" => graph.clone().unwrap_or_default(),
                 _ => String::new(),
             };
-            self.objects.push(Object {
-                class,
-                number: *number,
-                is_alive: true,
-                size: call.size,
-                home,
-                is_in_graph: false,
-                of,
-                is_capturing: false,
-            });
+            self.add((class, *number), call.size, home, of);
             let is_fillable = matches!(*class, "device" | "managed");
             if is_fillable && call.size > 0 {
                 let object = self.objects.last().expect("an object was added");

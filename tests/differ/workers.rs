@@ -183,13 +183,13 @@ fn process(programs: &[Program], variables: Variables<'_>) -> (Vec<Vec<String>>,
     (ended, part, end)
 }
 
-/// Runs programs in portions, `jobs` at a time, until `seconds` have passed. Calls `done` with each
-/// portion and its transcripts.
+/// Calls `run_portion` with the number and the programs of each portion, for `jobs` portions at a time,
+/// until `seconds` have passed.
 pub(crate) fn run(
     programs: &[Program],
     jobs: usize,
     seconds: u64,
-    done: impl Fn(usize, &[Program]) + Sync,
+    run_portion: impl Fn(usize, &[Program]) + Sync,
 ) {
     let end = Instant::now() + Duration::from_secs(seconds);
     let portions: Vec<&[Program]> = programs.chunks(PORTION).collect();
@@ -202,7 +202,7 @@ pub(crate) fn run(
                     let Some(portion) = portions.get(index) else {
                         return;
                     };
-                    done(index, portion);
+                    run_portion(index, portion);
                 }
             });
         }

@@ -286,6 +286,14 @@ impl World {
         }
     }
 
+    /// Returns the context with a handle, of which null stands for the current context in some calls (measured).
+    pub(crate) fn context_or_current(&self, handle: usize) -> Answer<usize> {
+        match handle {
+            0 => self.current(),
+            handle => self.context(handle).map(|_| handle),
+        }
+    }
+
     /// Returns the context that owns memory and modules created in `context`. For the view of a green
     /// context this is the primary context.
     pub(crate) fn owner_of(&self, context: usize) -> Answer<usize> {

@@ -1,6 +1,5 @@
 //! `cargo xtask differ`: random programs of raw calls on a GPU and on the software driver.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -25,8 +24,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if let Some(file) = file {
         let output = command.output().context("making programs")?;
         status::check(output.status, "no programs were made")?;
-        return std::fs::write(Path::new(file), output.stdout)
-            .with_context(|| format!("writing {file}"));
+        return std::fs::write(file, output.stdout).with_context(|| format!("writing {file}"));
     }
     let status = command.status().with_context(|| format!("running {}", binary.display()))?;
     status::check(status, "the software driver differs from the recording")

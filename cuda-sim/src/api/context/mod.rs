@@ -206,10 +206,8 @@ pub(crate) fn synchronize(world: &mut World) -> Answer {
     synchronize_one(world, pointer(current))
 }
 
-/// Measured: null stands for the current context.
 pub(crate) fn synchronize_one(world: &mut World, context: CUcontext) -> Answer {
-    let context = if context.is_null() { world.current()? } else { context.addr() };
-    world.context(context)?;
+    let context = world.context_or_current(context.addr())?;
     crate::api::context::settings::refuse_captured(world, context)?;
     world.run_all()
 }

@@ -41,17 +41,18 @@ impl World {
     fn check_limit(&self, limit: CUlimit) -> Answer<usize> {
         let its = LIMITS.iter().find(|(known, ..)| *known == limit);
         let its = its.filter(|(.., since)| self.settings.profile.driver >= *since);
-        its.map(|(_, default, _)| *default).ok_or(INVALID)
+        let (_, default, _) = its.ok_or(INVALID)?;
+        let is_depth = limit == CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH;
+        // Measured.
+        let is_unsupported = is_depth && self.settings.profile.gpu.capability.0 >= 9;
+        fail_if(is_unsupported, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
+        Ok(*default)
     }
 }
 
 pub(crate) fn limit(world: &mut World, limit: CUlimit) -> Answer<usize> {
     world.current()?;
     let default = world.check_limit(limit)?;
-    let is_depth = limit == CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH;
-    // Measured.
-    let is_unsupported = is_depth && world.settings.profile.gpu.capability.0 >= 9;
-    fail_if(is_unsupported, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
     let limits = &world.settings_of_current()?.settings.limits;
     Ok(limits.get(&limit.0).copied().unwrap_or(default))
 }
@@ -60,14 +61,9 @@ pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answ
     world.current()?;
     world.forbidden_in_capture()?;
     world.check_limit(limit)?;
-    let has_sync_depth = world.settings.profile.gpu.capability.0 < 9;
+    let is_fixed = matches!(limit, CUlimit::CU_LIMIT_SHMEM_SIZE | CUlimit::CU_LIMIT_CIG_ENABLED);
     let context = world.settings_of_current()?;
-    let can_be_set = match limit {
-        CUlimit::CU_LIMIT_SHMEM_SIZE | CUlimit::CU_LIMIT_CIG_ENABLED => false,
-        CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH => has_sync_depth,
-        _ => true,
-    };
-    fail_if(!can_be_set, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
+    fail_if(is_fixed, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
     context.settings.limits.insert(limit.0, value);
     Ok(())
 }
@@ -131,10 +127,8 @@ pub(crate) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
     Ok(())
 }
 
-/// Measured: null stands for the current context.
 pub(crate) fn api_version(world: &mut World, context: CUcontext) -> Answer<c_uint> {
-    let context = if context.is_null() { world.current()? } else { context.addr() };
-    world.context(context)?;
+    world.context_or_current(context.addr())?;
     Ok(3020)
 }
 

@@ -150,8 +150,7 @@ pub(crate) fn copy(
         return Ok(());
     }
     for (address, context, wanted) in [(to, its, Use::Write), (from, others, Use::Read)] {
-        // Measured: null stands for the current context.
-        let context = if context.is_null() { world.current()? } else { context.addr() };
+        let context = world.context_or_current(context.addr())?;
         let device = world.context(context)?.device;
         // Measured: the device of the context that the caller names needs access, and no other does.
         check_given_to(world, Some(device), address, size, wanted)?;
@@ -183,12 +182,11 @@ pub(crate) fn copy_now(
 /// Execution affinity exists only for clients of MPS, which is not simulated.
 pub(crate) fn affinity_support(
     world: &mut World,
-    kind: CUexecAffinityType,
+    _kind: CUexecAffinityType,
     device: CUdevice,
 ) -> Answer<c_int> {
     world.device(device)?;
     // Measured: unknown kinds are not supported either.
-    let _ = kind;
     Ok(0)
 }
 

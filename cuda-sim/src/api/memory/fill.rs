@@ -24,12 +24,13 @@ pub(crate) fn fill<T: Into<u32>>(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    let capture = world.recording(stream)?;
     if count == 0 {
-        return world.recording(stream).map(drop);
+        return Ok(());
     }
     let size = row::<T>(at, count)?;
     // Measured: a capture checks only the address.
-    let checked = if world.recording(stream)?.is_some() { 1 } else { size };
+    let checked = if capture.is_some() { 1 } else { size };
     check_given_on(world, stream, at, checked, Use::Write)?;
     let pattern = value.into().to_le_bytes()[..size_of::<T>()].to_vec();
     world.give_or_capture(stream, Work::Fill { at, pattern, count })

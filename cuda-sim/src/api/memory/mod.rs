@@ -60,10 +60,8 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         return world.forbidden_in_capture();
     }
     // Measured: no context need be current, but a current one must be alive.
-    match world.current() {
-        Err(code) if code == CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => return Err(code),
-        _ => {}
-    }
+    let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    fail_if(world.current() == Err(destroyed), destroyed)?;
     world.forbidden_in_capture()?;
     if crate::api::memory::managed::free(world, address)? {
         return Ok(());

@@ -256,8 +256,8 @@ pub(crate) fn set_attribute(
     world.forbidden_in_capture()?;
     match known(world, address) {
         Some(its) if its.mapped.is_some() => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-        // Measured: managed memory accepts the setting, that of pools too. Other pool memory does not have it (unverified,
-        // from documentation).
+        // Measured: managed memory accepts the setting, that of pools too. Other pool memory does not have it
+        // (unverified, from documentation).
         Some(its) if its.pool.is_none() || its.managed => {
             // SAFETY: the caller passes a number of one byte or more, of which the first one is the lowest.
             let value = unsafe { value.cast::<u8>().read() };
