@@ -342,8 +342,12 @@ impl Generator<'_> {
                         && match its.class {
                             // The memory of an executable graph is that of one stream.
                             "exec" => its.home.is_none() || its.home == home || is_destroyed,
+                            // A graph that is its own child crashes the driver.
                             "graph" => {
-                                with_home.is_none() || its.home.is_none() || its.home == bound
+                                graph.as_ref() != Some(&its.name())
+                                    && (with_home.is_none()
+                                        || its.home.is_none()
+                                        || its.home == bound)
                             }
                             "device" | "pinned" | "managed" => its.home.is_some(),
                             "node" => {
