@@ -66,10 +66,13 @@ impl Life {
     /// a reset.
     #[inline]
     fn has_ended(&self) -> bool {
-        // `init` detects a forked process, in which the next call reports the error.
-        let (Some(id), Ok(())) = (self.context.id(), cuda_safe::init()) else {
+        let Some(id) = self.context.id() else {
             return false;
         };
+        // `init` detects a forked process, in which the next call reports the error.
+        if cuda_safe::init().is_err() {
+            return false;
+        }
         let mut now = 0;
         // SAFETY: the pointer refers to a local variable. The context is retained, and the handle of a
         // primary context remains valid when the context is reset.
