@@ -66,13 +66,14 @@ pub(super) fn device_type(kind: MemoryKind) -> i32 {
 pub(super) struct Exported {
     memory: Option<Arc<Memory>>,
     owner: Option<Owner>,
-    /// The stream of the consumer's work, if it is known and stays alive.
-    consumer: Option<StreamHandle>,
+    /// The stream of the consumer's work, if it is known and stays alive. It is in a box, because most
+    /// tensors have none and all have the space for it.
+    consumer: Option<Box<StreamHandle>>,
 }
 
 impl Exported {
-    pub(super) fn new(kept: Kept, consumer: Option<StreamHandle>) -> Self {
-        Self { memory: Some(kept.memory), owner: kept.owner.map(Owner::new), consumer }
+    pub(super) fn new(kept: Kept) -> Self {
+        Self { memory: Some(kept.memory), owner: kept.owner.map(Owner::new), consumer: None }
     }
 
     pub(super) fn memory(&self) -> Option<&Memory> {
@@ -81,7 +82,7 @@ impl Exported {
 
     /// Sets the stream of the consumer's work, which this value keeps alive.
     pub(super) fn set_consumer(&mut self, consumer: StreamHandle) {
-        self.consumer = Some(consumer);
+        self.consumer = Some(Box::new(consumer));
     }
 }
 
@@ -104,7 +105,7 @@ impl Drop for Exported {
                 // For example, one of the streams is capturing.
                 Err(_) => {
                     let hold = Hold::Exported(Arc::new((memory, owner.take())));
-                    release_tensors(Some((hold, consumer)));
+                    release_tensors(Some((hold, *consumer)));
                 }
             }),
             None => {
@@ -197,9 +198,11 @@ fn export<'py>(
     }
     let dtype = dtype_of(array)?;
     let kind = memory.kind();
+    let mut exported = Exported::new(kept);
     // Nothing keeps a stream alive that is given by its handle.
-    let consumer = consumer.filter(|consumer| matches!(consumer, StreamHandle::Legacy(_)));
-    let exported = Exported::new(kept, consumer);
+    if let Some(legacy @ StreamHandle::Legacy(_)) = consumer {
+        exported.set_consumer(legacy);
+    }
     let (layout, address) = (array.layout.clone(), array.address);
     let number = own.1.unsigned_abs();
     let mut tensor = Export::new(dtype, layout, address, kind, number, exported)?;

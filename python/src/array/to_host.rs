@@ -39,7 +39,7 @@ pub(super) fn export<'py>(
     // All checks come before the wait and the copy.
     let its = &array.array;
     let dtype = dlpack::dtype_of(its)?;
-    let exported = Exported::new(array.kept(py)?, None);
+    let exported = Exported::new(array.kept(py)?);
     let in_place = match (request.copy, exported.memory()) {
         (Some(true), _) | (_, None) => None,
         (_, Some(memory)) => address_for_host(py, memory, its)?,

@@ -97,6 +97,9 @@ struct Tensor {
     _exported: Exported,
 }
 
+// glibc takes longer to allocate and to free larger blocks.
+const _: () = assert!(size_of::<Tensor>() <= 120);
+
 /// The deleter of a [`Tensor`].
 unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
     // SAFETY: the consumer calls this once, with the pointer to the beginning of such a box.
@@ -145,7 +148,7 @@ fn other_stream(py: Python<'_>, memory: &Memory) -> Result<Option<StreamHandle>>
 
 /// Exports an array.
 fn export(py: Python<'_>, array: &PyDeviceArray) -> Result<NonNull<DLManagedTensorVersioned>> {
-    let mut exported = Exported::new(array.kept(py)?, None);
+    let mut exported = Exported::new(array.kept(py)?);
     let Some(memory) = exported.memory() else {
         return Err(Failure::closed("array"));
     };
@@ -243,7 +246,7 @@ unsafe extern "C" fn borrow(object: *mut c_void, out: *mut DLTensor) -> c_int {
         // The consumer keeps the array alive. A `close` by another thread has no effect on the
         // memory from now on.
         array.set_exported();
-        let exported = Exported::new(array.kept(py)?, None);
+        let exported = Exported::new(array.kept(py)?);
         let Some(memory) = exported.memory() else {
             return Err(Failure::closed("array"));
         };
