@@ -131,16 +131,21 @@ fn ordinal_of(py: Python<'_>, kind: MemoryKind, number: u32) -> Result<u32> {
     }
 }
 
-/// Returns the stream on which consumers use the memory, if it is not in order with the stream of
-/// the memory.
-fn other_stream(py: Python<'_>, memory: &Memory) -> Result<Option<StreamHandle>> {
+/// Returns the stream of the memory, if it is not the stream on which consumers use the memory.
+fn lane_to_order(memory: &Memory) -> Option<&StreamHandle> {
     // Without a stream, all work on the memory is complete.
-    let Some(lane) = memory.lane() else {
-        return Ok(None);
-    };
-    if memory.kind() != MemoryKind::Pinned && current::is_lane(lane) {
-        return Ok(None);
-    }
+    let lane = memory.lane()?;
+    (memory.kind() == MemoryKind::Pinned || !current::is_lane(lane)).then_some(lane)
+}
+
+/// Returns the stream on which consumers use the memory, if it is not in order with the stream of
+/// the memory, `lane`.
+#[cold]
+fn other_stream(
+    py: Python<'_>,
+    memory: &Memory,
+    lane: &StreamHandle,
+) -> Result<Option<StreamHandle>> {
     let device = memory.context().device().ordinal();
     let work = work_lane(py, ordinal_of(py, memory.kind(), device)?)?;
     Ok((!lane.is_in_order_with(&work)).then_some(work))
@@ -155,11 +160,13 @@ fn export(py: Python<'_>, array: &PyDeviceArray) -> Result<NonNull<DLManagedTens
     memory.set_used();
     memory.grant_peer_access(py);
     let description = Arc::clone(array.description(py, memory)?);
-    if let (Some(work), Some(lane)) = (other_stream(py, memory)?, memory.lane()) {
-        detached(py, || work.wait_stream(lane))?;
-        // The per-thread default stream is a different stream on the thread of the deleter.
-        if !matches!(work, StreamHandle::PerThread(_)) {
-            exported.set_consumer(work);
+    if let Some(lane) = lane_to_order(memory) {
+        if let Some(work) = other_stream(py, memory, lane)? {
+            detached(py, || work.wait_stream(lane))?;
+            // The per-thread default stream is a different stream on the thread of the deleter.
+            if !matches!(work, StreamHandle::PerThread(_)) {
+                exported.set_consumer(work);
+            }
         }
     }
     let its = description.get();
@@ -257,9 +264,12 @@ unsafe extern "C" fn borrow(object: *mut c_void, out: *mut DLTensor) -> c_int {
             let problem = "a DLTensor cannot express that an array is read-only";
             return Err(refused("flags", problem));
         }
-        if other_stream(py, memory)?.is_some() {
-            let problem = "the current stream is not that of the array: use `with array.stream:`";
-            return Err(refused("stream", problem));
+        if let Some(lane) = lane_to_order(memory) {
+            if other_stream(py, memory, lane)?.is_some() {
+                let problem =
+                    "the current stream is not that of the array: use `with array.stream:`";
+                return Err(refused("stream", problem));
+            }
         }
         // SAFETY: the caller passes a pointer to a variable.
         unsafe { out.write(tensor.dl_tensor) };
