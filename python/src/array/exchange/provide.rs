@@ -170,7 +170,8 @@ fn export(py: Python<'_>, array: &PyDeviceArray) -> Result<NonNull<DLManagedTens
         }
     }
     let its = description.get();
-    let tensor = Tensor {
+    // Written in place. A copy of a tensor that was just written to the stack stalls the processor.
+    let tensor = Box::leak(Box::new_uninit()).write(Tensor {
         managed: DLManagedTensorVersioned {
             version: its.version,
             manager_ctx: std::ptr::null_mut(),
@@ -180,8 +181,8 @@ fn export(py: Python<'_>, array: &PyDeviceArray) -> Result<NonNull<DLManagedTens
         },
         _description: description,
         _exported: exported,
-    };
-    Ok(NonNull::from(Box::leak(Box::new(tensor))).cast())
+    });
+    Ok(NonNull::from(tensor).cast())
 }
 
 /// Runs the code of a function that returns -1 and sets an exception on failure.
