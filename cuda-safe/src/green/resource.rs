@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::stream::Stream;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUdevSmResource, CudaVersion};
+use std::num::NonZero;
 use std::sync::Arc;
 
 /// Streaming multiprocessors (SMs) that can be split. Returned by [`of_device`](Self::of_device).
@@ -103,16 +104,17 @@ impl Description {
         let driver = init::version().ok();
         let since = |major, minor| driver >= Some(CudaVersion::new(major, minor));
         SmProperties {
-            min_partition_size: since(13, 0).then_some(sm.minSmPartitionSize),
-            coscheduled_alignment: since(13, 0).then_some(sm.smCoscheduledAlignment),
+            min_partition_size: NonZero::new(sm.minSmPartitionSize).map(NonZero::get),
+            coscheduled_alignment: NonZero::new(sm.smCoscheduledAlignment).map(NonZero::get),
             flags: since(13, 1).then(|| GroupFlags::from_bits_retain(sm.flags)),
             locality_domain: since(13, 4).then_some(sm.localityDomainId),
         }
     }
 }
 
-/// Properties of SMs other than their number. A property that the driver is too old to report is
-/// `None`.
+/// Properties of SMs other than their number. A property that the driver does not report is `None`.
+/// With CUDA 13.0, the first two are reported of devices and partitions, but not of the groups and the
+/// remainder of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SmProperties {
@@ -251,9 +253,7 @@ impl SmResource {
     pub fn granularity(&self) -> Result<Granularity> {
         let properties = self.properties();
         let reported = properties.min_partition_size.zip(properties.coscheduled_alignment);
-        if let Some((min, multiple)) =
-            reported.filter(|(min, multiple)| *min != 0 && *multiple != 0)
-        {
+        if let Some((min, multiple)) = reported {
             return Ok(Granularity { min, multiple });
         }
         let (min, multiple) = match self.device.compute_capability()?.0 {

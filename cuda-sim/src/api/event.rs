@@ -50,12 +50,12 @@ pub(super) fn record_with_flags(
     stream: CUstream,
     flags: c_uint,
 ) -> Answer {
+    let stream = world.stream(stream.addr())?;
     let external = match CUevent_record_flags(flags) {
         CUevent_record_flags::CU_EVENT_RECORD_DEFAULT => false,
         CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL => true,
         _ => return Err(INVALID),
     };
-    let stream = world.stream(stream.addr())?;
     world.recording(stream)?;
     let context = world.event(event.addr())?.context;
     let home = world.objects.streams.get(stream);
@@ -117,6 +117,7 @@ pub(super) fn elapsed(world: &mut World, start: CUevent, end: CUevent) -> Answer
     }
     let mut recorded = [0; 2];
     for (recorded, event) in recorded.iter_mut().zip([start, end]) {
+        world.not_captured(event.addr())?;
         let event = world.event(event.addr())?;
         let its = event.recorded.filter(|_| event.timing);
         *recorded = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;

@@ -29,12 +29,24 @@ pub(crate) struct Capture {
     pub(crate) recapture: Option<Recapture>,
 }
 
-/// The calls that a capture forbids: those of all threads, of its own thread, or none.
+/// The calls that a capture forbids: those of all threads, of the thread that began it, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Forbids {
-    Everywhere,
+    Everywhere(ThreadId),
     On(ThreadId),
     Nowhere,
+}
+
+impl Forbids {
+    /// Returns whether calls of a thread in this mode are forbidden.
+    fn concerns(self, thread: ThreadId, mode: Mode) -> bool {
+        match (self, mode) {
+            (Self::Nowhere, _) | (_, Mode::CU_STREAM_CAPTURE_MODE_RELAXED) => false,
+            (Self::On(its), _) => its == thread,
+            (Self::Everywhere(its), Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) => its == thread,
+            (Self::Everywhere(_), _) => true,
+        }
+    }
 }
 
 /// The captures that forbid the same calls.
@@ -88,22 +100,25 @@ impl Captures {
         }
     }
 
-    /// Invalidates the captures of a group. Returns whether there were any.
-    fn invalidate_group(&mut self, forbids: Forbids) -> bool {
-        let Some(group) = self.groups.get_mut(&forbids) else {
-            return false;
-        };
-        for id in std::mem::take(&mut group.active) {
-            self.invalidate(id);
+    /// Invalidates the captures that forbid a call of a thread in this mode. Returns whether there were any.
+    fn invalidate_concerning(&mut self, thread: ThreadId, mode: Mode) -> bool {
+        let mut ids = Vec::new();
+        let mut were_any = false;
+        for (forbids, group) in &mut self.groups {
+            if forbids.concerns(thread, mode) {
+                were_any = true;
+                ids.extend(std::mem::take(&mut group.active));
+            }
         }
-        true
+        ids.into_iter().for_each(|id| self.invalidate(id));
+        were_any
     }
 }
 
 impl Capture {
     fn forbids(&self) -> Forbids {
         match self.mode {
-            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => Forbids::Everywhere,
+            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => Forbids::Everywhere(self.thread),
             Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => Forbids::On(self.thread),
             _ => Forbids::Nowhere,
         }
@@ -255,20 +270,8 @@ impl World {
     /// Called by a function that captures may forbid. If a capture forbids it on this thread, returns an
     /// error and invalidates these captures.
     pub(crate) fn forbidden_in_capture(&mut self) -> Answer {
-        self.break_captures([Forbids::Everywhere, Forbids::On(thread::id())])
-    }
-
-    fn break_captures(&mut self, concerned: impl IntoIterator<Item = Forbids>) -> Answer {
-        if thread::mode() == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
-            return Ok(());
-        }
-        let mut answer = Ok(());
-        for forbids in concerned {
-            if self.objects.captures.invalidate_group(forbids) {
-                answer = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-            }
-        }
-        answer
+        let were_any = self.objects.captures.invalidate_concerning(thread::id(), thread::mode());
+        fail_if(were_any, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
     /// Fails a wait for, or a query of, a stream that is capturing, and invalidates the capture.
@@ -284,15 +287,29 @@ impl World {
     /// Fails a wait for, or a query of, an event that was recorded in a capture, and invalidates the
     /// capture.
     pub(crate) fn forbidden_on_captured(&mut self, event: usize) -> Answer {
-        let Some(branch) = self.event(event)?.captured.clone() else {
-            return Ok(());
-        };
-        if self.objects.captures.get(branch.capture).is_none() {
-            // Measured: after the capture, the event cannot be used until it is recorded again.
-            return Err(INVALID);
+        let captured = self.not_captured(event);
+        if let Some(branch) = self.event(event)?.captured.clone() {
+            self.break_capture(branch.capture);
         }
-        self.break_capture(branch.capture);
-        Err(CUresult::CUDA_ERROR_CAPTURED_EVENT)
+        captured
+    }
+
+    /// Fails if the last record of an event is part of a capture.
+    pub(crate) fn not_captured(&self, event: usize) -> Answer {
+        match self.event(event)?.captured.as_ref() {
+            None => Ok(()),
+            // Measured: after the capture and in an invalid one, the event cannot be used until it is recorded
+            // again.
+            Some(branch) => {
+                let capture = self.objects.captures.get(branch.capture);
+                let is_active =
+                    |its: &Capture| its.status == Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+                Err(match capture.is_some_and(is_active) {
+                    true => CUresult::CUDA_ERROR_CAPTURED_EVENT,
+                    false => INVALID,
+                })
+            }
+        }
     }
 
     /// Returns the nodes `last` and all nodes that they depend on.

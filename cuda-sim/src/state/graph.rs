@@ -56,8 +56,10 @@ pub(crate) struct Graph {
     pub(crate) memory_nodes: usize,
     /// The addresses that nodes of the graph free.
     pub(crate) frees: BTreeSet<u64>,
-    /// The executable graph of a graph that may have only one.
-    pub(crate) executable: Option<usize>,
+    /// The number of its executable graphs.
+    pub(crate) executables: usize,
+    /// The number of those of which only one may exist.
+    pub(crate) single_executables: usize,
 }
 
 impl World {
@@ -78,7 +80,8 @@ impl World {
             conditionals: Vec::new(),
             memory_nodes: 0,
             frees: BTreeSet::new(),
-            executable: None,
+            executables: 0,
+            single_executables: 0,
         })
     }
 

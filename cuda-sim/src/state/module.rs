@@ -102,7 +102,9 @@ impl World {
         if let Some(function) = its.function {
             return Ok(function);
         }
-        let made = self.objects.functions.insert(Function { is_kernel: false, ..its });
+        let mut made = Function { is_kernel: false, ..its };
+        made.settings.loaded = true;
+        let made = self.objects.functions.insert(made);
         if let Some(its) = self.objects.functions.get_mut(kernel) {
             its.function = Some(made);
         }

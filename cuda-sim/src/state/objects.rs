@@ -57,6 +57,8 @@ pub(crate) struct Green {
     pub(crate) sms: Arc<[u32]>,
     /// The number of SMs that the driver reports. It is larger if groups overlap.
     pub(crate) sm_count: u32,
+    /// The step between the sizes of its parts (measured).
+    pub(crate) alignment: u32,
     /// The ids of the green contexts that this one is a part of.
     pub(crate) wholes: Vec<u64>,
     pub(crate) queues: Queues,

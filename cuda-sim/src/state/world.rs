@@ -276,6 +276,12 @@ impl World {
         self.context(handle).map(|_| handle)
     }
 
+    /// Fails if a context is current that was destroyed. Some functions need no current context (measured).
+    pub(crate) fn none_or_alive(&self) -> Answer {
+        let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        fail_if(self.current() == Err(destroyed), destroyed)
+    }
+
     pub(crate) fn context(&self, handle: usize) -> Answer<&Context> {
         match self.objects.contexts.get(handle) {
             Some(context) => Ok(context),

@@ -9,7 +9,7 @@ pub(crate) mod sms_of_work;
 use crate::common::{self, child};
 use crate::module::kernels::{Busy, RecordSmid, Scale};
 use cuda_safe::green::{
-    GreenContext, Overlap, SmGroup, SmResource, Split, SplitByCount, SplitFlags,
+    Granularity, GreenContext, Overlap, SmGroup, SmResource, Split, SplitByCount, SplitFlags,
 };
 use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, StreamOptions};
 use std::collections::BTreeSet;
@@ -89,6 +89,26 @@ fn the_resource_holds_all_sms_of_the_device() {
             resource.properties().coscheduled_alignment.expect("available since CUDA 13.0") >= 1
         );
     }
+}
+
+#[test]
+fn parts_of_a_remainder_may_be_smaller_than_parts_of_a_group() {
+    let (_alone, resource) = or_skip!(resource_alone());
+    or_skip!(common::since(13, 0));
+    let whole = resource.granularity().expect("known");
+    if whole.multiple <= 2 {
+        common::skip("groups of this device have the alignment of a remainder");
+        return;
+    }
+    let mut split = smallest(resource);
+    let group = GreenContext::new([split.groups.remove(0)]).expect("a partition");
+    let remainder = or_skip!(split.remainder);
+    let remainder = GreenContext::new([remainder]).expect("a partition");
+    let of = |green: &GreenContext| {
+        SmResource::of_green_context(green).expect("a resource").granularity().expect("known")
+    };
+    assert_eq!(of(&group), whole);
+    assert_eq!(of(&remainder), Granularity { min: 2, multiple: 2 });
 }
 
 #[test]

@@ -177,9 +177,32 @@ fn layers_are_slices_of_a_volume() {
     copy.dstZ = 3;
     refused!(INVALID, cuMemcpy3D_v2(&raw const copy));
     let mut last = [9u32; 4];
-    succeeds!(cuMemcpyAtoH_v2(last.as_mut_ptr().cast(), layered, 32, 16));
+    let mut back = CUDA_MEMCPY3D::zeroed();
+    back.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
+    back.srcArray = layered;
+    back.srcZ = 2;
+    back.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
+    back.dstHost = last.as_mut_ptr().cast();
+    (back.dstPitch, back.dstHeight) = (8, 2);
+    (back.WidthInBytes, back.Height, back.Depth) = (8, 2, 1);
+    succeeds!(cuMemcpy3D_v2(&raw const back));
     assert_eq!(last, [0, 1, 2, 3]);
     succeeds!(cuArrayDestroy(layered));
+}
+
+#[test]
+fn a_copy_by_an_offset_stays_in_the_first_row() {
+    let _bench = in_child!(without_misuse());
+    let plane = array(FLOAT, 1, [4, 2, 0], 0);
+    let values = [1u32, 2, 3, 4, 5, 6, 7, 8];
+    let from = values.as_ptr().cast();
+    succeeds!(cuMemcpyHtoA_v2(plane, 8, from, 8));
+    refused!(INVALID, cuMemcpyHtoA_v2(plane, 8, from, 16));
+    refused!(INVALID, cuMemcpyHtoA_v2(plane, 16, from, 16));
+    // The array of a copy of no bytes is not checked.
+    succeeds!(cuMemcpyHtoA_v2(core::ptr::null_mut(), 0, from, 0));
+    refused!(INVALID, cuMemcpyHtoA_v2(core::ptr::null_mut(), 0, from, 4));
+    succeeds!(cuArrayDestroy(plane));
 }
 
 #[test]

@@ -180,6 +180,7 @@ pub(crate) fn sparse_properties(
     world: &mut World,
     array: CUarray,
 ) -> Answer<CUDA_ARRAY_SPARSE_PROPERTIES> {
+    fail_if(array.is_null(), INVALID)?;
     sparse(&world.array(array.addr())?.descriptor)
 }
 
@@ -200,9 +201,11 @@ pub(crate) fn memory_requirements(
     array: CUarray,
     device: CUdevice,
 ) -> Answer<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
-    world.device(device)?;
+    fail_if(array.is_null(), INVALID)?;
     let array = world.array(array.addr())?;
-    requirements(&array.descriptor, array.size())
+    let found = requirements(&array.descriptor, array.size())?;
+    world.device(device)?;
+    Ok(found)
 }
 
 /// The number of levels is clamped to those that the extent allows.
@@ -336,11 +339,13 @@ pub(crate) fn map(
     world.give_or_capture(stream, Work::Nothing)
 }
 
-/// Returns the address of `len` bytes of an array, from `offset` on.
+/// Returns the address of `len` bytes of the first row of an array, from `offset` on.
 fn linear(world: &World, array: CUarray, offset: usize, len: usize) -> Answer<u64> {
+    fail_if(array.is_null(), INVALID)?;
     let its = world.array(array.addr())?;
     let end = offset.checked_add(len).ok_or(INVALID)?;
-    fail_if(end > its.size(), INVALID)?;
+    let row = its.format.rows(its.descriptor.Width, 1).0;
+    fail_if(end > row, INVALID)?;
     Ok(its.storage + offset as u64)
 }
 
@@ -351,6 +356,10 @@ pub(crate) fn copy_in(
     from: *const c_void,
     size: usize,
 ) -> Answer {
+    world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
     let to = linear(world, array, offset, size)?;
     crate::api::memory::copy::copy_in(world, to, from, size)
 }
@@ -363,6 +372,10 @@ pub(crate) fn copy_in_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
+    world.stream(stream.addr())?;
+    if size == 0 {
+        return Ok(());
+    }
     let to = linear(world, array, offset, size)?;
     crate::api::memory::copy::copy_in_async(world, to, from, size, stream)
 }
@@ -374,6 +387,10 @@ pub(crate) fn copy_out(
     offset: usize,
     size: usize,
 ) -> Answer {
+    world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
     let from = linear(world, array, offset, size)?;
     crate::api::memory::copy::copy_out(world, to, from, size)
 }
@@ -386,6 +403,10 @@ pub(crate) fn copy_out_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
+    world.stream(stream.addr())?;
+    if size == 0 {
+        return Ok(());
+    }
     let from = linear(world, array, offset, size)?;
     crate::api::memory::copy::copy_out_async(world, to, from, size, stream)
 }
@@ -397,6 +418,10 @@ pub(crate) fn copy_from_device(
     from: CUdeviceptr,
     size: usize,
 ) -> Answer {
+    world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
     let to = linear(world, array, offset, size)?;
     crate::api::memory::copy::copy_on_device(world, to, from, size)
 }
@@ -408,6 +433,10 @@ pub(crate) fn copy_to_device(
     offset: usize,
     size: usize,
 ) -> Answer {
+    world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
     let from = linear(world, array, offset, size)?;
     crate::api::memory::copy::copy_on_device(world, to, from, size)
 }
@@ -420,6 +449,10 @@ pub(crate) fn copy_to_array(
     from_offset: usize,
     size: usize,
 ) -> Answer {
+    world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
     let to = linear(world, to, to_offset, size)?;
     let from = linear(world, from, from_offset, size)?;
     crate::api::memory::copy::copy_on_device(world, to, from, size)

@@ -192,12 +192,13 @@ pub(crate) fn device(world: &mut World, device: Out<CUdevice>) -> Answer {
 
 pub(crate) fn device_of(world: &mut World, device: Out<CUdevice>, context: CUcontext) -> Answer {
     device.required()?;
-    let number = world.context(context.addr())?.device;
+    let handle = world.context_or_current(context.addr())?;
+    let number = world.context(handle)?.device;
     device.put(CUdevice::try_from(number).unwrap_or(0))
 }
 
 pub(crate) fn id(world: &mut World, context: CUcontext) -> Answer<c_ulonglong> {
-    let handle = if context.is_null() { world.current()? } else { context.addr() };
+    let handle = world.context_or_current(context.addr())?;
     Ok(world.context(handle)?.id)
 }
 

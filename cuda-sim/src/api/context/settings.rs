@@ -73,6 +73,7 @@ pub(crate) fn cache(world: &mut World) -> Answer<CUfunc_cache> {
 }
 
 pub(crate) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
+    world.current()?;
     fail_if(preference.name().is_none(), INVALID)?;
     world.forbidden_in_capture()?;
     world.settings_of_current()?.settings.cache = preference.0;
@@ -230,8 +231,8 @@ pub(crate) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
 
 pub(crate) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
     let streams = streams_of(world, context.addr())?;
-    let recorded = world.event(event.addr())?.recorded;
     refuse_captured(world, context.addr())?;
+    let recorded = world.event(event.addr())?.recorded;
     world.forbidden_on_captured(event.addr())?;
     for stream in streams {
         world.give(stream, Work::Nothing, recorded.into_iter().collect());

@@ -151,6 +151,10 @@ pub(crate) fn add(
 ) -> Answer {
     // SAFETY: the caller passes null or a pointer to parameters.
     let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    if graph.is_null() && world.current().is_err() {
+        misuse("a kernel node of no graph without a current context: driver 580 crashes");
+        return Err(INVALID);
+    }
     let place = Place::plain(node, graph, nodes, count);
     // SAFETY: the caller passes null or `count` nodes.
     unsafe { place.add(world, |world| make(world, params, &Attributes::new())) }.map(drop)

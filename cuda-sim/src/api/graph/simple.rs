@@ -35,6 +35,7 @@ impl Specification for Record {
     type Params<'a> = CUevent;
 
     fn make(world: &mut World, event: CUevent) -> Answer<Made> {
+        fail_if(event.is_null(), INVALID)?;
         world.event(event.addr())?;
         Ok(Made::anywhere(world, Kind::Record(event.addr())))
     }
@@ -47,6 +48,7 @@ impl Specification for Wait {
     type Params<'a> = CUevent;
 
     fn make(world: &mut World, event: CUevent) -> Answer<Made> {
+        fail_if(event.is_null(), INVALID)?;
         world.event(event.addr())?;
         Ok(Made::anywhere(world, Kind::Wait(event.addr())))
     }

@@ -137,6 +137,6 @@ pub(crate) fn exact(
     remainder.put(if free.is_empty() {
         CUdevResource::default()
     } else {
-        part(&free).remainder(world).resource(world)
+        part(&free).remainder().resource(world)
     })
 }

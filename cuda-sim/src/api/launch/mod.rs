@@ -271,7 +271,12 @@ fn launch(
     let stream = world.stream(stream.addr())?;
     let its = world.objects.streams.get(stream);
     let (home, green) = its.map_or((0, None), |its| (its.context, its.green));
-    let mut call = prepare(world, function.addr(), &shape, (home, green))?;
+    let prepared = prepare(world, function.addr(), &shape, (home, green));
+    if prepared.is_err() {
+        // Measured for a grid without blocks: the capture becomes invalid.
+        world.recording(stream)?.into_iter().for_each(|capture| world.break_capture(capture));
+    }
+    let mut call = prepared?;
     // Measured.
     let too_long = match world.recording(stream)? {
         Some(_) => INVALID,

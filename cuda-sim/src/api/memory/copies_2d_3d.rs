@@ -206,6 +206,7 @@ pub(crate) fn copy_plane_async(
     copy: *const CUDA_MEMCPY2D,
     stream: CUstream,
 ) -> Answer {
+    world.none_or_alive()?;
     BoxCopy::of_plane(world, copy)?.give(world, stream)
 }
 
@@ -218,6 +219,7 @@ pub(crate) fn copy_volume_async(
     copy: *const CUDA_MEMCPY3D,
     stream: CUstream,
 ) -> Answer {
+    world.none_or_alive()?;
     BoxCopy::of_volume(world, copy)?.give(world, stream)
 }
 

@@ -102,6 +102,7 @@ pub(crate) fn copy_in_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
+    world.none_or_alive()?;
     let stream = world.stream(stream.addr())?;
     let capture = world.recording(stream)?;
     if size == 0 {
@@ -128,6 +129,7 @@ pub(crate) fn copy_out_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
+    world.none_or_alive()?;
     let stream = world.stream(stream.addr())?;
     let capture = world.recording(stream)?;
     if size == 0 {
@@ -156,6 +158,7 @@ pub(crate) fn copy_on_device_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
+    world.none_or_alive()?;
     let stream = world.stream(stream.addr())?;
     world.recording(stream)?;
     if size == 0 {

@@ -32,6 +32,7 @@ pub(crate) fn allocate_simply(world: &mut World, start: Out<*mut c_void>, size: 
 }
 
 pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
+    world.none_or_alive()?;
     world.forbidden_in_capture()?;
     if start.is_null() {
         return Ok(());

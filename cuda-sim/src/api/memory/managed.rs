@@ -26,7 +26,6 @@ pub(crate) fn allocate(
     size: usize,
     flags: c_uint,
 ) -> Answer {
-    let home = world.home()?;
     let attached = match CUmemAttach_flags(flags) {
         CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL => Attached::Global,
         CUmemAttach_flags::CU_MEM_ATTACH_HOST => Attached::Host,
@@ -36,6 +35,7 @@ pub(crate) fn allocate(
         address.set(0);
         return Err(INVALID);
     }
+    let home = world.home()?;
     world.forbidden_in_capture()?;
     // If host and device may access the memory at the same time, attaching has no effect.
     let attached = match world.settings.profile.concurrent_managed_access {
@@ -79,14 +79,16 @@ pub(crate) fn attach(
     size: usize,
     flags: c_uint,
 ) -> Answer {
-    let is_default = stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr();
+    // Measured for the handle of the legacy default stream: only null is refused.
+    let is_null = stream.is_null();
     let stream = world.stream(stream.addr())?;
+    world.forbidden_on_capturing(stream)?;
     let start = managed(world, address, size)?;
     let whole = world.objects.memory.host_at(start).map_or(0, |(_, host)| host.len);
     let attached = match CUmemAttach_flags(flags) {
         CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL => Attached::Global,
         CUmemAttach_flags::CU_MEM_ATTACH_HOST => Attached::Host,
-        CUmemAttach_flags::CU_MEM_ATTACH_SINGLE if !is_default => Attached::Stream(stream),
+        CUmemAttach_flags::CU_MEM_ATTACH_SINGLE if !is_null => Attached::Stream(stream),
         _ => return Err(INVALID),
     };
     fail_if(start as u64 != address || (size != 0 && size != whole), INVALID)?;
@@ -174,11 +176,16 @@ pub(crate) fn advise(
     location: CUmemLocation,
 ) -> Answer {
     world.current()?;
+    world.forbidden_in_capture()?;
     let names_a_processor = matches!(
         advice,
         CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY | CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY
     );
-    let is_preference = advice == CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+    let is_preference = matches!(
+        advice,
+        CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION
+            | CUmem_advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION
+    );
     let place = match names_a_processor || is_preference {
         true => Some(place_of_one(world, location)?),
         false => None,

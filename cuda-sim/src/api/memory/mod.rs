@@ -59,9 +59,7 @@ pub(crate) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
     if address == 0 {
         return world.forbidden_in_capture();
     }
-    // Measured: no context need be current, but a current one must be alive.
-    let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    fail_if(world.current() == Err(destroyed), destroyed)?;
+    world.none_or_alive()?;
     world.forbidden_in_capture()?;
     if crate::api::memory::managed::free(world, address)? {
         return Ok(());

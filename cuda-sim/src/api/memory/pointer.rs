@@ -242,6 +242,9 @@ pub(crate) fn attribute(
     let its = known(world, address).ok_or(INVALID)?;
     let is_host_pointer = attribute == Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER;
     fail_if(is_host_pointer && its.host_address.is_none(), INVALID)?;
+    if attribute == Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER {
+        world.none_or_alive().map_err(|_| CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    }
     let (mut attribute, mut data) = (attribute, data);
     attributes(world, 1, &raw mut attribute, &raw mut data, address)
 }

@@ -48,6 +48,7 @@ pub(crate) fn get(
     id: CUstreamAttrID,
 ) -> Answer<CUstreamAttrValue> {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     let its = world.objects.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let set = its.attributes.get(&id.0).map(|pad| CUstreamAttrValue { pad: *pad });

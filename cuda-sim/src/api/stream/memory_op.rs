@@ -21,14 +21,13 @@ pub(crate) const BATCH: c_uint = 255;
 fn check(world: &World, address: u64, size: usize, wanted: Use) -> Answer {
     fail_if(address % size as u64 != 0, INVALID)?;
     let around = world.objects.memory.host_around(address);
-    let managed = around.is_some_and(|(.., its)| its.is_managed());
-    let holder = world.objects.memory.containing(address).map(|(_, its)| its.kind);
-    fail_if(managed || matches!(holder, Some(Kind::Ordered { .. })), INVALID)?;
+    fail_if(around.is_some_and(|(.., its)| its.is_managed()), INVALID)?;
     // Measured: only the address is checked.
     check_given(world, address, 1, wanted)
 }
 
-/// Checks that the device of a stream has access to the word (measured for a write).
+/// Checks that the device of a stream has access to the word, and that the word is not in stream-ordered
+/// memory, unless the work is captured (measured for a write).
 fn check_access_of(world: &World, stream: usize, work: &Work) -> Answer {
     let (at, size, wanted) = match work {
         Work::WriteValue { at, bytes } => (*at, bytes.len(), Use::Write),
@@ -36,6 +35,9 @@ fn check_access_of(world: &World, stream: usize, work: &Work) -> Answer {
         Work::ReduceValue { at, size, .. } => (*at, *size, Use::Write),
         _ => return Ok(()),
     };
+    let is_captured = world.objects.streams.get(stream).is_some_and(|its| its.capture.is_some());
+    let holder = world.objects.memory.containing(at).map(|(_, its)| its.kind);
+    fail_if(!is_captured && matches!(holder, Some(Kind::Ordered { .. })), INVALID)?;
     check_access(world, stream, at, size, wanted)
 }
 
@@ -117,6 +119,7 @@ pub(crate) fn batch(
     flags: c_uint,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    world.recording(stream)?;
     fail_if(flags != 0 || count > BATCH || operations.is_null(), INVALID)?;
     let mut all = Vec::new();
     for index in 0..count as usize {

@@ -12,6 +12,10 @@ use cuda_sys::{CUevent_wait_flags, CUstream_flags};
 /// The priorities of an H200 are 0 to -5.
 pub(crate) const HIGHEST_PRIORITY: i32 = -5;
 
+fn check_flags(flags: u32) -> Answer {
+    fail_if(flags & !CUstream_flags::CU_STREAM_NON_BLOCKING.0 != 0, INVALID)
+}
+
 impl World {
     pub(crate) fn make_stream(
         &mut self,
@@ -20,7 +24,7 @@ impl World {
         flags: u32,
         priority: i32,
     ) -> Answer<CUstream> {
-        fail_if(flags & !CUstream_flags::CU_STREAM_NON_BLOCKING.0 != 0, INVALID)?;
+        check_flags(flags)?;
         let id = self.new_id();
         let handle = self.add_stream(Stream {
             blocking: flags == CUstream_flags::CU_STREAM_DEFAULT.0,
@@ -42,6 +46,7 @@ pub(crate) fn create_with_priority(
     priority: c_int,
 ) -> Answer {
     stream.required()?;
+    check_flags(flags)?;
     let current = world.current()?;
     // A stream that is created while the view of a green context is current belongs to the green
     // context.
@@ -103,10 +108,13 @@ pub(crate) fn wait_event(
         _ => return Err(INVALID),
     };
     let stream = world.stream(stream.addr())?;
-    world.recording(stream)?;
+    let recording = world.recording(stream)?;
+    if event.is_null() {
+        recording.into_iter().for_each(|capture| world.break_capture(capture));
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
     let its = world.event(event.addr())?;
     let (captured, recorded) = (its.captured.clone(), its.recorded);
-    let recording = world.recording(stream)?;
     match (external, recording) {
         (true, None) => return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE),
         (true, Some(_)) => {
@@ -116,7 +124,11 @@ pub(crate) fn wait_event(
         (false, _) => {}
     }
     if let Some(captured) = captured {
-        return world.join_capture(stream, &captured);
+        let joined = world.join_capture(stream, &captured);
+        if joined.is_err() {
+            recording.into_iter().for_each(|capture| world.break_capture(capture));
+        }
+        return joined;
     }
     if let Some(recording) = recording {
         if recorded.is_none() {

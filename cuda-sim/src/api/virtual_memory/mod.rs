@@ -256,6 +256,7 @@ pub(crate) fn access(
 ) -> Answer<c_ulonglong> {
     // SAFETY: the caller passes null or a pointer to a location.
     let place = location(unsafe { place.as_ref() }.ok_or(INVALID)?);
+    world.device(place.1)?;
     let found = match world.objects.memory.virtual_memory.mapping(address) {
         // Measured: for a place on the host, the access of the device with this number.
         Some((_, its)) => {

@@ -105,7 +105,7 @@ impl World {
         graph: usize,
         edges: &[(usize, usize, Option<Edge>)],
     ) -> Answer {
-        if self.graph(graph)?.memory_nodes != 0 && !edges.is_empty() {
+        if self.graph(graph)?.memory_nodes != 0 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         for (from, to, edge) in edges {

@@ -64,6 +64,11 @@ impl Executable {
     pub(crate) fn kinds(&self) -> impl Iterator<Item = &Kind> {
         self.nodes.values().map(|its| &its.kind)
     }
+
+    /// Returns whether the graph may have only one such executable graph.
+    fn is_single(&self) -> bool {
+        self.kinds().any(|kind| kind.is_memory() || kind.is_device_updatable())
+    }
 }
 
 impl World {
@@ -107,14 +112,6 @@ impl World {
         };
         let mut handles = BTreeSet::new();
         self.collect(graph, false, is_device_launch, &mut made, &mut handles)?;
-        // Unverified for nodes that device code may change (from documentation).
-        let is_single = |kind: &Kind| {
-            kind.is_memory() || matches!(kind, Kind::Conditional(_)) || kind.is_device_updatable()
-        };
-        let is_single = made.kinds().any(is_single);
-        if is_single && self.graph(graph).map_err(fail)?.executable.is_some() {
-            return Err(fail(unsupported));
-        }
         for handle in handles {
             let Some(its) = self.objects.conditional_handles.get(&handle) else {
                 continue;
@@ -125,10 +122,18 @@ impl World {
             }
             made.conditionals.push((handle, its.default));
         }
-        Ok(self.add_executable(graph, made, is_single))
+        // Measured, except for nodes that device code may change (from documentation).
+        let has_conditional = made.kinds().any(|kind| matches!(kind, Kind::Conditional(_)));
+        let its = self.graph(graph).map_err(fail)?;
+        if has_conditional && its.executables != 0
+            || made.is_single() && its.single_executables != 0
+        {
+            return Err(fail(unsupported));
+        }
+        Ok(self.add_executable(graph, made))
     }
 
-    fn add_executable(&mut self, graph: usize, mut made: Executable, is_single: bool) -> usize {
+    fn add_executable(&mut self, graph: usize, mut made: Executable) -> usize {
         self.objects.graph_ids += 1;
         made.id = self.objects.graph_ids;
         self.retain_objects(&made.objects);
@@ -139,14 +144,14 @@ impl World {
             }
         }
         let conditionals = made.conditionals.clone();
+        let is_single = made.is_single();
         let handle = self.objects.executables.insert(made);
         for (conditional, _) in conditionals {
             self.objects.memory.assign_conditional(conditional, handle);
         }
-        if is_single {
-            if let Some(its) = self.objects.graphs.get_mut(graph) {
-                its.executable = Some(handle);
-            }
+        if let Some(its) = self.objects.graphs.get_mut(graph) {
+            its.executables += 1;
+            its.single_executables += usize::from(is_single);
         }
         handle
     }
@@ -246,9 +251,8 @@ impl World {
         }
         self.objects.memory.forget_graph_launch(handle, &executable.footprint);
         if let Some(graph) = self.objects.graphs.get_mut(executable.root) {
-            if graph.executable == Some(handle) {
-                graph.executable = None;
-            }
+            graph.executables -= 1;
+            graph.single_executables -= usize::from(executable.is_single());
         }
         let last: Vec<u64> = executable.last.into_iter().collect();
         let after = executable.was_launched.then_some(&last[..]);
