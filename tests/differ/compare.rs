@@ -32,7 +32,8 @@ pub(crate) struct Comparison {
     pub(crate) difference: Option<Difference>,
 }
 
-/// Compares the transcripts of a program up to the first difference or misuse.
+/// Compares the transcripts of a program up to the first difference, or the first misuse that a driver
+/// accepts.
 pub(crate) fn compare(real: &Program, software: &Program) -> Comparison {
     let mut result = Comparison { calls: 0, has_misuse: false, difference: None };
     let mut others = software.lines.iter().peekable();
@@ -40,10 +41,17 @@ pub(crate) fn compare(real: &Program, software: &Program) -> Comparison {
     for (index, line) in real.lines.iter().filter(|line| !is_misuse(line)).enumerate() {
         let other = others.next().map_or("nothing", String::as_str);
         result.calls += 1;
-        result.has_misuse = others.peek().is_some_and(|line| is_misuse(line));
+        let mut has_misuse = false;
+        while others.next_if(|line| is_misuse(line)).is_some() {
+            has_misuse = true;
+        }
         let (call, results) = split(line);
         // The driver may accept a misuse, refuse it, or crash.
-        if line != other && !result.has_misuse {
+        if has_misuse && (line != other || results.starts_with('0')) {
+            result.has_misuse = true;
+            return result;
+        }
+        if line != other {
             let mut lines = slice(&real.lines[..index], call);
             let software = split(other).1;
             lines.push(format!("{call} -> real: {results}, software: {software}"));
@@ -53,9 +61,6 @@ pub(crate) fn compare(real: &Program, software: &Program) -> Comparison {
                 software: software.to_owned(),
                 lines,
             });
-            return result;
-        }
-        if result.has_misuse {
             return result;
         }
     }

@@ -3,16 +3,19 @@
 use super::structures::Structure;
 use super::table::{Kind, MEMORY, Row};
 use cuda_sys::{
-    CUcontext, CUevent, CUfunc_cache, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary,
-    CUmemPool_attribute, CUmemoryPool, CUmodule, CUresult, CUstream, CUstreamCaptureMode,
-    CUstreamCaptureStatus, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxPopCurrent_v2,
-    cuCtxPushCurrent_v2, cuCtxSetCacheConfig, cuCtxSetCurrent, cuCtxSynchronize,
-    cuDeviceGetDefaultMemPool, cuDeviceGraphMemTrim, cuDevicePrimaryCtxRetain,
-    cuDevicePrimaryCtxSetFlags_v2, cuDeviceSetMemPool, cuEventDestroy_v2, cuGraphDestroy,
-    cuGraphExecDestroy, cuGreenCtxDestroy, cuInit, cuLibraryUnload, cuMemAddressFree, cuMemFree_v2,
-    cuMemFreeHost, cuMemPoolDestroy, cuMemPoolSetAttribute, cuMemPoolTrimTo, cuMemRelease,
-    cuMemUnmap, cuMemcpyDtoH_v2, cuMemsetD8Async, cuModuleUnload, cuStreamDestroy_v2,
-    cuStreamEndCapture, cuStreamIsCapturing, cuThreadExchangeStreamCaptureMode,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY3D, CUarray, CUarray_format, CUcontext, CUevent,
+    CUfunc_cache, CUgraph, CUgraphExec, CUgreenCtx, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlibrary, CUmemPool_attribute, CUmemoryPool, CUmemorytype, CUmipmappedArray, CUmodule,
+    CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, cuArray3DGetDescriptor_v2,
+    cuArrayDestroy, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
+    cuCtxSetCacheConfig, cuCtxSetCurrent, cuCtxSynchronize, cuDeviceGetDefaultMemPool,
+    cuDeviceGraphMemTrim, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxSetFlags_v2,
+    cuDeviceSetMemPool, cuEventDestroy_v2, cuGraphDestroy, cuGraphExecDestroy, cuGreenCtxDestroy,
+    cuInit, cuLibraryUnload, cuMemAddressFree, cuMemFree_v2, cuMemFreeHost, cuMemPoolDestroy,
+    cuMemPoolSetAttribute, cuMemPoolTrimTo, cuMemRelease, cuMemUnmap, cuMemcpy3D_v2,
+    cuMemcpyDtoH_v2, cuMemsetD8Async, cuMipmappedArrayDestroy, cuModuleUnload, cuStreamDestroy_v2,
+    cuStreamEndCapture, cuStreamIsCapturing, cuStreamSetAttribute, cuSurfObjectDestroy,
+    cuTexObjectDestroy, cuThreadExchangeStreamCaptureMode,
 };
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -45,8 +48,14 @@ struct Object {
     is_alive: bool,
     /// Whether the whole memory has known contents.
     is_filled: bool,
-    /// The context that was current when the object was created, with which it ends.
-    context: u64,
+    /// Whether the memory has undefined contents, and is therefore not used.
+    is_undefined: bool,
+    /// Whether the object ends with another one: the body of a conditional node, a level of an array.
+    is_part: bool,
+    /// The context with which it ends: the one that was current when it was created.
+    context: Option<usize>,
+    /// The green context of a context, with which it ends.
+    green: Option<String>,
     /// Of a structure, or of pageable memory.
     bytes: Option<Box<[u64]>>,
 }
@@ -64,6 +73,7 @@ pub(crate) struct World<'a> {
 /// The types of memory in copies.
 pub(super) const HOST: u64 = 1;
 const DEVICE: u64 = 2;
+pub(super) const ARRAY: u64 = 3;
 const UNIFIED: u64 = 4;
 
 impl<'a> World<'a> {
@@ -98,11 +108,23 @@ impl<'a> World<'a> {
             size,
             is_alive: true,
             is_filled: false,
-            context: current(),
+            is_undefined: false,
+            is_part: false,
+            context: self.current(),
+            green: None,
             bytes: None,
         };
         self.names.insert(name.to_owned(), self.objects.len());
         self.objects.push(object);
+    }
+
+    /// Returns the context that is current, if the program has it.
+    fn current(&self) -> Option<usize> {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the pointer refers to a local variable.
+        let _ = unsafe { cuCtxGetCurrent(&raw mut current) };
+        let is_current = |its: &Object| its.class == "context" && its.value == current as u64;
+        self.objects.iter().rposition(is_current)
     }
 
     fn object(&self, name: &str) -> Option<&Object> {
@@ -119,7 +141,8 @@ impl<'a> World<'a> {
         }
         let (name, offset) = token.split_once('+').unwrap_or((token, "0"));
         let offset: u64 = offset.parse().expect("an offset");
-        self.object(name).map(|object| object.value.wrapping_add(offset))
+        let object = self.object(name).filter(|object| !object.is_undefined)?;
+        Some(object.value.wrapping_add(offset))
     }
 
     /// Returns the type of memory that a token names.
@@ -128,6 +151,7 @@ impl<'a> World<'a> {
         match self.object(name).map(|object| object.class) {
             Some("pageable" | "pinned") => HOST,
             Some("managed") => UNIFIED,
+            Some("array") => ARRAY,
             _ => DEVICE,
         }
     }
@@ -178,7 +202,7 @@ impl<'a> World<'a> {
                     let bytes = if *class == "resource" { STRUCTURE } else { 8 };
                     call.storage(bytes)
                 }
-                Kind::Found(_) | Kind::Result(_) | Kind::Unknown => call.storage(64),
+                Kind::Found(_) | Kind::Result(_) | Kind::Unknown => call.storage(STRUCTURE),
                 Kind::Object(_) | Kind::Destroyed(_) | Kind::Structure(_) => {
                     let token = tokens.next()?;
                     if self.object(token).is_some_and(|object| self.has_ended(object)) {
@@ -205,9 +229,8 @@ impl<'a> World<'a> {
 
     /// Returns whether the object's context has been destroyed, and the object with it.
     fn has_ended(&self, object: &Object) -> bool {
-        let is_context = |its: &&Object| its.class == "context" && its.value == object.context;
         object.class != "context"
-            && self.objects.iter().rfind(is_context).is_some_and(|context| !context.is_alive)
+            && object.context.is_some_and(|context| !self.objects[context].is_alive)
     }
 
     /// Adds the results of a successful call, and notes the objects that it created and destroyed.
@@ -235,6 +258,10 @@ impl<'a> World<'a> {
                     };
                     self.add(name, class, value, length);
                     let object = self.objects.last_mut().expect("it was added");
+                    if row.function.symbol() == "cuCtxFromGreenCtx" {
+                        object.green = tokens.clone().next().map(|green| (*green).to_owned());
+                    }
+                    object.is_part = row.function.symbol() == "cuMipmappedArrayGetLevel";
                     if *class == "pinned" {
                         let memory = std::ptr::with_exposed_provenance_mut::<u8>(value as usize);
                         // SAFETY: the memory is new, has this size, and is accessible to the host.
@@ -242,9 +269,10 @@ impl<'a> World<'a> {
                         object.is_filled = true;
                     }
                     if *class == "resource" {
-                        // The type, and the number of SMs.
-                        let sms = (bytes[12] & 0xffff_ffff) as u32;
-                        result.push_str(&format!(" {} {sms}", bytes[0] as u32));
+                        // The type, the number of SMs, that of the smallest partition, and the alignment.
+                        let (sms, least) = (bytes[12] as u32, bytes[12] >> 32);
+                        let (kind, alignment) = (bytes[0] as u32, bytes[13] as u32);
+                        result.push_str(&format!(" {kind} {sms} {least} {alignment}"));
                         object.bytes = Some(bytes);
                     }
                 }
@@ -259,24 +287,36 @@ impl<'a> World<'a> {
                     result.push_str(&format!(" {name}"));
                 }
                 Kind::Result(what) => {
-                    let value = outputs.next().expect("storage")[0];
+                    let words = outputs.next().expect("storage");
+                    let value = words[0];
                     result.push_str(&match *what {
                         "u32" => format!(" {}", value as u32),
                         "i32" => format!(" {}", value as i32),
                         "address" => format!(" {}", self.name_of(value)),
+                        what if what.starts_with("halves") => {
+                            let count = what["halves".len()..].parse().expect("a count");
+                            let halves =
+                                words.iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]);
+                            halves.take(count).map(|half| format!(" {half:x}")).collect()
+                        }
                         _ => format!(" {value}"),
                     });
                 }
                 Kind::Unknown => drop(outputs.next()),
                 Kind::Written(_) => {
                     tokens.next();
-                    result.push_str(&structures.next().expect("a structure").result());
+                    let structure = structures.next().expect("a structure");
+                    result.push_str(&structure.result());
+                    if let Some((name, graph)) = structure.body() {
+                        self.add(name, "graph", graph, 0);
+                        self.objects.last_mut().expect("it was added").is_part = true;
+                    }
                 }
                 Kind::Destroyed(_) => {
                     let name = tokens.next().copied().unwrap_or_default();
-                    if let Some(index) = self.names.get(name) {
-                        self.objects[*index].is_alive = false;
-                    }
+                    let ended =
+                        |its: &&mut Object| its.name == name || its.green.as_deref() == Some(name);
+                    self.objects.iter_mut().filter(ended).for_each(|its| its.is_alive = false);
                 }
                 Kind::Host => {}
                 _ => drop(tokens.next()),
@@ -301,37 +341,62 @@ impl<'a> World<'a> {
         "unknown".to_owned()
     }
 
-    /// Writes known contents to new memory. Recorded in a capture, the memory stays unknown.
+    /// Writes known contents to new memory. If this fails, the memory is not used.
     fn fill(&mut self, tokens: &[&str]) -> String {
         let [name, value, home] = tokens else {
             unreachable!("{tokens:?}");
         };
-        let (Some(address), Some(stream), Some(object)) =
-            (self.number(name), self.number(home), self.object(name))
-        else {
+        let Some(index) = self.names.get(*name).copied() else {
             return "skipped".to_owned();
         };
+        let code = self.try_fill(index, value.parse().expect("a byte"), home);
+        self.objects[index].is_undefined = code != Some(CUresult::CUDA_SUCCESS);
+        code.map_or_else(|| "skipped".to_owned(), |code| code.0.to_string())
+    }
+
+    /// Returns the result of the call, or `None` if the stream has ended. Recorded in a capture, the contents
+    /// stay unknown.
+    fn try_fill(&mut self, index: usize, value: u8, home: &str) -> Option<CUresult> {
         if self.object(home).is_some_and(|stream| self.has_ended(stream) || !stream.is_alive) {
-            return "skipped".to_owned();
+            return None;
         }
-        let stream = stream as CUstream;
-        let (size, value) = (object.size as usize, value.parse().expect("a byte"));
+        let stream = self.number(home)? as CUstream;
+        let object = &self.objects[index];
+        let (address, size) = (object.value, object.size as usize);
+        if object.class == "array" {
+            let code = copy_array(address as CUarray, &mut |bytes| bytes.fill(value), true);
+            self.objects[index].is_filled = code.is_success();
+            return Some(code);
+        }
         let mut capturing = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: the stream is alive, and the pointer refers to a local variable.
         let code = unsafe { cuStreamIsCapturing(stream, &raw mut capturing) };
         if !code.is_success() {
-            return format!("{}", code.0);
+            return Some(code);
         }
         // SAFETY: the memory is alive and has this size.
         let code = unsafe { cuMemsetD8Async(address, value, size, stream) };
         let is_none = capturing == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let index = self.names[*name];
         self.objects[index].is_filled = code.is_success() && is_none;
-        format!("{}", code.0)
+        Some(code)
     }
 
-    /// Waits for all work of the primary context, and returns hashes of the memory.
+    /// Waits for all work of all contexts, and returns hashes of the memory.
     fn check(&mut self) -> String {
+        for object in self.objects.iter().filter(|its| its.class == "context" && its.is_alive) {
+            if object.value != self.primary {
+                // SAFETY: the context is alive.
+                let pushed = unsafe { cuCtxPushCurrent_v2(object.value as CUcontext) };
+                if !pushed.is_success() {
+                    continue;
+                }
+                // SAFETY: this call has no arguments.
+                let _ = unsafe { cuCtxSynchronize() };
+                let mut popped = std::ptr::null_mut();
+                // SAFETY: the pointer refers to a local variable.
+                let _ = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
+            }
+        }
         let primary = self.primary as CUcontext;
         // SAFETY: the primary context is alive.
         let pushed = unsafe { cuCtxPushCurrent_v2(primary) };
@@ -356,8 +421,16 @@ impl<'a> World<'a> {
     fn hash(&self, index: usize) -> Option<String> {
         let object = &self.objects[index];
         let is_shown = object.is_alive && object.is_filled && !self.has_ended(object);
-        if !is_shown || !MEMORY.contains(&object.class) {
+        if !is_shown || object.class != "array" && !MEMORY.contains(&object.class) {
             return None;
+        }
+        let mut hash = 0;
+        if object.class == "array" {
+            let code = copy_array(object.value as CUarray, &mut |bytes| hash = fnv(bytes), false);
+            return Some(match code.is_success() {
+                true => format!("{hash:08x}"),
+                false => format!("error {}", code.0),
+            });
         }
         let mut bytes = vec![0u8; object.size as usize];
         let target = bytes.as_mut_ptr().cast::<c_void>();
@@ -400,6 +473,7 @@ impl<'a> World<'a> {
             for index in (0..self.objects.len()).rev() {
                 let object = &self.objects[index];
                 let is_ours = object.name != "context0" && object.name != "pool0";
+                let is_ours = is_ours && !object.is_part;
                 if object.class == *class && object.is_alive && is_ours && !self.has_ended(object) {
                     is_clean &= destroy(object).is_success();
                     self.objects[index].is_alive = false;
@@ -420,7 +494,7 @@ impl<'a> World<'a> {
 /// The classes in the order of destruction.
 #[rustfmt::skip]
 const ORDER: &[&str] = &[
-    "exec", "graph", "event", "device", "managed", "pinned", "range", "physical", "pool", "library",
+    "texture", "surface", "array", "mipmapped", "exec", "graph", "event", "device", "managed", "pinned", "range", "physical", "pool", "library",
     "module", "stream", "green", "context",
 ];
 
@@ -429,6 +503,14 @@ fn destroy(object: &Object) -> CUresult {
     match object.class {
         // SAFETY: the objects of this class are alive, in this and the following arms.
         "exec" => unsafe { cuGraphExecDestroy(value as CUgraphExec) },
+        // SAFETY: as above.
+        "texture" => unsafe { cuTexObjectDestroy(value) },
+        // SAFETY: as above.
+        "surface" => unsafe { cuSurfObjectDestroy(value) },
+        // SAFETY: as above.
+        "array" => unsafe { cuArrayDestroy(value as CUarray) },
+        // SAFETY: as above.
+        "mipmapped" => unsafe { cuMipmappedArrayDestroy(value as CUmipmappedArray) },
         // SAFETY: as above.
         "graph" => unsafe { cuGraphDestroy(value as CUgraph) },
         // SAFETY: as above.
@@ -463,6 +545,54 @@ fn destroy(object: &Object) -> CUresult {
         // SAFETY: as above; contexts of green contexts are refused.
         "context" => unsafe { cuCtxDestroy_v2(value as CUcontext) },
         _ => CUresult::CUDA_SUCCESS,
+    }
+}
+
+/// Copies the bytes of a whole array from or to host memory, which `access` writes before or reads after
+/// the copy.
+fn copy_array(array: CUarray, access: &mut dyn FnMut(&mut [u8]), is_write: bool) -> CUresult {
+    let mut shape = CUDA_ARRAY3D_DESCRIPTOR::default();
+    // SAFETY: the array is alive, and the pointer refers to a local variable.
+    let code = unsafe { cuArray3DGetDescriptor_v2(&raw mut shape, array) };
+    if !code.is_success() {
+        return code;
+    }
+    let width = shape.Width * shape.NumChannels as usize * format_size(shape.Format);
+    let (height, depth) = (shape.Height.max(1), shape.Depth.max(1));
+    let mut bytes = vec![0; width * height * depth];
+    let mut copy = CUDA_MEMCPY3D {
+        srcArray: array,
+        dstArray: array,
+        srcMemoryType: CUmemorytype::CU_MEMORYTYPE_ARRAY,
+        dstMemoryType: CUmemorytype::CU_MEMORYTYPE_ARRAY,
+        WidthInBytes: width,
+        Height: height,
+        Depth: depth,
+        ..CUDA_MEMCPY3D::default()
+    };
+    if is_write {
+        access(&mut bytes);
+        copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
+        copy.srcHost = bytes.as_ptr().cast();
+        (copy.srcPitch, copy.srcHeight) = (width, height);
+    } else {
+        copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
+        copy.dstHost = bytes.as_mut_ptr().cast();
+        (copy.dstPitch, copy.dstHeight) = (width, height);
+    }
+    // SAFETY: the array and the bytes have these extents.
+    let code = unsafe { cuMemcpy3D_v2(&raw const copy) };
+    if !is_write {
+        access(&mut bytes);
+    }
+    code
+}
+
+fn format_size(format: CUarray_format) -> usize {
+    match format {
+        CUarray_format::CU_AD_FORMAT_UNSIGNED_INT8 => 1,
+        CUarray_format::CU_AD_FORMAT_HALF => 2,
+        _ => 4,
     }
 }
 
@@ -502,6 +632,11 @@ fn reset_settings() -> CUmemoryPool {
     let _ = unsafe { cuCtxSetCacheConfig(CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE) };
     // SAFETY: the device exists.
     let _ = unsafe { cuDevicePrimaryCtxSetFlags_v2(0, 0) };
+    let mut attribute = CUlaunchAttributeValue::default();
+    attribute.priority = 0;
+    let priority = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    // SAFETY: this is the default stream, and the value of the attribute.
+    let _ = unsafe { cuStreamSetAttribute(std::ptr::null_mut(), priority, &raw const attribute) };
     pool
 }
 
@@ -541,13 +676,6 @@ fn primary() -> u64 {
         assert!(code.is_success(), "no context: {code:?}");
         context as u64
     })
-}
-
-fn current() -> u64 {
-    let mut context = std::ptr::null_mut();
-    // SAFETY: the pointer refers to a local variable.
-    let _ = unsafe { cuCtxGetCurrent(&raw mut context) };
-    context as u64
 }
 
 /// The arguments of one call. The structures and results have fixed addresses.

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use workers::Program;
 
 /// Transcripts of a real driver.
@@ -80,7 +81,8 @@ fn run(programs: &str, transcripts: &str, jobs: usize, seconds: u64) {
         file.2 += portion.len();
     });
     let (_, stable, all) = file.into_inner().expect("no panic");
-    println!("{stable} of {all} programs are repeatable");
+    let processes = workers::PROCESSES.load(Ordering::Relaxed);
+    println!("{stable} of {all} programs are repeatable; {processes} processes");
 }
 
 /// Compares transcripts with those of the software driver.

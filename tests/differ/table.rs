@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `>class` | a pointer to the handle of a new object |
 //! | `=class`, `=u32`, `=i32`, `=u64`, `=address` | a pointer to a result, which is compared |
+//! | `=halves6` | a pointer to a structure, of which the first 6 numbers of 32 bits are compared |
 //! | `=_` | a pointer to a result that differs between runs: times, numbers of objects |
 //! | `class` | the handle of an object |
 //! | `~class` | the handle of an object that the call destroys |
@@ -12,6 +13,7 @@
 //! | `size` | the number of bytes of new memory |
 //! | `bytes`, `bytes/2`, `bytes/4` | the length of the memory at the addresses, in bytes or elements |
 //! | `1,2\|3` | a number: 1 or 2; 3 is wrong |
+//! | `[chain]` `links` | the last node of the graph that uses memory, if there is one, and the number of nodes |
 //! | `[word]` | a structure that `structures.rs` writes |
 //! | `host` | a host function that counts its calls |
 //!
@@ -20,12 +22,12 @@
 
 use cuda_sys::Function;
 
-/// The kinds of objects. `device`, `pinned`, `managed`, `pageable` and `range` are memory.
+/// The classes of objects. `device`, `pinned`, `managed`, `pageable` and `range` are memory.
 #[rustfmt::skip]
 pub(crate) const CLASSES: &[&str] = &[
-    "context", "desc", "device", "event", "exec", "function", "graph", "green", "kernel", "library",
-    "managed", "module", "node", "object", "pageable", "physical", "pinned", "pool", "range", "resource",
-    "stream",
+    "array", "condition", "context", "desc", "device", "event", "exec", "function", "graph", "green",
+    "kernel", "library", "managed", "mipmapped", "module", "node", "object", "pageable", "physical",
+    "pinned", "pool", "range", "resource", "stream", "surface", "texture",
 ];
 
 /// Memory that an address can point to.
@@ -50,6 +52,8 @@ pub(crate) enum Kind {
     },
     Written(&'static str),
     Host,
+    /// The number of nodes in the chain.
+    Links,
 }
 
 #[derive(Debug)]
@@ -99,6 +103,7 @@ fn kind(word: &'static str) -> Kind {
         "bytes/2" => Kind::Length(2),
         "bytes/4" => Kind::Length(4),
         "host" => Kind::Host,
+        "links" => Kind::Links,
         class if CLASSES.contains(&class) => Kind::Object(class),
         numbers => {
             let (right, wrong) = numbers.split_once('|').unwrap_or((numbers, ""));
@@ -164,6 +169,7 @@ cuStreamGetDevice stream =u32
 cuStreamGetCtx stream =context
 cuStreamGetCtx_v2 stream =context =green
 cuStreamGetId stream =_
+cuStreamGetAttribute stream 1,3,8|0,2,99 =halves2
 cuStreamIsCapturing stream =u32
 cuStreamCopyAttributes stream stream
 cuStreamWaitEvent stream event 0,1|2
@@ -219,6 +225,39 @@ cuMemcpy3D_v2 [copy3d]
 cuMemcpy3DAsync_v2 [copy3d] stream
 cuStreamWriteValue32_v2 stream &device 1234,5678 0,1|2
 cuStreamWriteValue64_v2 stream &device 123456789 0|2
+cuStreamBatchMemOp_v2 stream 2 [memops] 0|1
+
+# array
+cuArrayCreate_v2 >array [array]
+cuArrayCreate_v2 >array [array]
+cuArray3DCreate_v2 >array [array3d]
+cuArrayDestroy ~array
+cuArrayGetDescriptor_v2 =halves6 array
+cuArray3DGetDescriptor_v2 =halves9 array
+cuArrayGetPlane =_ array 0|1
+cuArrayGetMemoryRequirements =halves4 array 0|1
+cuArrayGetSparseProperties =_ array
+cuMemcpyHtoA_v2 array 0,0,0,16|4096 &pinned bytes
+cuMemcpyAtoH_v2 &pinned array 0,0,0,16|4096 bytes
+cuMemcpyDtoA_v2 array 0,0,0,16|4096 &device bytes
+cuMemcpyAtoD_v2 &device array 0,0,0,16|4096 bytes
+cuMemcpyHtoAAsync_v2 array 0,0,0,16|4096 &pinned bytes 0
+cuMemcpyAtoHAsync_v2 &pinned array 0,0,0,16|4096 bytes 0
+cuMemcpy2D_v2 [arrays2d]
+cuMemcpy2DUnaligned_v2 [arrays2d]
+cuMemcpy2DAsync_v2 [arrays2d] 0
+cuMemcpy3D_v2 [arrays3d]
+cuMemcpy3D_v2 [arrays3d]
+cuMemcpy3DAsync_v2 [arrays3d] 0
+cuMipmappedArrayCreate >mipmapped [array3d] 1,2,3|0,20
+cuMipmappedArrayDestroy ~mipmapped
+cuMipmappedArrayGetLevel >array mipmapped 0,1|30
+cuTexObjectCreate >texture [view] [sampling] 0
+cuTexObjectDestroy ~texture
+cuTexObjectGetTextureDesc =halves26 texture
+cuTexObjectGetResourceDesc =_ texture
+cuSurfObjectCreate >surface [view]
+cuSurfObjectDestroy ~surface
 
 # pointer
 cuPointerGetAttribute =context 1 &any
@@ -249,7 +288,8 @@ cuMemPoolCreate >pool [pool]
 cuMemPoolDestroy ~pool
 cuMemPoolSetAttribute pool 1,2,3|4,99 [flag]
 cuMemPoolGetAttribute pool 1,2,3|99 =u32
-cuMemPoolGetAttribute pool 4,7 =u64
+cuMemPoolGetAttribute pool 4 =u64
+cuMemPoolGetAttribute pool 5,6,7,8 =_
 cuMemPoolTrimTo pool 0,65536
 cuMemPoolSetAccess pool [access] 1|0
 cuMemPoolGetAccess =u32 pool [location]
@@ -263,12 +303,12 @@ cuMemGetAllocationGranularity =u64 [physical] 0,1|2
 cuMemCreate >physical 2097152,2097152,2097152,4194304|0,4096 [physical] 0|1
 cuMemRelease ~physical
 cuMemAddressReserve >range 2097152,2097152,2097152,4194304|0,4096 0,2097152|3 0 0|1
-cuMemAddressFree ~range 2097152,2097152,2097152,4194304|4096
-cuMemMap range 2097152,2097152,2097152,4194304|4096 0|2097152 physical 0|1
+cuMemAddressFree ~range 2097152|4096
+cuMemMap range 2097152|4096 0|2097152 physical 0|1
 cuMemMap range 2097152 0 physical 0
-cuMemSetAccess range 2097152,2097152,2097152,4194304|4096 [access] 1|0
+cuMemSetAccess range 2097152|4096 [access] 1|0
 cuMemSetAccess range 2097152 [access] 1
-cuMemUnmap range 2097152,2097152,2097152,4194304|4096
+cuMemUnmap range 2097152|4096
 cuMemGetAccess =u64 [location] range
 cuMemRetainAllocationHandle =physical range
 cuMemGetAddressRange_v2 =address =u64 range
@@ -312,13 +352,13 @@ cuGraphDestroy ~graph
 cuGraphClone >graph graph
 cuGraphAddEmptyNode >node graph [nodes] 0
 cuGraphAddEmptyNode >node graph [nodes] 1
-cuGraphAddMemsetNode >node graph [nodes] 0,1 [memset] context
-cuGraphAddMemcpyNode >node graph [nodes] 0,1 [copy3d] context
-cuGraphAddHostNode >node graph [nodes] 0,1 [hostnode]
-cuGraphAddKernelNode_v2 >node graph [nodes] 0,1 [kernelnode]
+cuGraphAddMemsetNode >node graph [chain] links [memset] context
+cuGraphAddMemcpyNode >node graph [chain] links [copy3d] context
+cuGraphAddHostNode >node graph [chain] links [hostnode]
+cuGraphAddKernelNode_v2 >node graph [chain] links [kernelnode]
 cuGraphAddEventRecordNode >node graph [nodes] 0,1 event
 cuGraphAddEventWaitNode >node graph [nodes] 0,1 event
-cuGraphAddChildGraphNode >node graph [nodes] 0,1 graph
+cuGraphAddChildGraphNode >node graph [chain] links graph
 cuGraphAddMemAllocNode >node graph [nodes] 0 [allocnode]
 cuGraphDestroyNode ~node
 cuGraphGetNodes graph 0 =u64
@@ -334,6 +374,8 @@ cuGraphEventWaitNodeGetEvent node =event
 cuGraphEventRecordNodeSetEvent node event
 cuGraphChildGraphNodeGetGraph node =_
 cuGraphMemsetNodeSetParams node [memset]
+cuGraphMemcpyNodeSetParams node [copy3d]
+cuGraphHostNodeSetParams node [hostnode]
 cuGraphKernelNodeSetParams_v2 node [kernelnode]
 cuGraphInstantiateWithFlags >exec graph 0,1|16,64
 cuGraphInstantiateWithFlags >exec graph 0
@@ -347,6 +389,8 @@ cuGraphNodeSetEnabled exec node 0,1
 cuGraphNodeGetEnabled exec node =u32
 cuGraphExecMemsetNodeSetParams exec node [memset] context
 cuGraphExecKernelNodeSetParams_v2 exec node [kernelnode]
+cuGraphExecMemcpyNodeSetParams exec node [copy3d] context
+cuGraphExecHostNodeSetParams exec node [hostnode]
 cuGraphExecEventRecordNodeSetEvent exec node event
 cuGraphExecChildGraphNodeSetParams exec node graph
 cuUserObjectCreate >object 0 host 1,2|0 1|0
@@ -357,6 +401,24 @@ cuGraphReleaseUserObject graph object 1|0
 cuGraphConditionalHandleCreate =_ graph context 0,1 0,1|2
 cuDeviceGraphMemTrim 0|1
 cuDeviceGetGraphMemAttribute 0|1 0,1,2,3|9 =_
+
+# conditional
+cuGraphConditionalHandleCreate >condition graph context 0,1 1|0,2
+cuGraphAddNode_v2 >node graph [chain] 0 links [conditional]
+cuGraphAddKernelNode_v2 >node graph [chain] links [kernelnode]
+cuGraphAddMemsetNode >node graph [chain] links [memset] context
+cuGraphAddHostNode >node graph [chain] links [hostnode]
+cuGraphAddChildGraphNode >node graph [chain] links graph
+cuGraphNodeGetType node =u32
+cuGraphGetNodes graph 0 =u64
+cuGraphDestroyNode ~node
+cuGraphClone >graph graph
+cuGraphInstantiateWithFlags >exec graph 0
+cuGraphLaunch exec stream
+cuGraphLaunch exec stream
+cuGraphExecUpdate_v2 exec graph [update]
+cuGraphExecDestroy ~exec
+cuGraphDestroy ~graph
 
 # capture
 cuStreamBeginCapture_v2 stream 0,1,2|3

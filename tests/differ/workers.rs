@@ -57,7 +57,10 @@ pub(crate) fn work() -> i32 {
         common::register_kernels();
     }
     // A panic of one thread must not make the others wait.
-    std::panic::set_hook(Box::new(|_| std::process::abort()));
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::abort();
+    }));
     let input = std::io::read_to_string(std::io::stdin()).expect("programs");
     enter();
     let mut misuses = 0;
@@ -117,6 +120,9 @@ fn say(line: &str) {
 /// The time without a line after which a program hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The number of processes that were started.
+pub(crate) static PROCESSES: AtomicUsize = AtomicUsize::new(0);
+
 /// How a process ended.
 enum End {
     Well,
@@ -126,6 +132,7 @@ enum End {
 /// Runs programs in one process. Returns the transcripts of those that ended, the part of the one
 /// that did not, and how the process ended.
 fn process(programs: &[Program], variables: Variables<'_>) -> (Vec<Vec<String>>, Vec<String>, End) {
+    PROCESSES.fetch_add(1, Ordering::Relaxed);
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .arg("worker")
         .envs(variables.iter().copied())
@@ -210,7 +217,7 @@ pub(crate) fn run(
 }
 
 /// The programs that one process is given.
-const PORTION: usize = 50;
+const PORTION: usize = 25;
 
 /// Environment variables of the processes.
 type Variables<'a> = &'a [(&'a str, &'a str)];
