@@ -111,7 +111,7 @@ impl World {
         Err(INVALID)
     }
 
-    fn check_kind(&self, kind: &Kind, how: &str) -> Answer {
+    pub(crate) fn check_kind(&self, kind: &Kind, how: &str) -> Answer {
         match kind {
             Kind::Record(event) | Kind::Wait(event) => {
                 if self.objects.events.get(*event).is_some() {

@@ -141,7 +141,12 @@ pub(crate) fn set_enabled(
     node: CUgraphNode,
     is_enabled: c_uint,
 ) -> Answer {
-    fail_if(!kind(world, executable, node)?.can_be_disabled(), INVALID)?;
+    let kind = kind(world, executable, node)?;
+    fail_if(!kind.can_be_disabled(), INVALID)?;
+    if is_enabled != 0 {
+        // Measured: driver 580 crashes if the module of a kernel was unloaded.
+        world.check_kind(kind, "changed")?;
+    }
     let its = world.executable_mut(executable.addr())?;
     let its = its.nodes.get_mut(&node.addr()).ok_or(INVALID)?;
     its.is_enabled = is_enabled != 0;
