@@ -48,9 +48,15 @@ enum Calls {
 impl Calls {
     /// Returns `None` if no function has this name or symbol.
     fn named(name: &str) -> Option<Self> {
-        let version = Function::all().find(|function| function.base() == name);
+        let function = Function::find(name);
+        let is_version = |function: &Function| function.base() == name;
+        // The first version of a function may be gone, and then no symbol is its name.
+        let version = match function {
+            Some(function) => Some(function).filter(is_version),
+            None => Function::all().find(is_version),
+        };
         let versions = version.map(|function| Self::OfVersions(function.base()));
-        versions.or_else(|| Function::find(name).map(Self::Of))
+        versions.or_else(|| function.map(Self::Of))
     }
 
     fn contain(self, symbol: &str) -> bool {

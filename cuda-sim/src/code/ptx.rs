@@ -143,7 +143,7 @@ fn check_registers(declared: &HashSet<&str>, line: &str) -> Result<(), Refusal> 
     for operand in instruction.split('%').skip(1) {
         let name: String =
             operand.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-        if !is_special(&name) && !is_declared(declared, &name) {
+        if !is_declared(declared, &name) && !is_special(&name) {
             return Err(Refusal::Invalid(format!("error   : Unknown symbol '%{name}'")));
         }
     }
@@ -153,9 +153,10 @@ fn check_registers(declared: &HashSet<&str>, line: &str) -> Result<(), Refusal> 
 /// Returns the declared names: `name` of `.reg .b32 %name;`, and `n<` of `.reg .b32 %n<7>;`, which declares `%n0` to
 /// `%n6`.
 fn declared_registers(text: &str) -> HashSet<&str> {
-    text.split(['\n', ';'])
-        .filter_map(|statement| statement.split_once(".reg"))
-        .flat_map(|(_, declaration)| declaration.split([' ', ',', '\t']))
+    text.split(".reg")
+        .skip(1)
+        .filter_map(|declaration| declaration.split(['\n', ';']).next())
+        .flat_map(|declaration| declaration.split([' ', ',', '\t']))
         .filter_map(|word| word.strip_prefix('%'))
         .map(|word| word.find('<').map_or(word, |end| &word[..=end]))
         .collect()

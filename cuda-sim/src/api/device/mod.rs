@@ -134,13 +134,16 @@ pub(crate) fn total_memory(world: &mut World, bytes: Out<usize>, device: CUdevic
 /// The attributes that an H200 returned.
 const RECORDED: &str = include_str!("../../../data/nvidia-h200-13.0/attributes.txt");
 
-/// Returns a recorded attribute. An attribute may have several names for one number.
+/// Returns a recorded attribute.
 fn recorded(attribute: Attribute) -> Option<u32> {
-    let is_named = |name: &str| {
+    let mut lines = RECORDED.lines().filter_map(|line| line.split_once(": "));
+    let name = attribute.name()?.strip_prefix("CU_DEVICE_ATTRIBUTE_")?;
+    let line = lines.clone().find(|(its, _)| *its == name);
+    // An attribute may have several names for one number.
+    let is_attribute = |name: &str| {
         Attribute::from_name(&format!("CU_DEVICE_ATTRIBUTE_{name}")) == Some(attribute)
     };
-    let mut lines = RECORDED.lines().filter_map(|line| line.split_once(": "));
-    match lines.find(|(name, _)| is_named(name))?.1 {
+    match line.or_else(|| lines.find(|(its, _)| is_attribute(its)))?.1 {
         "true" => Some(1),
         "false" => Some(0),
         value => value.parse().ok().or_else(|| value.split(" | ").map(constant).sum()),

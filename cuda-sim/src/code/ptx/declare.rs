@@ -152,7 +152,9 @@ pub(super) fn limits(head: &str, body: &str, shared: &[Variable], target: u32) -
     };
     let threads = extents(".maxntid").or_else(|| extents(".reqntid"));
     let own = body
-        .split([';', '{', '}'])
+        .split(';')
+        .filter(|text| text.contains(".shared"))
+        .flat_map(|text| text.split(['{', '}']))
         .map(str::trim)
         .filter(|statement| statement.starts_with(".shared"))
         .filter_map(variable);
