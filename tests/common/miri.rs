@@ -12,12 +12,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use test::{TestDescAndFn, TestFn};
 
 /// Names a folder. Its folder `waiting` has an empty file for each execution, with the name of the test, `#` and a
-/// number. An execution moves one of them to the folder `started`. It then writes there how the test ended: `passed`,
-/// `skipped` or `stopped`. The file of a test that failed stays empty.
+/// number. An execution moves one of them to the folder `started`. It then writes there how the test ended, `passed`,
+/// `skipped` or `stopped`, and after how many milliseconds. The file of a test that failed stays empty.
 ///
 /// Without this variable, an execution prints the names of all tests.
 const FOLDER: &str = "CUDA_TESTS_MIRI";
@@ -38,16 +38,17 @@ pub(crate) fn run(tests: &[&TestDescAndFn]) {
     let Some((name, file)) = take(Path::new(&folder)) else {
         return;
     };
-    let test = tests.iter().find(|test| test.desc.name.as_slice() == name);
-    let TestFn::StaticTestFn(test) = test.expect("a test of this binary").testfn else {
+    // The compiler sorts the tests by name.
+    let index = tests.binary_search_by(|test| test.desc.name.as_slice().cmp(&name));
+    let TestFn::StaticTestFn(test) = tests[index.expect("a test of this binary")].testfn else {
         panic!("{name} is not a test");
     };
     let name = NAME.get_or_init(|| name);
     println!("running {name}");
-    let file = &file;
+    let (file, start) = (&file, Instant::now());
     let write = move |result: &str| {
         let mut file = file;
-        file.write_all(result.as_bytes()).expect("a writable file");
+        write!(file, "{result} {}", start.elapsed().as_millis()).expect("a writable file");
     };
     let (end, ended) = channel::<()>();
     std::thread::scope(|scope| {
