@@ -1,9 +1,11 @@
 //! `cargo xtask miri`: runs tests under Miri, which finds undefined behavior, data races and leaks. The software driver
-//! is written in Rust, so Miri executes it too. CI runs a sample with `--sample`.
+//! is written in Rust, so Miri executes it too. CI runs a sample with `--sample`. `--stacked` and `--tree` choose one of the
+//! models of borrows, and an argument such as `sim::event` chooses the tests whose names start with it.
 //!
 //! `tests/common/miri.rs` is the harness: Miri executes a test binary once for each test. The examples in the
 //! documentation of `cuda-safe`, `cuda-memory` and `cuda-nvrtc` only compile. The binary `documentation` runs them.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,6 +23,9 @@ const BINARIES: [&str; 3] = ["host", "driver", "sim"];
 /// The rules that say which pointers may access memory, and the option of each.
 const MODELS: [(&str, &str); 2] =
     [("Stacked Borrows", ""), ("Tree Borrows", "-Zmiri-tree-borrows")];
+
+/// The number of slowest tests that are printed.
+const SLOWEST: usize = 5;
 
 /// The options of every execution. Tests read files, variables and clocks. The software driver makes pointers from
 /// addresses, as a device does. Tests of any driver look for no other one. (cargo would store a variable of its
@@ -115,11 +120,18 @@ const NOT_RUN: &[(&str, &[&str])] = &[
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
+    let (models, args) = match args.split_first() {
+        Some((model, args)) if model == "--stacked" => (&MODELS[..1], args),
+        Some((model, args)) if model == "--tree" => (&MODELS[1..], args),
+        _ => (&MODELS[..], args),
+    };
     let (names, models) = match args {
-        [] => (vec![""], &MODELS[..]),
+        [] => (vec![""], models),
         [sample] if sample == "--sample" => (SAMPLE.to_vec(), &MODELS[..1]),
-        [start] => (vec![start.as_str()], &MODELS[..]),
-        _ => bail!("miri takes one argument, --sample or the start of the names of tests"),
+        [start] => (vec![start.as_str()], models),
+        _ => bail!(
+            "miri takes --stacked, --tree or neither, and --sample or the start of the names of tests"
+        ),
     };
     if let Err(why) = toolchain::install_miri() {
         println!("miri: NOT RUN: {why:#}");
@@ -141,7 +153,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             failed.extend(execute(binary, *model, "-Zmiri-ignore-leaks", &leaking)?);
         }
     }
-    if args.is_empty() {
+    if names == [""] {
         for model in models {
             run_examples(*model)?;
         }
@@ -210,11 +222,11 @@ fn execute(
         .status()
         .context("running cargo miri")?;
     let minutes = start.elapsed().as_secs_f32() / 60.0;
-    let results: Vec<String> =
-        executions.iter().map(|name| result(&root().join(&folder), name)).collect();
-    let count = |wanted| results.iter().filter(|result| *result == wanted).count();
+    let ends: Vec<(String, u64)> =
+        executions.iter().map(|name| end(&root().join(&folder), name)).collect();
+    let count = |wanted| ends.iter().filter(|(result, _)| result == wanted).count();
     let [passed, skipped, stopped] = ["passed", "skipped", "stopped"].map(count);
-    let failed = executions.iter().zip(&results).filter(|(_, result)| result.is_empty());
+    let failed = executions.iter().zip(&ends).filter(|(_, (result, _))| result.is_empty());
     let mut failed: Vec<String> =
         failed.map(|(name, _)| format!("{binary}::{name} ({model})")).collect();
     println!(
@@ -223,6 +235,11 @@ fn execute(
         tests.len(),
         failed.len()
     );
+    let mut slowest: Vec<_> = ends.iter().zip(&executions).collect();
+    slowest.sort_by_key(|((_, milliseconds), _)| Reverse(*milliseconds));
+    for ((result, milliseconds), name) in slowest.into_iter().take(SLOWEST) {
+        println!("miri: {binary}::{name} {result} in {:.1} seconds", *milliseconds as f64 / 1000.0);
+    }
     if failed.is_empty() && !done.success() {
         failed.push(format!("a test of {binary} leaks ({model})"));
     }
@@ -245,9 +262,11 @@ fn prepare(folder: &Path, executions: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the result of an execution. It is empty if the test failed.
-fn result(folder: &Path, name: &str) -> String {
-    fs::read_to_string(folder.join("started").join(name)).unwrap_or_default()
+/// Returns the result of an execution and its milliseconds. The result is empty if the test failed.
+fn end(folder: &Path, name: &str) -> (String, u64) {
+    let text = fs::read_to_string(folder.join("started").join(name)).unwrap_or_default();
+    let (result, milliseconds) = text.split_once(' ').unwrap_or_default();
+    (result.to_owned(), milliseconds.parse().unwrap_or_default())
 }
 
 /// Returns `cargo miri test` with these options of Miri.
