@@ -1,5 +1,6 @@
 //! Kernel nodes.
 
+use super::memory::aligned;
 use super::{Made, Place, set};
 use crate::api::launch::arguments::copy_arguments;
 use crate::api::launch::attribute::bytes as attribute_bytes;
@@ -8,10 +9,11 @@ use crate::api::module::function::required_cluster;
 use crate::api::prelude::*;
 use crate::state::graph::node::{KernelNode, Kind, Node};
 use crate::state::objects::ContextKind;
+use core::sync::atomic::AtomicPtr;
 use cuda_sys::{
-    CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_KERNEL_NODE_PARAMS_v3, CUkernelNodeAttrID,
-    CUkernelNodeAttrValue, CUlaunchAttribute, CUlaunchAttributeID,
+    CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_KERNEL_NODE_PARAMS_v3,
+    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchAttribute, CUlaunchAttributeID,
 };
 use std::collections::BTreeMap;
 
@@ -207,27 +209,30 @@ pub(super) fn params_of(node: &mut Node) -> Answer<CUDA_KERNEL_NODE_PARAMS_v2> {
             bytes.resize(*at, 0);
             bytes.extend_from_slice(argument);
         }
-        // In the order of a real driver. The last word is the length.
-        let keys = [
-            CU_LAUNCH_PARAM_BUFFER_SIZE.addr(),
-            0,
-            CU_LAUNCH_PARAM_BUFFER_POINTER.addr(),
-            bytes.as_mut_ptr().expose_provenance(),
-            0,
-            length,
-        ];
         node.shown.bytes = bytes;
-        node.shown.words = keys.to_vec();
-        let words = node.shown.words.as_mut_ptr();
-        node.shown.words[1] = words.wrapping_add(5).expose_provenance();
-        extra = words.cast();
-    } else if let Kind::Kernel(its) = &mut node.kind {
-        let arguments = its.call.arguments.iter_mut();
-        let words = arguments.map(|bytes| bytes.as_mut_ptr().expose_provenance());
-        node.shown.words = words.collect();
-        if !node.shown.words.is_empty() {
-            params = node.shown.words.as_mut_ptr().cast();
+        node.shown.words = vec![length];
+        // In the order of a real driver.
+        let list = [
+            CU_LAUNCH_PARAM_BUFFER_SIZE,
+            node.shown.words.as_mut_ptr().cast(),
+            CU_LAUNCH_PARAM_BUFFER_POINTER,
+            node.shown.bytes.as_mut_ptr().cast(),
+            CU_LAUNCH_PARAM_END,
+        ];
+        node.shown.pointers = Vec::from(list.map(AtomicPtr::new));
+        extra = node.shown.pointers.as_mut_ptr().cast();
+    } else if !call.arguments.is_empty() {
+        // Words have the alignment of most parameters.
+        let (mut words, mut starts) = (Vec::new(), Vec::new());
+        for argument in &call.arguments {
+            starts.push(words.len());
+            words.extend(aligned(argument));
         }
+        node.shown.words = words;
+        let first = node.shown.words.as_mut_ptr();
+        let place = |start| AtomicPtr::new(first.wrapping_add(start).cast());
+        node.shown.pointers = starts.into_iter().map(place).collect();
+        params = node.shown.pointers.as_mut_ptr().cast();
     }
     let function = call.kernel.function;
     let [grid_x, grid_y, grid_z] = call.grid;

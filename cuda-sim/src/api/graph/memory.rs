@@ -135,7 +135,7 @@ pub(super) fn params_of(world: &mut World, node: usize) -> Answer<CUDA_MEM_ALLOC
 }
 
 /// Returns bytes in memory that is aligned for pointers.
-fn aligned(bytes: &[u8]) -> Vec<usize> {
+pub(super) fn aligned(bytes: &[u8]) -> Vec<usize> {
     let word = |chunk: &[u8]| {
         let mut word = [0; size_of::<usize>()];
         word[..chunk.len()].copy_from_slice(chunk);

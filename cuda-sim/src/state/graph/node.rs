@@ -5,6 +5,7 @@ use super::fill::FillNode;
 use crate::exec::{Call, Form, HostFunction, Work, note_given};
 use crate::state::needs::Needs;
 use core::ffi::c_void;
+use core::sync::atomic::AtomicPtr;
 use cuda_sys::{CUgraphNodeType as Type, CUhostFn, CUlaunchAttributeID};
 use std::collections::BTreeMap;
 
@@ -38,6 +39,8 @@ pub(crate) struct Node {
 pub(crate) struct Shown {
     pub(crate) words: Vec<usize>,
     pub(crate) bytes: Vec<u8>,
+    /// Pointers to the words and bytes. In memory, an atomic pointer is a pointer, and threads may share it.
+    pub(crate) pointers: Vec<AtomicPtr<c_void>>,
 }
 
 /// The type of a node with its parameters.
