@@ -4,6 +4,7 @@
 use crate::graph::calls::kernel_params;
 use crate::prelude::*;
 use CUgraphNodeType as Type;
+use core::mem::MaybeUninit;
 
 unsafe extern "C" fn add_one(data: *mut c_void) {
     // SAFETY: the tests pass a number that outlives the launches.
@@ -145,6 +146,40 @@ fn a_memory_operation_node_runs_its_operations_in_order() {
     let first = unsafe { shown.paramArray.read() };
     // SAFETY: the operation is a write.
     assert_eq!(unsafe { first.writeValue }.address, device);
+}
+
+/// Miri reports an access to the bytes that this test does not initialize.
+#[test]
+fn padding_of_memory_operations_may_be_uninitialized() {
+    let bench = &in_child!(without_misuse());
+    let (graph, device) = (graph(), memory(8));
+    let mut operation = MaybeUninit::<CUstreamBatchMemOpParams>::uninit();
+    let array = operation.as_mut_ptr();
+    // SAFETY: the place is in `operation`.
+    let write = unsafe { &raw mut (*array).writeValue };
+    let kind = CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    // SAFETY: the place is in `operation`.
+    unsafe { (*write).operation = kind };
+    // SAFETY: the place is in `operation`.
+    unsafe { (*write).address = device };
+    // SAFETY: the place is in `operation`.
+    let value = unsafe { &raw mut (*write).__bindgen_anon_1 };
+    // The first half of the value, which is all of a value of 32 bits.
+    let value = value.cast::<u32>();
+    // SAFETY: the place is in `operation`.
+    unsafe { value.write(5) };
+    // SAFETY: the place is in `operation`.
+    unsafe { (*write).flags = 0 };
+    let params =
+        CUDA_BATCH_MEM_OP_NODE_PARAMS { ctx: bench.context, count: 1, paramArray: array, flags: 0 };
+    let _: CUgraphNode = out!(cuGraphAddBatchMemOpNode(graph, null(), 0, &raw const params));
+    bench.run(graph);
+    assert_eq!(read(device), [5]);
+    // SAFETY: the place is in `operation`.
+    unsafe { value.write(6) };
+    succeeds!(cuStreamBatchMemOp_v2(bench.stream, 1, array, 0));
+    succeeds!(cuStreamSynchronize(bench.stream));
+    assert_eq!(read(device), [6]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Made, Specification, home};
 use crate::api::prelude::*;
-use crate::api::stream::memory_op::{BATCH, work};
+use crate::api::stream::memory_op::{BATCH, initialized, work};
 use crate::state::graph::node::{Kind, OperationsNode};
 use cuda_sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUstreamBatchMemOpParams,
@@ -21,8 +21,9 @@ impl Specification for Operations {
             unsafe { super::list(params.paramArray.cast_const(), params.count as usize) }?;
         let (mut works, mut described) = (Vec::new(), Vec::new());
         for operation in &operations {
-            works.push(work(world, operation)?);
-            // SAFETY: the caller passes a complete operation, which consists of numbers.
+            let operation = initialized(operation);
+            works.push(work(world, &operation)?);
+            // SAFETY: all bytes are initialized, and all bits are valid for numbers.
             described.push(unsafe { operation.pad });
         }
         let home = home(world, params.ctx)?;

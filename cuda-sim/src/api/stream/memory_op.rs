@@ -127,7 +127,7 @@ pub(crate) fn batch(
         let place = unsafe { operations.add(index) };
         // SAFETY: the caller passes `count` operations.
         let operation = unsafe { place.read() };
-        let work = work(world, &operation)?;
+        let work = work(world, &initialized(&operation))?;
         check_access_of(world, stream, &work)?;
         all.push(work);
     }
@@ -141,7 +141,57 @@ pub(crate) fn batch(
     Ok(())
 }
 
-/// Returns the work of one operation of a batch.
+/// Returns an operation of a caller with zeros where the caller may leave memory uninitialized: in padding, in the field
+/// `alias`, which is for the driver, and in the upper half of a value of 32 bits.
+pub(crate) fn initialized(given: &CUstreamBatchMemOpParams) -> CUstreamBatchMemOpParams {
+    let mut its = CUstreamBatchMemOpParams::default();
+    // SAFETY: all operations begin with their kind, an integer.
+    let kind = unsafe { given.operation };
+    its.operation = kind;
+    match kind {
+        Type::CU_STREAM_MEM_OP_WRITE_VALUE_32
+        | Type::CU_STREAM_MEM_OP_WRITE_VALUE_64
+        | Type::CU_STREAM_MEM_OP_WAIT_VALUE_32
+        | Type::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+            // SAFETY: the caller initializes this field. A write has the same fields at the same places.
+            its.waitValue.address = unsafe { given.waitValue.address };
+            // SAFETY: as above.
+            its.waitValue.flags = unsafe { given.waitValue.flags };
+            // SAFETY: every union is valid, initialized or not.
+            let value = unsafe { &given.waitValue.__bindgen_anon_1 };
+            if matches!(
+                kind,
+                Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Type::CU_STREAM_MEM_OP_WAIT_VALUE_32
+            ) {
+                // SAFETY: the caller initializes the value that the kind selects.
+                its.waitValue.__bindgen_anon_1.value = unsafe { value.value };
+            } else {
+                // SAFETY: as above.
+                its.waitValue.__bindgen_anon_1.value64 = unsafe { value.value64 };
+            }
+        }
+        Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | Type::CU_STREAM_MEM_OP_BARRIER => {
+            // SAFETY: the caller initializes this field. A flush has the same fields.
+            its.memoryBarrier.flags = unsafe { given.memoryBarrier.flags };
+        }
+        Type::CU_STREAM_MEM_OP_ATOMIC_REDUCTION => {
+            // SAFETY: the caller initializes this field, an integer.
+            its.atomicReduction.flags = unsafe { given.atomicReduction.flags };
+            // SAFETY: as above.
+            its.atomicReduction.reductionOp = unsafe { given.atomicReduction.reductionOp };
+            // SAFETY: as above.
+            its.atomicReduction.dataType = unsafe { given.atomicReduction.dataType };
+            // SAFETY: as above.
+            its.atomicReduction.address = unsafe { given.atomicReduction.address };
+            // SAFETY: as above.
+            its.atomicReduction.value = unsafe { given.atomicReduction.value };
+        }
+        _ => {}
+    }
+    its
+}
+
+/// Returns the work of one operation of a batch, all of whose bytes are initialized.
 pub(crate) fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answer<Work> {
     // SAFETY: all operations begin with their kind, an integer.
     let kind = unsafe { operation.operation };
