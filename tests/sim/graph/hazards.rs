@@ -81,7 +81,8 @@ fn few_graphs_stay_alive_after_updates_from_other_graphs() {
         graph
     };
     let mut executable = next().instantiate().expect("an executable graph");
-    for _ in 0..40 {
+    let rounds = if cfg!(miri) { 7 } else { 40 };
+    for _ in 0..rounds {
         executable.launch(&stream).expect("a launch");
         executable.update(&next()).expect("an update");
         stream.synchronize().expect("a wait");
@@ -210,7 +211,8 @@ fn idle_streams_that_other_code_knows_are_forgotten_too() {
     let executable = executable.expect("an executable graph");
     let known = context.stream().expect("a stream");
     let owner = Arc::new(());
-    for _ in 0..200 {
+    let rounds = if cfg!(miri) { 20 } else { 200 };
+    for _ in 0..rounds {
         // SAFETY: the owner keeps nothing alive, but `known` outlives the foreign stream.
         let foreign = unsafe { Stream::from_foreign(known.as_raw(), &context, Arc::clone(&owner)) };
         let foreign = foreign.expect("a stream");
@@ -230,7 +232,7 @@ fn launches_on_many_streams_keep_the_capture_of_the_thread_valid() {
     let (_end, context, captured) = in_child!(on_stream());
     let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
     let executable = executable.expect("an executable graph");
-    let streams = streams::<40>(&context);
+    let streams = streams::<{ if cfg!(miri) { 4 } else { 40 } }>(&context);
     let graph = captured.capture::<Error>(CaptureMode::Global, |_| {
         streams.iter().try_for_each(|stream| executable.launch(stream))
     });
@@ -270,7 +272,8 @@ fn a_first_launch_waits_once_for_memory_that_many_nodes_share() {
     let buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
     let mut data = graph.own(buffer).expect("the graph owns it");
     let mut last = Vec::new();
-    for _ in 0..50 {
+    let nodes = if cfg!(miri) { 5 } else { 50 };
+    for _ in 0..nodes {
         last = vec![graph.add_copy(&last, &mut data, &shared).expect("a node").id()];
     }
     let mut executable = graph.instantiate().expect("an executable graph");
@@ -356,7 +359,7 @@ fn a_node_is_found_only_in_a_clone_of_its_graph() {
 #[test]
 fn a_graph_of_many_nodes_is_queried_and_taken_apart_in_time_that_grows_with_it() {
     /// So many that time that grows with the square is noticed: minutes.
-    const NODES: usize = 40_000;
+    const NODES: usize = if cfg!(miri) { 4 } else { 40_000 };
     let (_end, context) = in_child!(on(Profile::h200()));
     let mut graph = Graph::new(&context).expect("a graph");
     let nodes: Vec<_> = (0..NODES).map(|_| graph.add_empty(&[]).expect("a node")).collect();
