@@ -101,6 +101,10 @@ const NOT_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "Miri reads no descriptor at an offset.",
+        &["sim::manager::shared::handles_are_opened_by_their_kind"],
+    ),
+    (
         "They allocate memory that takes no room until it is written. Under Miri it does.",
         &["sim::memory::lazy::", "a_large_allocation_takes_memory_when_it_is_written"],
     ),
@@ -237,6 +241,10 @@ fn execute(
     );
     let mut slowest: Vec<_> = ends.iter().zip(&executions).collect();
     slowest.sort_by_key(|((_, milliseconds), _)| Reverse(*milliseconds));
+    let is_stopped = |(result, _): &(String, u64)| result == "stopped";
+    for (_, name) in ends.iter().zip(&executions).filter(|(end, _)| is_stopped(end)) {
+        println!("miri: {binary}::{name} was stopped");
+    }
     for ((result, milliseconds), name) in slowest.into_iter().take(SLOWEST) {
         println!("miri: {binary}::{name} {result} in {:.1} seconds", *milliseconds as f64 / 1000.0);
     }
