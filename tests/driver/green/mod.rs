@@ -3,6 +3,7 @@
 pub(crate) mod current;
 pub(crate) mod graph;
 pub(crate) mod partition;
+pub(crate) mod pool;
 pub(crate) mod rules;
 pub(crate) mod sms_of_work;
 

@@ -9,7 +9,6 @@ pub(crate) mod managed;
 pub(crate) mod managed_pools;
 pub(crate) mod pinned_ranges;
 pub(crate) mod pointers;
-pub(crate) mod pool;
 pub(crate) mod pools;
 pub(crate) mod raw_copies;
 pub(crate) mod shared;
