@@ -339,8 +339,22 @@ pub(crate) fn map(
     world.give_or_capture(stream, Work::Nothing)
 }
 
-/// Returns the address of `len` bytes of the first row of an array, from `offset` on.
-fn linear(world: &World, array: CUarray, offset: usize, len: usize) -> Answer<u64> {
+/// Returns the address of `len` bytes of the first row of an array, from `offset` on. `stream` is that of the copy, or
+/// `None` for a copy that the call waits for. Measured: its errors come first, and the array of no bytes is not checked.
+fn linear(
+    world: &mut World,
+    stream: Option<CUstream>,
+    array: CUarray,
+    offset: usize,
+    len: usize,
+) -> Answer<u64> {
+    match stream {
+        Some(stream) => world.stream(stream.addr())?,
+        None => world.stream_of_copies()?,
+    };
+    if len == 0 {
+        return Ok(0);
+    }
     fail_if(array.is_null(), INVALID)?;
     let its = world.array(array.addr())?;
     let end = offset.checked_add(len).ok_or(INVALID)?;
@@ -356,11 +370,7 @@ pub(crate) fn copy_in(
     from: *const c_void,
     size: usize,
 ) -> Answer {
-    world.stream_of_copies()?;
-    if size == 0 {
-        return Ok(());
-    }
-    let to = linear(world, array, offset, size)?;
+    let to = linear(world, None, array, offset, size)?;
     crate::api::memory::copy::copy_in(world, to, from, size)
 }
 
@@ -372,11 +382,7 @@ pub(crate) fn copy_in_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
-    world.stream(stream.addr())?;
-    if size == 0 {
-        return Ok(());
-    }
-    let to = linear(world, array, offset, size)?;
+    let to = linear(world, Some(stream), array, offset, size)?;
     crate::api::memory::copy::copy_in_async(world, to, from, size, stream)
 }
 
@@ -387,11 +393,7 @@ pub(crate) fn copy_out(
     offset: usize,
     size: usize,
 ) -> Answer {
-    world.stream_of_copies()?;
-    if size == 0 {
-        return Ok(());
-    }
-    let from = linear(world, array, offset, size)?;
+    let from = linear(world, None, array, offset, size)?;
     crate::api::memory::copy::copy_out(world, to, from, size)
 }
 
@@ -403,11 +405,7 @@ pub(crate) fn copy_out_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
-    world.stream(stream.addr())?;
-    if size == 0 {
-        return Ok(());
-    }
-    let from = linear(world, array, offset, size)?;
+    let from = linear(world, Some(stream), array, offset, size)?;
     crate::api::memory::copy::copy_out_async(world, to, from, size, stream)
 }
 
@@ -418,11 +416,7 @@ pub(crate) fn copy_from_device(
     from: CUdeviceptr,
     size: usize,
 ) -> Answer {
-    world.stream_of_copies()?;
-    if size == 0 {
-        return Ok(());
-    }
-    let to = linear(world, array, offset, size)?;
+    let to = linear(world, None, array, offset, size)?;
     crate::api::memory::copy::copy_on_device(world, to, from, size)
 }
 
@@ -433,11 +427,7 @@ pub(crate) fn copy_to_device(
     offset: usize,
     size: usize,
 ) -> Answer {
-    world.stream_of_copies()?;
-    if size == 0 {
-        return Ok(());
-    }
-    let from = linear(world, array, offset, size)?;
+    let from = linear(world, None, array, offset, size)?;
     crate::api::memory::copy::copy_on_device(world, to, from, size)
 }
 
@@ -449,11 +439,7 @@ pub(crate) fn copy_to_array(
     from_offset: usize,
     size: usize,
 ) -> Answer {
-    world.stream_of_copies()?;
-    if size == 0 {
-        return Ok(());
-    }
-    let to = linear(world, to, to_offset, size)?;
-    let from = linear(world, from, from_offset, size)?;
+    let to = linear(world, None, to, to_offset, size)?;
+    let from = linear(world, None, from, from_offset, size)?;
     crate::api::memory::copy::copy_on_device(world, to, from, size)
 }
