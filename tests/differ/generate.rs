@@ -34,6 +34,11 @@ impl Object {
     fn name(&self) -> String {
         format!("{}{}", self.class, self.number)
     }
+
+    /// The name of the object that this one is a part of.
+    fn owner(&self) -> &str {
+        self.of.split(' ').next().unwrap_or_default()
+    }
 }
 
 /// The names of the kernels in each image.
@@ -400,7 +405,7 @@ impl Generator<'_> {
         while let Some(name) = ended.pop() {
             let is_part = |its: &&mut Object| {
                 let is_node = its.class == "graph" && its.of.ends_with(&format!(" {name}"));
-                its.is_alive && (is_node || its.of.split(' ').next() == Some(&name))
+                its.is_alive && (is_node || its.owner() == name)
             };
             // An executable graph outlives its graph, a stream its green context.
             let is_part =
@@ -416,7 +421,7 @@ impl Generator<'_> {
     /// graph, returns the executable graph.
     fn root(&self, mut graph: usize) -> usize {
         while self.objects[graph].class == "graph" {
-            let of = self.objects[graph].of.split(' ').next().unwrap_or_default();
+            let of = self.objects[graph].owner();
             match self.objects.iter().position(|its| its.name() == of) {
                 Some(parent) => graph = parent,
                 None => break,
@@ -523,8 +528,7 @@ impl Generator<'_> {
                     }
                     "graph" | "exec" if call.graph.is_none() => call.graph = Some(chosen),
                     "node" if call.graph.is_none() => {
-                        let of = self.objects[chosen].of.clone();
-                        let graph = of.split(' ').next().unwrap_or_default();
+                        let graph = self.objects[chosen].owner();
                         call.graph = self.objects.iter().position(|its| its.name() == graph);
                     }
                     _ => {}
@@ -677,8 +681,7 @@ impl Generator<'_> {
             }
             "nodes" => {
                 let graph = call.graph.map(|graph| self.objects[graph].name());
-                let of = |its: &Object| its.of.split(' ').next().map(str::to_owned);
-                let is_node = |its: &Object| its.is_alive && of(its) == graph;
+                let is_node = |its: &Object| its.is_alive && Some(its.owner()) == graph.as_deref();
                 match self.choose("node", is_node) {
                     Some(node) => self.objects[node].name(),
                     None => String::new(),
@@ -713,9 +716,7 @@ impl Generator<'_> {
             "conditional" => {
                 let graph = call.graph.map(|graph| self.objects[self.root(graph)].name())?;
                 let condition = self.choose("condition", |its| {
-                    its.is_alive
-                        && its.of.split(' ').next() == Some(&graph)
-                        && (!its.is_in_graph || is_wrong)
+                    its.is_alive && its.owner() == graph && (!its.is_in_graph || is_wrong)
                 })?;
                 self.objects[condition].is_in_graph = true;
                 // A loop ends only if its condition is zero.
@@ -885,9 +886,7 @@ impl Generator<'_> {
                     exec if exec.class == "exec" => exec.of.clone(),
                     _ => self.objects[self.root(graph)].name(),
                 };
-                let is_its = |its: &Object| {
-                    its.is_alive && its.is_in_graph && its.of.split(' ').next() == Some(&graph)
-                };
+                let is_its = |its: &Object| its.is_alive && its.is_in_graph && its.owner() == graph;
                 let condition = self.choose("condition", is_its)?;
                 // A loop must end.
                 let value = self.one_of(&[0, 0, 1, 2]);
