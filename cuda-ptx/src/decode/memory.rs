@@ -1,0 +1,372 @@
+//! Loads, stores, atomic operations, addresses and copies.
+
+use super::Problem;
+use super::function::Decoder;
+use super::words::{Words, bits, float, int};
+use crate::program::{
+    Address, Atomic, AtomicFunction, Base, Element, Elements, Float, LOCAL_WINDOW, Mbarrier, Op,
+    PARAM_WINDOW, SHARED_WINDOW, Space, Transfer, Unary,
+};
+use crate::syntax::{Instruction, Operand, Type};
+
+/// Takes the state space of an instruction. Without one, addresses are generic.
+fn space(words: &mut Words<'_>) -> Space {
+    let names = [
+        "global",
+        "const",
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "local",
+        "param",
+        "param::entry",
+        "param::func",
+    ];
+    match words.one_of(&names) {
+        None => Space::Generic,
+        Some("global") => Space::Global,
+        Some("const") => Space::Const,
+        Some("local") => Space::Local,
+        Some("param" | "param::entry" | "param::func") => Space::Param,
+        Some(_) => Space::Shared,
+    }
+}
+
+/// Drops modifiers that say how caches and other threads see an access: each access of the engine is seen by all.
+fn drop_order(words: &mut Words<'_>) {
+    words.drop_all(|word| {
+        matches!(
+            word,
+            "weak"
+                | "relaxed"
+                | "acquire"
+                | "release"
+                | "acq_rel"
+                | "volatile"
+                | "mmio"
+                | "cta"
+                | "cluster"
+                | "gpu"
+                | "sys"
+                | "ca"
+                | "cg"
+                | "cs"
+                | "lu"
+                | "cv"
+                | "wb"
+                | "wt"
+                | "nc"
+                | "noftz"
+                | "unified"
+                | "sc"
+        ) || word.starts_with("L1::")
+            || word.starts_with("L2::")
+            || word.starts_with("level::")
+            || word.starts_with("sem::")
+    });
+}
+
+impl<'a> Decoder<'_, '_, 'a> {
+    /// Decodes an instruction that accesses memory or computes addresses. Returns whether it is one.
+    pub(super) fn memory(
+        &mut self,
+        its: &'a Instruction<'a>,
+        words: &mut Words<'a>,
+    ) -> Result<bool, Problem> {
+        let operands = &its.operands;
+        match its.opcode() {
+            "ld" | "ldu" | "st" => self.transfer(its, words)?,
+            "atom" | "red" => self.atomic(its, words)?,
+            "cvta" => self.cvta(operands, words)?,
+            "isspacep" => {
+                let space = space(words);
+                let p = self.target(self.operand(operands, 0)?, Type::Pred)?;
+                let a = self.source(self.operand(operands, 1)?, Type::B64)?;
+                self.emit(Op::IsSpace { space, p, a: Base::Wide(a) });
+            }
+            "prefetch" | "prefetchu" | "applypriority" | "discard" => {
+                words.drop_all(|_| true);
+                self.emit(Op::Nop);
+            }
+            "cp" => self.copy(its, words)?,
+            "mbarrier" => self.mbarrier(operands, words)?,
+            "mapa" => {
+                let is_generic = space(words) == Space::Generic;
+                let ty = words.ty()?;
+                let rank = self.source(self.operand(operands, 2)?, Type::U32)?;
+                let a = self.source(self.operand(operands, 1)?, ty)?;
+                let d = self.target(self.operand(operands, 0)?, ty)?;
+                self.emit(Op::MapShared { d, a, rank, is_wide: bits(ty) == 64, is_generic });
+            }
+            "getctarank" => {
+                let is_generic = space(words) == Space::Generic;
+                let ty = words.ty()?;
+                let a = self.source(self.operand(operands, 1)?, ty)?;
+                let a = if bits(ty) == 64 { Base::Wide(a) } else { Base::Narrow(a) };
+                let d = self.target(self.operand(operands, 0)?, Type::U32)?;
+                self.emit(Op::RankOf { d, a, is_generic });
+            }
+            "alloca" => {
+                let ty = words.ty()?;
+                let size = self.source(self.operand(operands, 1)?, ty)?;
+                let align = match operands.get(2) {
+                    Some(Operand::Immediate(value)) => {
+                        super::link::immediate(*value, Type::U32) as u32
+                    }
+                    _ => 8,
+                };
+                let d = self.target(self.operand(operands, 0)?, ty)?;
+                self.emit(Op::Alloca { d, size, align, is_wide: bits(ty) == 64 });
+            }
+            "stacksave" => {
+                let ty = words.ty()?;
+                let d = self.target(self.operand(operands, 0)?, ty)?;
+                self.emit(Op::StackSave { d, is_wide: bits(ty) == 64 });
+            }
+            "stackrestore" => {
+                let ty = words.ty()?;
+                let a = self.source(self.operand(operands, 0)?, ty)?;
+                self.emit(Op::StackRestore { a, is_wide: bits(ty) == 64 });
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn transfer(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
+        let is_store = its.opcode() == "st";
+        if words.peek().contains(&"async") {
+            return Problem::unsupported("an asynchronous store");
+        }
+        let space = space(words);
+        drop_order(words);
+        words.one_of(&["v2", "v4", "v8"]);
+        let ty = words.ty()?;
+        let (value, address) = match is_store {
+            true => (1, 0),
+            false => (0, 1),
+        };
+        // The policy of caches is an optional third operand.
+        let address = self.address(self.operand(&its.operands, address)?, space)?;
+        let ty_of_element = if ty == Type::B128 { Type::B64 } else { ty };
+        let mut elements = self.elements(self.operand(&its.operands, value)?, ty_of_element)?;
+        let elements = match elements.len() {
+            1 => Elements::One(elements.remove(0)),
+            _ => Elements::Several(elements.into_boxed_slice()),
+        };
+        let transfer = Transfer {
+            address,
+            size: bits(ty_of_element).div_ceil(8),
+            is_signed: matches!(ty, Type::S8 | Type::S16 | Type::S32),
+            elements,
+        };
+        self.emit(if is_store { Op::Store(transfer) } else { Op::Load(transfer) });
+        Ok(())
+    }
+
+    fn atomic(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
+        let is_red = its.opcode() == "red";
+        if words.peek().iter().any(|word| matches!(*word, "async" | "v2" | "v4" | "v8")) {
+            return Problem::unsupported("a vector or asynchronous reduction");
+        }
+        let space = space(words);
+        let function =
+            words.one_of(&["and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max"]);
+        drop_order(words);
+        let ty = words.ty()?;
+        if ty == Type::B128 {
+            return Problem::unsupported("an atomic operation of 128 bits");
+        }
+        let is_global = matches!(space, Space::Global | Space::Generic);
+        let function = match (function, float(ty)) {
+            (Some("and"), _) => AtomicFunction::And,
+            (Some("or"), _) => AtomicFunction::Or,
+            (Some("xor"), _) => AtomicFunction::Xor,
+            (Some("exch"), _) => AtomicFunction::Exchange,
+            (Some("cas"), _) => AtomicFunction::CompareAndSwap,
+            (Some("inc"), _) => AtomicFunction::Inc,
+            (Some("dec"), _) => AtomicFunction::Dec,
+            (Some("add"), Some(of)) => AtomicFunction::AddFloat(of, is_global && of == Float::F32),
+            (Some("add"), None) => AtomicFunction::Add(int(ty)),
+            (Some("min"), Some(of)) => AtomicFunction::MinFloat(of),
+            (Some("max"), Some(of)) => AtomicFunction::MaxFloat(of),
+            (Some("min"), None) => AtomicFunction::Min(int(ty)),
+            (Some("max"), None) => AtomicFunction::Max(int(ty)),
+            _ => return Problem::invalid("the operation is missing"),
+        };
+        let operands = &its.operands;
+        let first = usize::from(!is_red);
+        let address = self.address(self.operand(operands, first)?, space)?;
+        let value = self.source(self.operand(operands, first + 1)?, ty)?;
+        let new = match function {
+            AtomicFunction::CompareAndSwap => {
+                Some(self.source(self.operand(operands, first + 2)?, ty)?)
+            }
+            _ => None,
+        };
+        let d = match (is_red, operands.first()) {
+            (true, _) | (_, Some(Operand::Discard)) => None,
+            (false, Some(d)) => Some(self.target(d, ty)?),
+            (false, None) => return Problem::invalid("the result is missing"),
+        };
+        let size = bits(ty) / 8;
+        self.emit(Op::Atomic(Atomic { address, function, size, d, value, new }));
+        Ok(())
+    }
+
+    fn cvta(&mut self, operands: &[Operand<'a>], words: &mut Words<'a>) -> Result<(), Problem> {
+        let is_to = words.take("to");
+        let space = space(words);
+        let ty = words.ty()?;
+        if bits(ty) != 64 {
+            return Problem::unsupported("an address of 32 bits");
+        }
+        let space = match space {
+            Space::Param if !self.function.is_entry => Space::Local,
+            space => space,
+        };
+        let window = match space {
+            Space::Shared => SHARED_WINDOW,
+            Space::Local => LOCAL_WINDOW,
+            Space::Param => PARAM_WINDOW,
+            _ => 0,
+        };
+        let amount = if is_to { window.wrapping_neg() } else { window };
+        self.unary(operands, Unary::AddConstant(amount), [ty; 2])
+    }
+
+    fn copy(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
+        if !words.take("async") || words.peek().contains(&"bulk") {
+            return Problem::unsupported("a bulk copy");
+        }
+        // Copies are complete when they are issued.
+        if words.take("commit_group") || words.take("wait_group") || words.take("wait_all") {
+            self.emit(Op::Nop);
+            return Ok(());
+        }
+        let operands = &its.operands;
+        if words.take("mbarrier") {
+            words.drop_all(|word| word == "arrive");
+            let is_counted = !words.take("noinc");
+            let space = space(words);
+            words.try_ty();
+            let address = self.address(self.operand(operands, 0)?, space)?;
+            // The pending count is raised and lowered at once, as the copies are complete.
+            if !is_counted {
+                let operation =
+                    Mbarrier::Arrive { state: None, count: None, expect: None, is_drop: false };
+                self.emit(Op::Mbarrier { address, operation });
+            } else {
+                self.emit(Op::Nop);
+            }
+            return Ok(());
+        }
+        words.drop_all(|word| {
+            matches!(word, "ca" | "cg" | "shared" | "shared::cta" | "global")
+                || word.starts_with("L2::")
+        });
+        let to = self.address(self.operand(operands, 0)?, Space::Shared)?;
+        let from = self.address(self.operand(operands, 1)?, Space::Global)?;
+        let size = match self.operand(operands, 2)? {
+            Operand::Immediate(value) => super::link::immediate(*value, Type::U32) as u32,
+            _ => return Problem::invalid("the size of a copy is not a constant"),
+        };
+        let (mut read, mut ignore) = (None, None);
+        match operands.get(3) {
+            None => {}
+            Some(operand @ (Operand::Name(_) | Operand::Not(_))) => match self.predicate(operand) {
+                Ok(condition) => ignore = Some(condition),
+                Err(_) => read = Some(self.source(operand, Type::U32)?),
+            },
+            Some(operand) => read = Some(self.source(operand, Type::U32)?),
+        }
+        self.emit(Op::CopyAsync { to, from, size, read, ignore });
+        Ok(())
+    }
+
+    fn mbarrier(&mut self, operands: &[Operand<'a>], words: &mut Words<'a>) -> Result<(), Problem> {
+        let kind = words.one_of(&[
+            "init",
+            "inval",
+            "arrive",
+            "arrive_drop",
+            "test_wait",
+            "try_wait",
+            "pending_count",
+            "expect_tx",
+            "complete_tx",
+        ]);
+        let is_expecting = words.take("expect_tx");
+        let is_parity = words.take("parity");
+        words.drop_all(|word| word == "noComplete");
+        let space = space(words);
+        drop_order(words);
+        words.try_ty();
+        let address =
+            |decoder: &mut Self, at: usize| decoder.address(decoder.operand(operands, at)?, space);
+        let source = |decoder: &mut Self, at: usize, ty: Type| match operands.get(at) {
+            Some(operand) => decoder.source(operand, ty).map(Some),
+            None => Ok(None),
+        };
+        let missing = || Problem::Invalid("an operand is missing".into());
+        let (address, operation) = match kind {
+            Some("init") => {
+                let count = source(self, 1, Type::U32)?.ok_or_else(missing)?;
+                (address(self, 0)?, Mbarrier::Init { count })
+            }
+            Some("inval") => (address(self, 0)?, Mbarrier::Inval),
+            Some("expect_tx") => {
+                let bytes = source(self, 1, Type::U32)?.ok_or_else(missing)?;
+                (address(self, 0)?, Mbarrier::ExpectTx { bytes })
+            }
+            Some("complete_tx") => {
+                let bytes = source(self, 1, Type::U32)?.ok_or_else(missing)?;
+                (address(self, 0)?, Mbarrier::CompleteTx { bytes })
+            }
+            Some(kind @ ("arrive" | "arrive_drop")) => {
+                let has_state = !matches!(operands.first(), Some(Operand::Address(_)));
+                let first = usize::from(has_state);
+                let state = match (has_state, operands.first()) {
+                    (true, Some(Operand::Discard)) | (false, _) => None,
+                    (true, Some(operand)) => Some(self.target(operand, Type::B64)?),
+                    (true, None) => return Err(missing()),
+                };
+                let more = source(self, first + 1, Type::U32)?;
+                let (count, expect) = if is_expecting { (None, more) } else { (more, None) };
+                let is_drop = kind == "arrive_drop";
+                (address(self, first)?, Mbarrier::Arrive { state, count, expect, is_drop })
+            }
+            Some("test_wait" | "try_wait") => {
+                let p = self.target(self.operand(operands, 0)?, Type::Pred)?;
+                let operation = if is_parity {
+                    let parity = source(self, 2, Type::U32)?.ok_or_else(missing)?;
+                    Mbarrier::TestParity { p, parity }
+                } else {
+                    let state = source(self, 2, Type::B64)?.ok_or_else(missing)?;
+                    Mbarrier::TestWait { p, state }
+                };
+                (address(self, 1)?, operation)
+            }
+            Some("pending_count") => {
+                let state = source(self, 1, Type::B64)?.ok_or_else(missing)?;
+                let d = self.target(self.operand(operands, 0)?, Type::U32)?;
+                let none = Address { space, base: Base::None, offset: 0 };
+                (none, Mbarrier::PendingCount { d, state })
+            }
+            _ => return Problem::unsupported("this operation of mbarrier"),
+        };
+        self.emit(Op::Mbarrier { address, operation });
+        Ok(())
+    }
+
+    /// Returns the element of a parameter in a call, which is a register or a constant.
+    pub(super) fn passed(&mut self, operand: &Operand<'a>, size: u32) -> Result<Element, Problem> {
+        let ty = match size {
+            1 => Type::B8,
+            2 => Type::B16,
+            8 => Type::B64,
+            _ => Type::B32,
+        };
+        self.element(operand, ty)
+    }
+}

@@ -1,0 +1,128 @@
+//! Special registers, and the names of instructions.
+
+use crate::program::Special;
+
+/// Returns a special register, and whether it has 64 bits.
+pub(super) fn register(name: &str) -> Option<(Special, bool)> {
+    let name = name.strip_prefix('%')?;
+    let (base, component) = match name.rsplit_once('.') {
+        Some((base, component)) => {
+            let component = match component {
+                "x" => 0,
+                "y" => 1,
+                "z" => 2,
+                "w" => 3,
+                _ => return None,
+            };
+            (base, Some(component))
+        }
+        None => (name, None),
+    };
+    if let Some(component) = component {
+        return Some((
+            match base {
+                "tid" => Special::Tid(component),
+                "ntid" => Special::Ntid(component),
+                "ctaid" => Special::Ctaid(component),
+                "nctaid" => Special::Nctaid(component),
+                "clusterid" => Special::Clusterid(component),
+                "nclusterid" => Special::Nclusterid(component),
+                "cluster_ctaid" => Special::ClusterCtaid(component),
+                "cluster_nctaid" => Special::ClusterNctaid(component),
+                _ => return None,
+            },
+            false,
+        ));
+    }
+    Some((
+        match base {
+            "laneid" => Special::Laneid,
+            "warpid" => Special::Warpid,
+            "nwarpid" => Special::Nwarpid,
+            "smid" => Special::Smid,
+            "nsmid" => Special::Nsmid,
+            "gridid" => return Some((Special::Gridid, true)),
+            "cluster_ctarank" => Special::ClusterCtarank,
+            "cluster_nctarank" => Special::ClusterNctarank,
+            "lanemask_eq" => Special::LanemaskEq,
+            "lanemask_le" => Special::LanemaskLe,
+            "lanemask_lt" => Special::LanemaskLt,
+            "lanemask_ge" => Special::LanemaskGe,
+            "lanemask_gt" => Special::LanemaskGt,
+            "dynamic_smem_size" => Special::DynamicSmemSize,
+            "total_smem_size" => Special::TotalSmemSize,
+            "aggr_smem_size" => Special::AggrSmemSize,
+            base => {
+                let number: u8 = base.strip_prefix("envreg")?.parse().ok()?;
+                Special::Envreg(number)
+            }
+        },
+        false,
+    ))
+}
+
+/// Returns whether PTX has an instruction of this name.
+pub(super) fn is_known(opcode: &str) -> bool {
+    const KNOWN: &[&str] = &[
+        "applypriority",
+        "clusterlaunchcontrol",
+        "createpolicy",
+        "discard",
+        "getctarank",
+        "istypep",
+        "ldmatrix",
+        "mma",
+        "movmatrix",
+        "multimem",
+        "setmaxnreg",
+        "stmatrix",
+        "suld",
+        "suq",
+        "sured",
+        "sust",
+        "tcgen05",
+        "tensormap",
+        "tex",
+        "tld4",
+        "txq",
+        "wgmma",
+        "wmma",
+        "pmevent",
+        "brkpt",
+        "barrier",
+        "cp",
+        "mbarrier",
+        "red",
+        "atom",
+        "ld",
+        "st",
+        "fence",
+        "griddepcontrol",
+        "vadd",
+        "vsub",
+        "vabsdiff",
+        "vmin",
+        "vmax",
+        "vshl",
+        "vshr",
+        "vmad",
+        "vset",
+        "vadd2",
+        "vsub2",
+        "vavrg2",
+        "vabsdiff2",
+        "vmin2",
+        "vmax2",
+        "vset2",
+        "vadd4",
+        "vsub4",
+        "vavrg4",
+        "vabsdiff4",
+        "vmin4",
+        "vmax4",
+        "vset4",
+        "mul24",
+        "mad24",
+    ];
+    KNOWN.contains(&opcode)
+}

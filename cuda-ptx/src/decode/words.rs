@@ -1,0 +1,142 @@
+//! The modifiers of an instruction.
+
+use super::Problem;
+use crate::number::{Mode, Rounding};
+use crate::program::{Float, Int};
+use crate::syntax::Type;
+
+/// The modifiers of an instruction. Each is taken once; one that nothing takes is an error.
+pub(super) struct Words<'a> {
+    rest: Vec<&'a str>,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn new(modifiers: impl Iterator<Item = &'a str>) -> Self {
+        Self { rest: modifiers.collect() }
+    }
+
+    /// Takes a modifier, and returns whether it was there.
+    pub(super) fn take(&mut self, word: &str) -> bool {
+        let at = self.rest.iter().position(|its| *its == word);
+        at.map(|at| self.rest.remove(at)).is_some()
+    }
+
+    /// Takes the first of the modifiers that is there.
+    pub(super) fn one_of(&mut self, words: &[&'static str]) -> Option<&'static str> {
+        words.iter().find(|word| self.take(word)).copied()
+    }
+
+    /// Takes all modifiers for which `is_one` is true.
+    pub(super) fn drop_all(&mut self, is_one: impl Fn(&str) -> bool) {
+        self.rest.retain(|word| !is_one(word));
+    }
+
+    pub(super) fn peek(&self) -> &[&'a str] {
+        &self.rest
+    }
+
+    /// Takes the first type.
+    pub(super) fn try_ty(&mut self) -> Option<Type> {
+        let (at, ty) =
+            self.rest.iter().enumerate().find_map(|(at, word)| Some((at, type_of(word)?)))?;
+        self.rest.remove(at);
+        Some(ty)
+    }
+
+    pub(super) fn ty(&mut self) -> Result<Type, Problem> {
+        self.try_ty().ok_or_else(|| Problem::Invalid("the instruction has no type".into()))
+    }
+
+    /// Takes the rounding, `.ftz`, `.sat` and `.relu`.
+    pub(super) fn mode(&mut self) -> Mode {
+        let rounding = self.rounding().unwrap_or(Rounding::NearestEven);
+        Mode {
+            rounding,
+            flush: self.take("ftz"),
+            saturate: self.take("sat"),
+            relu: self.take("relu"),
+        }
+    }
+
+    pub(super) fn rounding(&mut self) -> Option<Rounding> {
+        Some(match self.one_of(&["rn", "rz", "rm", "rp", "rna"])? {
+            "rn" => Rounding::NearestEven,
+            "rz" => Rounding::Zero,
+            "rm" => Rounding::Down,
+            "rp" => Rounding::Up,
+            _ => Rounding::NearestAway,
+        })
+    }
+
+    /// Checks that every modifier was taken.
+    pub(super) fn finish(&self) -> Result<(), Problem> {
+        match self.rest.first() {
+            None => Ok(()),
+            Some(word) => Err(Problem::Unsupported(format!("the modifier .{word}"))),
+        }
+    }
+}
+
+fn type_of(word: &str) -> Option<Type> {
+    Some(match word {
+        "b8" => Type::B8,
+        "b16" => Type::B16,
+        "b32" => Type::B32,
+        "b64" => Type::B64,
+        "b128" => Type::B128,
+        "u8" => Type::U8,
+        "u16" => Type::U16,
+        "u32" => Type::U32,
+        "u64" => Type::U64,
+        "s8" => Type::S8,
+        "s16" => Type::S16,
+        "s32" => Type::S32,
+        "s64" => Type::S64,
+        "f16" => Type::F16,
+        "f16x2" => Type::F16x2,
+        "bf16" => Type::Bf16,
+        "bf16x2" => Type::Bf16x2,
+        "f32" => Type::F32,
+        "f32x2" => Type::F32x2,
+        "f64" => Type::F64,
+        "pred" => Type::Pred,
+        _ => return None,
+    })
+}
+
+/// Returns the number of bits of a value of a type. A predicate has one.
+pub(super) fn bits(ty: Type) -> u32 {
+    match ty {
+        Type::Pred => 1,
+        Type::B8 | Type::U8 | Type::S8 => 8,
+        Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::Bf16 => 16,
+        Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::F16x2 | Type::Bf16x2 => 32,
+        Type::B128 => 128,
+        _ => 64,
+    }
+}
+
+/// Returns the type of integers with the bits of a type.
+pub(super) fn int(ty: Type) -> Int {
+    match ty {
+        Type::S8 => Int::S8,
+        Type::S16 => Int::S16,
+        Type::S32 => Int::S32,
+        Type::S64 => Int::S64,
+        ty => Int::unsigned(bits(ty)),
+    }
+}
+
+/// Returns the type of floating-point numbers, if it is one.
+pub(super) fn float(ty: Type) -> Option<Float> {
+    Some(match ty {
+        Type::F16 => Float::F16,
+        Type::F16x2 => Float::F16x2,
+        Type::Bf16 => Float::Bf16,
+        Type::Bf16x2 => Float::Bf16x2,
+        Type::F32 => Float::F32,
+        Type::F32x2 => Float::F32x2,
+        Type::F64 => Float::F64,
+        _ => return None,
+    })
+}

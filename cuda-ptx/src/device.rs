@@ -1,0 +1,84 @@
+//! What the engine needs of the device whose kernels it runs: memory, textures and services.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The purpose of an access to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+    /// An atomic operation or a reduction.
+    Atomic,
+}
+
+/// Bytes that a kernel may access, in words of 64 bits.
+///
+/// Several host threads run blocks at once, and kernels may race. All accesses are relaxed atomic operations on
+/// words, so a race in a kernel is no data race on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Region<'a> {
+    /// The address of the first byte of `words`, a multiple of 8.
+    pub base: u64,
+    /// The words. The bytes of a word are in little-endian order.
+    pub words: &'a [AtomicU64],
+    /// The address of the first byte that may be accessed.
+    pub start: u64,
+    /// The address after the last byte that may be accessed.
+    pub end: u64,
+    /// Whether the bytes may be written.
+    pub is_writable: bool,
+}
+
+impl<'a> Region<'a> {
+    /// Returns whether the region contains `len` bytes at `address`, for this purpose.
+    #[inline]
+    pub fn contains(&self, address: u64, len: u64, access: Access) -> bool {
+        address >= self.start
+            && address < self.end
+            && self.end - address >= len
+            && (self.is_writable || access == Access::Read)
+    }
+
+    /// Loads the word that contains the byte at `address`.
+    #[inline]
+    pub(crate) fn word(&self, address: u64) -> u64 {
+        let index = (address.wrapping_sub(self.base) >> 3) as usize;
+        self.words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Returns the atomic word that contains the byte at `address`.
+    #[inline]
+    pub(crate) fn atomic(&self, address: u64) -> Option<&'a AtomicU64> {
+        self.words.get((address.wrapping_sub(self.base) >> 3) as usize)
+    }
+}
+
+/// The device whose kernels the engine runs.
+pub trait Device: Sync {
+    /// Returns the memory around an address: at least the `len` bytes there, if the kernel may access them.
+    /// Otherwise returns a text that says what is at the address.
+    ///
+    /// # Errors
+    /// The bytes are not part of one live allocation, or the access is not allowed.
+    fn region(&self, address: u64, len: u64, access: Access) -> Result<Region<'_>, String>;
+
+    /// Prints the output of `vprintf`.
+    fn print(&self, text: &str);
+
+    /// Allocates memory of the device's heap for `malloc`. Returns `None` if the heap is full.
+    fn allocate(&self, size: u64) -> Option<u64>;
+
+    /// Frees memory of the device's heap.
+    ///
+    /// # Errors
+    /// The address is not that of an allocation of the heap.
+    fn free(&self, address: u64) -> Result<(), String>;
+
+    /// Sets the value of a conditional node of the graph that is running.
+    ///
+    /// # Errors
+    /// The handle is not that of a conditional node.
+    fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String>;
+}

@@ -1,0 +1,565 @@
+//! Loads and stores.
+
+use super::Launch;
+use super::block::{BlockState, Cluster};
+use super::fault::{FaultKind, Raise};
+use super::registers::{LANES, Slot, each_lane};
+use super::warp::{Warp, lanes_of};
+use crate::device::{Access, Device, Region};
+use crate::program::{
+    Address, Base, CLUSTER_STEP, Condition, Element, Image, LOCAL_WINDOW, PARAM_WINDOW,
+    SHARED_WINDOW, Space, Transfer, WINDOW,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Regions that are kept for the next access.
+const CACHED: usize = 4;
+/// The first address of the memory for the synchronization of a grid.
+pub(super) const GRID_WINDOW: u64 = 0x0500_0000_0000_0000;
+
+/// What the warps of a block share while they run.
+pub(super) struct Context<'a, 'd> {
+    pub(super) launch: &'a Launch<'a>,
+    pub(super) image: &'a Image,
+    pub(super) device: &'d dyn Device,
+    /// The shared memory of each block of the cluster.
+    pub(super) shared: &'a mut [Vec<u8>],
+    pub(super) cluster: &'a mut Cluster,
+    pub(super) block: &'a mut BlockState,
+    /// The number of the block in its cluster.
+    pub(super) rank: usize,
+    pub(super) stack: u32,
+    pub(super) steps: u64,
+    pub(super) regions: &'a mut Regions<'d>,
+}
+
+/// Regions of memory that were used last.
+pub(super) struct Regions<'a> {
+    cached: [Option<Region<'a>>; CACHED],
+    next: usize,
+    /// Words for the synchronization of a grid.
+    grid: &'a [AtomicU64],
+}
+
+impl<'a> Regions<'a> {
+    pub(super) fn new(grid: &'a [AtomicU64]) -> Self {
+        Self { cached: [None; CACHED], next: 0, grid }
+    }
+
+    /// Returns the region that contains the bytes.
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        device: &'a dyn Device,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Region<'a>, String> {
+        for region in self.cached.iter().flatten() {
+            if region.contains(address, len, access) {
+                return Ok(*region);
+            }
+        }
+        let region = if address.wrapping_sub(GRID_WINDOW) < 8 * self.grid.len() as u64 {
+            let end = GRID_WINDOW + 8 * self.grid.len() as u64;
+            let words = self.grid;
+            Region { base: GRID_WINDOW, words, start: GRID_WINDOW, end, is_writable: true }
+        } else {
+            device.region(address, len, access)?
+        };
+        if !region.contains(address, len, access) {
+            return Err("nothing is there".to_owned());
+        }
+        self.cached[self.next] = Some(region);
+        self.next = (self.next + 1) % CACHED;
+        Ok(region)
+    }
+
+    /// Forgets the regions, after a free.
+    pub(super) fn clear(&mut self) {
+        self.cached = [None; CACHED];
+    }
+}
+
+/// A place that a lane accesses.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Global(u64),
+    /// The rank of the block, and the offset.
+    Shared(usize, usize),
+    Local(usize),
+    Param(usize),
+}
+
+/// Names what an access does, for a report.
+fn verb(access: Access) -> &'static str {
+    match access {
+        Access::Read => "load from",
+        Access::Write => "store to",
+        Access::Atomic => "atomic operation on",
+    }
+}
+
+impl Warp {
+    pub(super) fn addresses(&self, address: &Address) -> [u64; LANES] {
+        let offset = address.offset.cast_unsigned();
+        match address.base {
+            Base::None => [offset; LANES],
+            Base::Wide(slot) => {
+                let base = &self.registers.wide[slot as usize];
+                std::array::from_fn(|lane| base[lane].wrapping_add(offset))
+            }
+            Base::Narrow(slot) => {
+                let base = &self.registers.narrow[slot as usize];
+                std::array::from_fn(|lane| u64::from(base[lane].wrapping_add(offset as u32)))
+            }
+        }
+    }
+
+    /// Returns the place of `len` bytes at an address of a lane, after checks of bounds and alignment.
+    pub(super) fn place(
+        &self,
+        cx: &Context<'_, '_>,
+        lane: usize,
+        (space, address): (Space, u64),
+        len: u64,
+        access: Access,
+    ) -> Result<Place, Raise> {
+        if address & (len - 1) != 0 {
+            return Err(misaligned(lane, address, len, access));
+        }
+        let shared = |offset: u64| {
+            let rank = match offset / CLUSTER_STEP {
+                0 => cx.rank,
+                rank => rank as usize - 1,
+            };
+            let at = offset % CLUSTER_STEP;
+            match cx.shared.get(rank) {
+                Some(bytes) if at + len <= bytes.len() as u64 => {
+                    Ok(Place::Shared(rank, at as usize))
+                }
+                bytes => {
+                    let size = bytes.map_or(0, Vec::len);
+                    let text = format!(
+                        "{} {len} bytes at the offset {at:#x} of shared memory, which has {size} bytes",
+                        verb(access)
+                    );
+                    Err(illegal(lane, address, text))
+                }
+            }
+        };
+        let local = |offset: u64| match self.local[lane].len() as u64 {
+            size if offset < size && size - offset >= len => Ok(Place::Local(offset as usize)),
+            size => {
+                let text = format!(
+                    "{} {len} bytes at the offset {offset:#x} of local memory, which has {size} bytes",
+                    verb(access)
+                );
+                Err(illegal(lane, address, text))
+            }
+        };
+        let param = |offset: u64| match cx.launch.params.len() as u64 {
+            size if offset < size && size - offset >= len && access == Access::Read => {
+                Ok(Place::Param(offset as usize))
+            }
+            size => {
+                let text = format!(
+                    "{} {len} bytes at the offset {offset:#x} of the parameters, which have {size} bytes",
+                    verb(access)
+                );
+                Err(illegal(lane, address, text))
+            }
+        };
+        match space {
+            Space::Global | Space::Const => Ok(Place::Global(address)),
+            Space::Shared => shared(address),
+            Space::Local => local(address),
+            Space::Frame => local(u64::from(self.sp[lane].wrapping_add(address as u32))),
+            Space::Param => param(address),
+            Space::Generic => {
+                if address < SHARED_WINDOW {
+                    Ok(Place::Global(address))
+                } else if address - SHARED_WINDOW < WINDOW {
+                    shared(address - SHARED_WINDOW)
+                } else if address.wrapping_sub(LOCAL_WINDOW) < WINDOW {
+                    local(address - LOCAL_WINDOW)
+                } else if address.wrapping_sub(PARAM_WINDOW) < WINDOW {
+                    param(address - PARAM_WINDOW)
+                } else {
+                    Ok(Place::Global(address))
+                }
+            }
+        }
+    }
+
+    /// Returns the region of a global address.
+    pub(super) fn region<'a>(
+        cx: &mut Context<'_, 'a>,
+        lane: usize,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Region<'a>, Raise> {
+        let device = cx.device;
+        cx.regions.find(device, address, len, access).map_err(|what| {
+            let text = format!("{} {len} bytes at {address:#x}: {what}", verb(access));
+            illegal(lane, address, text)
+        })
+    }
+
+    /// Reads bytes of a place.
+    pub(super) fn read(
+        &self,
+        cx: &mut Context<'_, '_>,
+        lane: usize,
+        place: Place,
+        size: u32,
+    ) -> Result<u64, Raise> {
+        let size = size as usize;
+        let bytes = match place {
+            Place::Global(address) => {
+                let region = Self::region(cx, lane, address, size as u64, Access::Read)?;
+                return Ok(read_word(&region, address, size as u32));
+            }
+            Place::Shared(rank, at) => &cx.shared[rank][at..at + size],
+            Place::Local(at) => &self.local[lane][at..at + size],
+            Place::Param(at) => &cx.launch.params[at..at + size],
+        };
+        Ok(from_bytes(bytes))
+    }
+
+    /// Writes bytes to a place.
+    pub(super) fn write(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        lane: usize,
+        place: Place,
+        size: u32,
+        value: u64,
+    ) -> Result<(), Raise> {
+        let len = size as usize;
+        let bytes = match place {
+            Place::Global(address) => {
+                let region = Self::region(cx, lane, address, u64::from(size), Access::Write)?;
+                let mut writer = Writer::default();
+                writer.write(&region, address, size, value);
+                writer.flush();
+                return Ok(());
+            }
+            Place::Shared(rank, at) => &mut cx.shared[rank][at..at + len],
+            Place::Local(at) => &mut self.local[lane][at..at + len],
+            Place::Param(_) => return Ok(()),
+        };
+        bytes.copy_from_slice(&value.to_le_bytes()[..len]);
+        Ok(())
+    }
+
+    pub(super) fn load(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        mask: u32,
+        transfer: &Transfer,
+    ) -> Result<(), Raise> {
+        let Transfer { address, size, is_signed, elements } = transfer;
+        let elements = elements.as_slice();
+        let total = u64::from(*size) * elements.len() as u64;
+        let addresses = self.addresses(address);
+        // The parameters of a kernel are the same for all lanes.
+        if address.space == Space::Param && address.base == Base::None {
+            let lane = mask.trailing_zeros() as usize;
+            let Place::Param(at) =
+                self.place(cx, lane, (Space::Param, addresses[0]), total, Access::Read)?
+            else {
+                return Ok(());
+            };
+            for (index, element) in elements.iter().enumerate() {
+                let at = at + index * *size as usize;
+                let value = from_bytes(&cx.launch.params[at..at + *size as usize]);
+                let value = sign(value, *size, *is_signed);
+                self.registers.set_element(mask, *element, |_| value);
+            }
+            return Ok(());
+        }
+        let is_global = self.is_global(address.space, &addresses, mask);
+        let mut values = [[0u64; LANES]; 8];
+        if is_global {
+            let mut region = None;
+            for lane in lanes_of(mask) {
+                let address = addresses[lane];
+                let its = match region {
+                    Some(region) if Region::contains(&region, address, total, Access::Read) => {
+                        region
+                    }
+                    _ => Self::region(cx, lane, address, total, Access::Read)?,
+                };
+                region = Some(its);
+                if address & (total - 1) != 0 {
+                    return Err(misaligned(lane, address, total, Access::Read));
+                }
+                for (index, values) in values.iter_mut().take(elements.len()).enumerate() {
+                    let at = address + index as u64 * u64::from(*size);
+                    values[lane] = read_word(&its, at, *size);
+                }
+            }
+        } else {
+            for lane in lanes_of(mask) {
+                let place = (address.space, addresses[lane]);
+                let place = self.place(cx, lane, place, total, Access::Read)?;
+                for (index, values) in values.iter_mut().take(elements.len()).enumerate() {
+                    let place = after(place, index * *size as usize);
+                    values[lane] = self.read(cx, lane, place, *size)?;
+                }
+            }
+        }
+        for (element, values) in elements.iter().zip(&values) {
+            match element {
+                Element::Narrow(slot) if !is_signed => {
+                    self.registers.set(mask, *slot, |lane| values[lane] as u32);
+                }
+                element => {
+                    self.registers
+                        .set_element(mask, *element, |lane| sign(values[lane], *size, *is_signed));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn store(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        mask: u32,
+        transfer: &Transfer,
+    ) -> Result<(), Raise> {
+        let Transfer { address, size, elements, .. } = transfer;
+        let elements = elements.as_slice();
+        let total = u64::from(*size) * elements.len() as u64;
+        let addresses = self.addresses(address);
+        if self.is_global(address.space, &addresses, mask) {
+            let mut values = [[0u64; LANES]; 8];
+            for (element, values) in elements.iter().zip(&mut values) {
+                *values = self.registers.element(*element);
+            }
+            let mut region = None;
+            let mut writer = Writer::default();
+            for lane in lanes_of(mask) {
+                let address = addresses[lane];
+                let its = match region {
+                    Some(region) if Region::contains(&region, address, total, Access::Write) => {
+                        region
+                    }
+                    _ => Self::region(cx, lane, address, total, Access::Write)?,
+                };
+                region = Some(its);
+                if address & (total - 1) != 0 {
+                    return Err(misaligned(lane, address, total, Access::Write));
+                }
+                for (index, values) in values.iter().take(elements.len()).enumerate() {
+                    let at = address + index as u64 * u64::from(*size);
+                    writer.write(&its, at, *size, values[lane]);
+                }
+            }
+            writer.flush();
+            return Ok(());
+        }
+        for (index, element) in elements.iter().enumerate() {
+            let values = self.registers.element(*element);
+            for lane in lanes_of(mask) {
+                let place = (address.space, addresses[lane]);
+                let place = self.place(cx, lane, place, total, Access::Write)?;
+                let place = after(place, index * *size as usize);
+                self.write(cx, lane, place, *size, values[lane])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_global(&self, space: Space, addresses: &[u64; LANES], mask: u32) -> bool {
+        match space {
+            Space::Global | Space::Const => true,
+            Space::Generic => lanes_of(mask).all(|lane| addresses[lane] < SHARED_WINDOW),
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_space(&mut self, mask: u32, space: Space, p: Slot, a: Base) {
+        let address = Address { space, base: a, offset: 0 };
+        let addresses = self.addresses(&address);
+        let mut found = 0;
+        each_lane(mask, |lane| {
+            let address = addresses[lane];
+            let is_in = |window: u64| address.wrapping_sub(window) < WINDOW;
+            let is = match space {
+                Space::Shared => is_in(SHARED_WINDOW),
+                Space::Local | Space::Frame => is_in(LOCAL_WINDOW),
+                Space::Param => is_in(PARAM_WINDOW),
+                Space::Const => false,
+                Space::Global | Space::Generic => {
+                    !is_in(SHARED_WINDOW) && !is_in(LOCAL_WINDOW) && !is_in(PARAM_WINDOW)
+                }
+            };
+            found |= u32::from(is) << lane;
+        });
+        self.registers.set_predicate(mask, p, found);
+    }
+
+    pub(super) fn copy_async(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        mask: u32,
+        (to, from): (&Address, &Address),
+        size: u32,
+        (read, ignore): (Option<Slot>, Option<Condition>),
+    ) -> Result<(), Raise> {
+        let (to_addresses, from_addresses) = (self.addresses(to), self.addresses(from));
+        let ignored = ignore.map_or(0, |ignore| self.registers.condition(ignore));
+        let read = read.map(|read| self.registers.narrow[read as usize]);
+        for lane in lanes_of(mask) {
+            let len = u64::from(size);
+            let to = self.place(cx, lane, (to.space, to_addresses[lane]), len, Access::Write)?;
+            let source = (from.space, from_addresses[lane]);
+            let from = self.place(cx, lane, source, len, Access::Read)?;
+            let count = match (read, ignored >> lane & 1) {
+                (_, 1) => 0,
+                (Some(read), _) => read[lane].min(size),
+                (None, _) => size,
+            };
+            for at in 0..size as usize {
+                let value = match at < count as usize {
+                    true => self.read(cx, lane, after(from, at), 1)?,
+                    false => 0,
+                };
+                self.write(cx, lane, after(to, at), 1, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn map_shared(
+        &mut self,
+        mask: u32,
+        (d, a, rank): (Slot, Slot, Slot),
+        is_wide: bool,
+        is_generic: bool,
+    ) {
+        let rank = self.registers.narrow[rank as usize];
+        let window = if is_generic { SHARED_WINDOW } else { 0 };
+        let map = |address: u64, rank: u32| {
+            let offset = address.wrapping_sub(window) % CLUSTER_STEP;
+            window + (u64::from(rank) + 1) * CLUSTER_STEP + offset
+        };
+        if is_wide {
+            let a = self.registers.wide[a as usize];
+            self.registers.set(mask, d, |lane| map(a[lane], rank[lane]));
+        } else {
+            let a = self.registers.narrow[a as usize];
+            self.registers.set(mask, d, |lane| map(u64::from(a[lane]), rank[lane]) as u32);
+        }
+    }
+
+    pub(super) fn rank_of(
+        &mut self,
+        cx: &Context<'_, '_>,
+        mask: u32,
+        d: Slot,
+        a: Base,
+        is_generic: bool,
+    ) {
+        let addresses = self.addresses(&Address { space: Space::Shared, base: a, offset: 0 });
+        let window = if is_generic { SHARED_WINDOW } else { 0 };
+        let own = cx.rank as u32;
+        self.registers.set(mask, d, |lane| {
+            match (addresses[lane].wrapping_sub(window) / CLUSTER_STEP) as u32 {
+                0 => own,
+                rank => rank - 1,
+            }
+        });
+    }
+}
+
+/// Returns the place some bytes further.
+pub(super) fn after(place: Place, bytes: usize) -> Place {
+    match place {
+        Place::Global(address) => Place::Global(address + bytes as u64),
+        Place::Shared(rank, at) => Place::Shared(rank, at + bytes),
+        Place::Local(at) => Place::Local(at + bytes),
+        Place::Param(at) => Place::Param(at + bytes),
+    }
+}
+
+fn illegal(lane: usize, address: u64, text: String) -> Raise {
+    Raise { kind: FaultKind::IllegalAddress, text, lane, address: Some(address) }
+}
+
+fn misaligned(lane: usize, address: u64, len: u64, access: Access) -> Raise {
+    let text =
+        format!("{} {len} bytes at {address:#x}, which is not a multiple of {len}", verb(access));
+    Raise { kind: FaultKind::MisalignedAddress, text, lane, address: Some(address) }
+}
+
+fn from_bytes(bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        4 => bytes.try_into().map_or(0, |bytes| u64::from(u32::from_le_bytes(bytes))),
+        8 => bytes.try_into().map_or(0, u64::from_le_bytes),
+        _ => bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+    }
+}
+
+#[inline]
+fn sign(value: u64, size: u32, is_signed: bool) -> u64 {
+    match (is_signed, size) {
+        (true, 1) => i64::from(value as i8).cast_unsigned(),
+        (true, 2) => i64::from(value as i16).cast_unsigned(),
+        (true, 4) => i64::from(value as i32).cast_unsigned(),
+        _ => value,
+    }
+}
+
+/// Reads a value, which does not cross words, since it is aligned.
+#[inline]
+pub(super) fn read_word(region: &Region<'_>, address: u64, size: u32) -> u64 {
+    let word = region.word(address);
+    if size == 8 {
+        return word;
+    }
+    word >> (8 * (address & 7)) & ((1 << (8 * size)) - 1)
+}
+
+/// Joins the stores of lanes to one word.
+#[derive(Default)]
+pub(super) struct Writer<'a> {
+    word: Option<&'a AtomicU64>,
+    value: u64,
+    written: u64,
+}
+
+impl<'a> Writer<'a> {
+    #[inline]
+    pub(super) fn write(&mut self, region: &Region<'a>, address: u64, size: u32, value: u64) {
+        let Some(word) = region.atomic(address) else { return };
+        if !self.word.is_some_and(|its| std::ptr::eq(its, word)) {
+            self.flush();
+            self.word = Some(word);
+        }
+        let shift = 8 * (address & 7);
+        let field = (u64::MAX >> (64 - 8 * size)) << shift;
+        self.value = self.value & !field | value << shift & field;
+        self.written |= field;
+    }
+
+    /// Stores what is joined so far.
+    #[inline]
+    pub(super) fn flush(&mut self) {
+        if let Some(word) = self.word.take() {
+            if self.written == u64::MAX {
+                word.store(self.value, Ordering::Relaxed);
+            } else {
+                let (value, written) = (self.value, self.written);
+                let update = |old: u64| Some(old & !written | value);
+                let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+            }
+        }
+        self.value = 0;
+        self.written = 0;
+    }
+}

@@ -1,0 +1,439 @@
+//! Blocks of a cluster: their warps, barriers and shared memory.
+
+use super::Launch;
+use super::access::{Context, Regions};
+use super::fault::{Fault, FaultKind, Raise};
+use super::registers::{ALL, LANES, Registers};
+use super::warp::{Stop, Wait, Warp};
+use crate::device::Device;
+use crate::program::{Image, Special};
+
+/// Operations that a warp runs before another warp of its block does.
+const SLICE: u32 = 20_000;
+
+/// A barrier that is complete: the number of lanes that arrived, and of those with a true predicate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Release {
+    pub(super) id: u32,
+    pub(super) arrived: u32,
+    pub(super) trues: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct BarrierState {
+    /// The lanes of each warp that arrived.
+    arrived: Vec<u32>,
+    trues: u32,
+    expected: Option<u32>,
+    is_used: bool,
+}
+
+/// The barriers of a block.
+#[derive(Debug, Default)]
+pub(super) struct BlockState {
+    barriers: Vec<BarrierState>,
+    /// The lanes of each warp that have a thread.
+    present: Vec<u32>,
+    /// Whether lanes arrived or exited since the barriers were looked at.
+    pub(super) changed: bool,
+}
+
+impl BlockState {
+    /// Notes the arrival of lanes. An error says that a lane arrived before and the barrier is not complete.
+    pub(super) fn arrive(
+        &mut self,
+        id: u32,
+        warp: u32,
+        mask: u32,
+        expected: Option<u32>,
+        trues: u32,
+    ) -> Result<(), ()> {
+        let warps = self.present.len();
+        if self.barriers.is_empty() {
+            self.barriers = vec![BarrierState::default(); 16];
+        }
+        let Some(barrier) = self.barriers.get_mut(id as usize) else { return Err(()) };
+        barrier.arrived.resize(warps, 0);
+        let arrived = &mut barrier.arrived[warp as usize];
+        if *arrived & mask != 0 {
+            return Err(());
+        }
+        *arrived |= mask;
+        barrier.expected = expected;
+        barrier.trues += trues.count_ones();
+        barrier.is_used = true;
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Returns a barrier that is complete, and resets it. `alive` has the lanes of each warp that have not exited.
+    fn complete(&mut self, alive: impl Fn(usize) -> u32) -> Option<Release> {
+        for (id, barrier) in self.barriers.iter_mut().enumerate() {
+            if !barrier.is_used {
+                continue;
+            }
+            let mut threads = 0;
+            for (warp, arrived) in barrier.arrived.iter().enumerate() {
+                let is_absent = !self.present[warp];
+                let gone = self.present[warp] & !alive(warp);
+                threads += match (barrier.expected, *arrived) {
+                    // Threads that exited count at a barrier for the whole block.
+                    (Some(_), 0) => 0,
+                    // A warp counts as a whole, even if it has fewer threads.
+                    (_, arrived) if arrived | gone | is_absent == ALL => LANES as u32,
+                    (_, arrived) => arrived.count_ones(),
+                };
+            }
+            let whole = (LANES * self.present.len()) as u32;
+            if threads >= barrier.expected.unwrap_or(whole) {
+                let arrived = barrier.arrived.iter().map(|mask| mask.count_ones()).sum();
+                let release = Release { id: id as u32, arrived, trues: barrier.trues };
+                barrier.arrived.fill(0);
+                barrier.trues = 0;
+                barrier.is_used = false;
+                return Some(release);
+            }
+        }
+        None
+    }
+}
+
+/// The barrier of a cluster.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    /// The lanes that arrived, and those that may go on, of each warp of each block.
+    arrived: Vec<Vec<u32>>,
+    released: Vec<Vec<u32>>,
+}
+
+impl Cluster {
+    pub(super) fn arrive(&mut self, rank: usize, warp: u32, mask: u32) {
+        self.arrived[rank][warp as usize] |= mask;
+    }
+
+    pub(super) fn is_complete(&mut self, rank: usize, warp: u32, mask: u32) -> bool {
+        let released = &mut self.released[rank][warp as usize];
+        let is_complete = *released & mask == mask;
+        if is_complete {
+            *released &= !mask;
+        }
+        is_complete
+    }
+}
+
+/// A block that runs.
+#[derive(Debug, Default)]
+struct Block {
+    id: [u32; 3],
+    warps: Vec<Warp>,
+    state: BlockState,
+}
+
+/// What became of a cluster in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Done,
+    Running,
+}
+
+/// The blocks of a cluster. Without clusters, one block.
+#[derive(Debug, Default)]
+pub(super) struct Unit {
+    blocks: Vec<Block>,
+    shared: Vec<Vec<u8>>,
+    cluster: Cluster,
+}
+
+/// The number of elements of a grid or block.
+pub(super) fn count([x, y, z]: [u32; 3]) -> u64 {
+    u64::from(x) * u64::from(y) * u64::from(z)
+}
+
+/// Returns the coordinates of the element with this number.
+pub(super) fn coordinates(number: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
+    let (x, y) = (u64::from(x.max(1)), u64::from(y.max(1)));
+    [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
+}
+
+impl Unit {
+    /// Starts the blocks of a cluster.
+    pub(super) fn start(&mut self, launch: &Launch<'_>, template: &Registers, cluster: u64) {
+        let kernel = &launch.program.kernels[launch.kernel];
+        let image = &kernel.image;
+        let size = count(launch.cluster) as usize;
+        let threads = count(launch.block);
+        let warps = threads.div_ceil(LANES as u64) as usize;
+        let clusters: [u32; 3] = std::array::from_fn(|i| launch.grid[i] / launch.cluster[i].max(1));
+        let cluster = coordinates(cluster, clusters);
+        let shared = kernel.shared.next_multiple_of(16) as usize + launch.dynamic_shared as usize;
+        self.shared.resize(size, Vec::new());
+        self.blocks.resize_with(size, Block::default);
+        self.cluster = Cluster {
+            arrived: vec![vec![0; warps]; if size > 1 { size } else { 1 }],
+            released: vec![vec![0; warps]; size],
+        };
+        for (rank, block) in self.blocks.iter_mut().enumerate() {
+            self.shared[rank].clear();
+            self.shared[rank].resize(shared, 0);
+            let inner = coordinates(rank as u64, launch.cluster);
+            block.id = std::array::from_fn(|i| cluster[i] * launch.cluster[i] + inner[i]);
+            block.state = BlockState::default();
+            block.warps.resize_with(warps, || Warp::new(template));
+            let place = Placing { launch, block: block.id, cluster, clusters, inner, rank, warps };
+            for (index, warp) in block.warps.iter_mut().enumerate() {
+                let first = (index * LANES) as u64;
+                let mask = match threads - first {
+                    rest @ 0..32 => (1u32 << rest) - 1,
+                    _ => ALL,
+                };
+                block.state.present.push(mask);
+                warp.index = index as u32;
+                warp.start(image, template, mask, |special, lane| {
+                    place.special(special, index, lane, shared)
+                });
+            }
+        }
+    }
+
+    /// Runs each warp for some slices.
+    pub(super) fn run<'d>(
+        &mut self,
+        launch: &Launch<'_>,
+        device: &'d dyn Device,
+        regions: &mut Regions<'d>,
+        steps: &mut u64,
+        rounds: u32,
+    ) -> Result<Progress, Box<Fault>> {
+        let image = &launch.program.kernels[launch.kernel].image;
+        for _ in 0..rounds {
+            let mut is_done = true;
+            let mut has_run = false;
+            for rank in 0..self.blocks.len() {
+                let Block { id, warps, state } = &mut self.blocks[rank];
+                let count = warps.len();
+                for turn in 0..count {
+                    let at = order(launch.seed, turn, count);
+                    let warp = &mut warps[at];
+                    if !warp.is_ready() {
+                        continue;
+                    }
+                    has_run = true;
+                    let mut cx = Context {
+                        launch,
+                        image,
+                        device,
+                        shared: &mut self.shared,
+                        cluster: &mut self.cluster,
+                        block: state,
+                        rank,
+                        stack: launch.stack,
+                        steps: *steps,
+                        regions,
+                    };
+                    let stop = warp.run(&mut cx, SLICE);
+                    *steps = cx.steps;
+                    match stop {
+                        Ok(Stop::Waits | Stop::Slice) => {}
+                        Err(raise) => return Err(fault(launch, *id, (warp.index, warp.pc), raise)),
+                    }
+                }
+                if std::mem::take(&mut state.changed) {
+                    while let Some(release) = state.complete(|warp| warps[warp].alive) {
+                        warps.iter_mut().for_each(|warp| warp.release(&release));
+                    }
+                }
+                is_done &= warps.iter().all(|warp| warp.alive == 0);
+            }
+            if self.blocks.len() > 1 || has_cluster_wait(&self.blocks) {
+                self.complete_cluster();
+            }
+            if is_done {
+                return Ok(Progress::Done);
+            }
+            if !has_run && !self.blocks.iter().flat_map(|block| &block.warps).any(Warp::is_ready) {
+                return Err(self.deadlock(launch));
+            }
+        }
+        Ok(Progress::Running)
+    }
+
+    /// Lets the lanes of the cluster go on if all arrived that have not exited.
+    fn complete_cluster(&mut self) {
+        let mut any = false;
+        let all = self.blocks.iter().enumerate().all(|(rank, block)| {
+            block.warps.iter().enumerate().all(|(index, warp)| {
+                let arrived = self.cluster.arrived[rank][index];
+                any |= arrived != 0;
+                warp.alive & !arrived == 0
+            })
+        });
+        if !(all && any) {
+            return;
+        }
+        let Cluster { arrived, released } = &mut self.cluster;
+        for (arrived, released) in arrived.iter_mut().flatten().zip(released.iter_mut().flatten()) {
+            *released = std::mem::take(arrived);
+        }
+        for warp in self.blocks.iter_mut().flat_map(|block| &mut block.warps) {
+            warp.wake_for_cluster();
+        }
+    }
+
+    /// Returns the report of an error at the first thread of the cluster.
+    pub(super) fn report(&self, launch: &Launch<'_>, raise: Raise) -> Box<Fault> {
+        let block = self.blocks.first();
+        let id = block.map_or([0; 3], |block| block.id);
+        let warp = block.and_then(|block| block.warps.iter().find(|warp| warp.alive != 0));
+        fault(launch, id, warp.map_or((0, 0), |warp| (warp.index, warp.pc)), raise)
+    }
+
+    /// Returns the report of threads that wait without end.
+    fn deadlock(&self, launch: &Launch<'_>) -> Box<Fault> {
+        let waiting = self.blocks.iter().flat_map(|block| {
+            let warps = block.warps.iter();
+            warps.flat_map(move |warp| warp.groups.iter().map(move |group| (block, warp, group)))
+        });
+        let mut list: Vec<_> = waiting.collect();
+        list.sort_by_key(|(block, warp, group)| {
+            (block.id, warp.index, group.mask.trailing_zeros())
+        });
+        let Some((block, warp, group)) = list.first() else {
+            let raise = Raise::new(FaultKind::Deadlock, 0, "no thread can go on");
+            return fault(launch, [0; 3], (0, 0), raise);
+        };
+        let what = match group.wait {
+            Wait::None => "nothing".to_owned(),
+            Wait::Together(members) => format!(
+                "the lanes {:#010x} of its warp, of which {:#010x} are not there",
+                members,
+                members & warp.alive & !group.mask
+            ),
+            Wait::Barrier(id, _) => {
+                format!("the barrier {id}, at which not all threads arrive")
+            }
+            Wait::Cluster => "the barrier of the cluster".to_owned(),
+        };
+        let lane = group.mask.trailing_zeros() as usize % LANES;
+        let text = format!("the threads of the block wait without end: the first for {what}");
+        let mut raise = Raise::new(FaultKind::Deadlock, lane, text);
+        raise.address = None;
+        let pc = match group.wait {
+            Wait::Barrier(..) => group.pc.saturating_sub(1),
+            _ => group.pc,
+        };
+        fault(launch, block.id, (warp.index, pc), raise)
+    }
+}
+
+fn has_cluster_wait(blocks: &[Block]) -> bool {
+    let mut groups = blocks.iter().flat_map(|block| &block.warps).flat_map(|warp| &warp.groups);
+    groups.any(|group| group.wait == Wait::Cluster)
+}
+
+/// Returns the place of an element in an order that the seed chooses. The seed zero keeps the order.
+pub(super) fn order(seed: u64, turn: usize, count: usize) -> usize {
+    if seed == 0 || count < 2 {
+        return turn;
+    }
+    let count = count as u64;
+    let mix = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut step = mix % count;
+    while gcd(step, count) != 1 {
+        step = (step + 1) % count;
+    }
+    let start = (mix >> 32) % count;
+    ((turn as u64).wrapping_mul(step) % count + start) as usize % count as usize
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Returns the report of an error at an instruction of a warp.
+fn fault(launch: &Launch<'_>, block: [u32; 3], (warp, pc): (u32, u32), raise: Raise) -> Box<Fault> {
+    let kernel = &launch.program.kernels[launch.kernel];
+    let image: &Image = &kernel.image;
+    let place = image.places.get(pc as usize).copied().unwrap_or_default();
+    let source = match place.file {
+        0 => None,
+        file => image.files.get(file as usize - 1).map(|name| (name.clone(), place.source_line)),
+    };
+    let functions = image.functions.iter().filter(|function| function.entry <= pc);
+    let function = functions.max_by_key(|function| function.entry).map(|function| function.index);
+    let name = function.and_then(|index| launch.program.functions.get(index));
+    let thread = u64::from(warp) * LANES as u64 + raise.lane as u64;
+    Box::new(Fault {
+        kind: raise.kind,
+        text: raise.text,
+        kernel: kernel.name.clone(),
+        function: name.cloned().unwrap_or_default(),
+        instruction: image.mnemonics.get(place.mnemonic as usize).cloned().unwrap_or_default(),
+        line: place.line,
+        source,
+        block,
+        thread: coordinates(thread, launch.block),
+        address: raise.address,
+    })
+}
+
+/// Where a block is in its grid.
+struct Placing<'a> {
+    launch: &'a Launch<'a>,
+    block: [u32; 3],
+    cluster: [u32; 3],
+    clusters: [u32; 3],
+    inner: [u32; 3],
+    rank: usize,
+    warps: usize,
+}
+
+impl Placing<'_> {
+    /// Returns a special register of a lane.
+    fn special(&self, special: Special, warp: usize, lane: usize, shared: usize) -> u64 {
+        let launch = self.launch;
+        let of = |extents: [u32; 3], component: u8| {
+            u64::from(extents.get(component as usize).copied().unwrap_or(0))
+        };
+        let thread = || coordinates((warp * LANES + lane) as u64, launch.block);
+        let bit = 1u64 << lane;
+        match special {
+            Special::Tid(i) => of(thread(), i),
+            Special::Ntid(i) => of(launch.block, i),
+            Special::Ctaid(i) => of(self.block, i),
+            Special::Nctaid(i) => of(launch.grid, i),
+            Special::Laneid => lane as u64,
+            Special::Warpid => warp as u64,
+            Special::Nwarpid => self.warps.max(64) as u64,
+            Special::Smid => {
+                let [x, y, z] = self.block.map(u64::from);
+                let [gx, gy, _] = launch.grid.map(u64::from);
+                let number = (x + gx * (y + gy * z)) as usize;
+                u64::from(launch.sms.get(number % launch.sms.len().max(1)).copied().unwrap_or(0))
+            }
+            Special::Nsmid => u64::from(launch.sm_count),
+            Special::Gridid => 1,
+            Special::Clusterid(i) => of(self.cluster, i),
+            Special::Nclusterid(i) => of(self.clusters, i),
+            Special::ClusterCtaid(i) => of(self.inner, i),
+            Special::ClusterNctaid(i) => of(launch.cluster, i),
+            Special::ClusterCtarank => self.rank as u64,
+            Special::ClusterNctarank => count(launch.cluster),
+            Special::IsExplicitCluster => u64::from(launch.is_clustered),
+            Special::LanemaskEq => bit,
+            Special::LanemaskLe => bit | (bit - 1),
+            Special::LanemaskLt => bit - 1,
+            Special::LanemaskGe => u64::from(ALL) & !(bit - 1),
+            Special::LanemaskGt => u64::from(ALL) & !(bit | (bit - 1)),
+            Special::DynamicSmemSize => u64::from(launch.dynamic_shared),
+            Special::TotalSmemSize => shared as u64,
+            Special::AggrSmemSize => shared as u64 + 1024,
+            // The address of the memory that synchronizes a grid.
+            Special::Envreg(1) if launch.is_cooperative => super::access::GRID_WINDOW >> 32,
+            Special::Envreg(2) if launch.is_cooperative => super::access::GRID_WINDOW & 0xffff_ffff,
+            Special::Envreg(_) => 0,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Grids: the order in which blocks run, and the host threads that run them.
+
+use super::Launch;
+use super::access::Regions;
+use super::block::{Progress, Unit, count, order};
+use super::fault::{Fault, FaultKind, Raise};
+use super::registers::{LANES, Registers};
+use crate::device::Device;
+use crate::program::{Bank, Constant, Image};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Rounds that a cluster runs before another one does.
+const ROUNDS: u32 = 16;
+/// Clusters that one host thread runs in turn.
+const RESIDENT: usize = 128;
+
+/// Runs a kernel to its end.
+///
+/// # Errors
+/// The kernel does something that ends it on a GPU, or an instruction that is not supported.
+pub fn run(launch: &Launch<'_>, device: &dyn Device) -> Result<(), Box<Fault>> {
+    let Some(kernel) = launch.program.kernels.get(launch.kernel) else { return Ok(()) };
+    let template = template(&kernel.image, launch);
+    let clusters = count(launch.grid) / count(launch.cluster).max(1);
+    let grid = [const { AtomicU64::new(0) }; 4];
+    let shared = Shared {
+        launch,
+        device,
+        template: &template,
+        clusters,
+        next: AtomicU64::new(0),
+        steps: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+        fault: Mutex::new(None),
+    };
+    let threads = (launch.threads as u64).min(clusters).max(1);
+    if threads == 1 {
+        shared.work(&grid, 1);
+    } else {
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| shared.work(&grid, threads));
+            }
+        });
+    }
+    let fault = shared.fault.into_inner().unwrap_or_else(PoisonError::into_inner);
+    fault.map_or(Ok(()), |(_, fault)| Err(fault))
+}
+
+/// Returns registers with the constants that are the same for all threads.
+fn template(image: &Image, launch: &Launch<'_>) -> Registers {
+    let mut registers = Registers {
+        narrow: vec![[0; LANES]; image.narrow as usize],
+        wide: vec![[0; LANES]; image.wide as usize],
+        predicates: vec![0; image.predicates as usize],
+    };
+    for (bank, slot, constant) in &image.constants {
+        let value = match *constant {
+            Constant::Bits(value) => value,
+            Constant::Variable(index, offset) => {
+                let address = launch.variables.get(index).copied().unwrap_or(0);
+                address.wrapping_add_signed(offset)
+            }
+            Constant::DynamicShared(_) | Constant::Special(_) => continue,
+        };
+        match bank {
+            Bank::Narrow => registers.narrow[*slot as usize] = [value as u32; LANES],
+            Bank::Wide => registers.wide[*slot as usize] = [value; LANES],
+            Bank::Predicate => {}
+        }
+    }
+    registers
+}
+
+/// What the host threads of a launch share.
+struct Shared<'a> {
+    launch: &'a Launch<'a>,
+    device: &'a dyn Device,
+    template: &'a Registers,
+    clusters: u64,
+    next: AtomicU64,
+    steps: AtomicU64,
+    is_over: AtomicBool,
+    /// The error of the cluster with the lowest number.
+    fault: Mutex<Option<(u64, Box<Fault>)>>,
+}
+
+impl<'a> Shared<'a> {
+    /// Runs clusters until none is left.
+    fn work(&'a self, grid: &'a [AtomicU64], threads: u64) {
+        let launch = self.launch;
+        let mut regions = Regions::new(grid);
+        let limit = match launch.is_cooperative {
+            true => self.clusters.div_ceil(threads) as usize,
+            false => RESIDENT,
+        };
+        let mut running: VecDeque<(u64, Unit)> = VecDeque::new();
+        let mut spare: Vec<Unit> = Vec::new();
+        let mut steps = 0;
+        loop {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            if running.len() < limit {
+                let turn = self.next.fetch_add(1, Ordering::Relaxed);
+                if turn < self.clusters {
+                    let at = order(launch.seed, turn as usize, self.clusters as usize) as u64;
+                    let mut unit = spare.pop().unwrap_or_default();
+                    unit.start(launch, self.template, at);
+                    running.push_front((at, unit));
+                }
+            }
+            let Some((at, mut unit)) = running.pop_front() else { return };
+            let before = steps;
+            let done = unit.run(launch, self.device, &mut regions, &mut steps, ROUNDS);
+            let done = done.and_then(|progress| {
+                let total = self.steps.fetch_add(steps - before, Ordering::Relaxed);
+                if launch.steps != 0 && total > launch.steps {
+                    let text = format!("the kernel runs more than {} operations", launch.steps);
+                    return Err(unit.report(launch, Raise::new(FaultKind::StepLimit, 0, text)));
+                }
+                Ok(progress)
+            });
+            match done {
+                Ok(Progress::Done) => spare.push(unit),
+                Ok(Progress::Running) => running.push_back((at, unit)),
+                Err(fault) => {
+                    let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+                    if first.as_ref().is_none_or(|(before, _)| at < *before) {
+                        *first = Some((at, fault));
+                    }
+                    self.is_over.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+}

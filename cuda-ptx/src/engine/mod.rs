@@ -1,0 +1,80 @@
+//! The engine: it runs a kernel, a warp at a time.
+
+mod access;
+mod atomic;
+mod block;
+mod compute;
+mod fault;
+mod grid;
+mod mbarrier;
+mod print;
+mod registers;
+mod together;
+mod warp;
+
+pub use fault::{Fault, FaultKind};
+pub use grid::run;
+pub(crate) use registers::Slot;
+
+use crate::program::Program;
+
+/// A launch of a kernel.
+#[derive(Clone, Debug)]
+pub struct Launch<'a> {
+    /// The program with the kernel.
+    pub program: &'a Program,
+    /// The index of the kernel.
+    pub kernel: usize,
+    /// The number of blocks along x, y and z.
+    pub grid: [u32; 3],
+    /// The number of threads of a block along x, y and z.
+    pub block: [u32; 3],
+    /// The number of blocks of a cluster along x, y and z. `[1, 1, 1]` without clusters.
+    pub cluster: [u32; 3],
+    /// Whether the launch names a cluster.
+    pub is_clustered: bool,
+    /// The bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+    /// The parameters.
+    pub params: &'a [u8],
+    /// The address of each variable of the program.
+    pub variables: &'a [u64],
+    /// The bytes of local memory that a thread may use.
+    pub stack: u32,
+    /// Whether all blocks are resident at once.
+    pub is_cooperative: bool,
+    /// The SMs that the blocks run on, in turn.
+    pub sms: &'a [u32],
+    /// The number of SMs of the device.
+    pub sm_count: u32,
+    /// Chooses the order of blocks and warps. Zero is the ascending order.
+    pub seed: u64,
+    /// The number of host threads that run blocks.
+    pub threads: usize,
+    /// The number of operations that all warps may run together, or zero for no limit.
+    pub steps: u64,
+}
+
+impl<'a> Launch<'a> {
+    /// Returns a launch of one block with one thread, which other fields change.
+    pub fn new(program: &'a Program, kernel: usize) -> Self {
+        Self {
+            program,
+            kernel,
+            grid: [1; 3],
+            block: [1; 3],
+            cluster: [1; 3],
+            is_clustered: false,
+            dynamic_shared: 0,
+            params: &[],
+            variables: &[],
+            stack: 1 << 20,
+            is_cooperative: false,
+            sms: &[0],
+            sm_count: 1,
+            seed: 0,
+            threads: 1,
+            steps: 0,
+        }
+    }
+}
