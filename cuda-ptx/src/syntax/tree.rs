@@ -180,6 +180,13 @@ pub enum Initializer<'a> {
     },
     /// Values in braces.
     List(Vec<Self>),
+    /// `name = value`: a property of a sampler or texture, in braces.
+    Field {
+        /// The name of the property, for example `filter_mode`.
+        name: &'a str,
+        /// The value. A word such as `nearest` is an address of this name.
+        value: Box<Self>,
+    },
 }
 
 /// A constant.
@@ -314,7 +321,7 @@ pub struct Instruction<'a> {
     pub position: Position,
     /// The guard predicate.
     pub guard: Option<Guard<'a>>,
-    /// The opcode with its modifiers, for example `ld.global.v4.f32`.
+    /// The opcode with its modifiers, for example `ld.global.v4.f32`. A modifier can follow a space.
     pub mnemonic: &'a str,
     /// The operands.
     pub operands: Vec<Operand<'a>>,
@@ -323,12 +330,12 @@ pub struct Instruction<'a> {
 impl<'a> Instruction<'a> {
     /// Returns the opcode, for example `ld`.
     pub fn opcode(&self) -> &'a str {
-        self.mnemonic.split('.').next().unwrap_or_default()
+        self.mnemonic.split('.').next().unwrap_or_default().trim_end()
     }
 
     /// Returns the modifiers, for example `global`, `v4`, `f32`.
     pub fn modifiers(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.mnemonic.split('.').skip(1)
+        self.mnemonic.split('.').skip(1).map(str::trim_end)
     }
 }
 
@@ -348,6 +355,8 @@ pub enum Operand<'a> {
     Name(&'a str),
     /// `!p`: a negated predicate.
     Not(&'a str),
+    /// `-r`: the negative of a register, which only `vmad` has.
+    Negative(&'a str),
     /// `name+offset` outside of brackets.
     Offset(&'a str, i64),
     /// A constant.
