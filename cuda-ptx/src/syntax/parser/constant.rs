@@ -139,15 +139,15 @@ impl Parser<'_> {
 
     /// Parses a constant expression and returns its value.
     pub(super) fn constant(&mut self) -> Result<Immediate, ParseError> {
+        let start = self.mark();
+        let condition = self.binary_expression(1)?;
+        if !self.is_symbol("?") {
+            return Ok(condition);
+        }
+        let Immediate::Integer { bits, .. } = condition else {
+            return Err(start.error(INTEGER));
+        };
         self.nested(|parser| {
-            let start = parser.mark();
-            let condition = parser.binary_expression(1)?;
-            if !parser.is_symbol("?") {
-                return Ok(condition);
-            }
-            let Immediate::Integer { bits, .. } = condition else {
-                return Err(start.error(INTEGER));
-            };
             parser.advance();
             let value = parser.constant()?;
             parser.symbol(":", "`:`")?;
@@ -196,33 +196,35 @@ impl Parser<'_> {
                 self.advance();
                 Ok(Immediate::Integer { bits: WARP_SIZE, is_unsigned: false })
             }
-            Token::Symbol(operator @ ("+" | "-" | "!" | "~")) => {
-                self.advance();
-                let start = self.mark();
-                let value = self.nested(Self::unary_expression)?;
+            Token::Symbol(operator @ ("+" | "-" | "!" | "~")) => self.nested(|parser| {
+                parser.advance();
+                let start = parser.mark();
+                let value = parser.unary_expression()?;
                 unary(operator, value).map_err(|expected| start.error(expected))
-            }
-            Token::Symbol("(") => {
-                self.advance();
-                let cast = match self.token {
-                    Token::Directive("s64") => Some(false),
-                    Token::Directive("u64") => Some(true),
-                    _ => None,
-                };
-                let Some(is_unsigned) = cast else {
-                    let value = self.constant()?;
-                    self.symbol(")", "an operator or `)`")?;
-                    return Ok(value);
-                };
-                self.advance();
-                self.symbol(")", "`)`")?;
-                let start = self.mark();
-                match self.nested(Self::unary_expression)? {
-                    Immediate::Integer { bits, .. } => Ok(Immediate::Integer { bits, is_unsigned }),
-                    _ => Err(start.error(INTEGER)),
-                }
-            }
+            }),
+            Token::Symbol("(") => self.nested(Self::parentheses),
             _ => Err(self.error("a constant")),
+        }
+    }
+
+    /// Parses an expression in parentheses, or a type in parentheses and the constant that it converts.
+    fn parentheses(&mut self) -> Result<Immediate, ParseError> {
+        self.advance();
+        let is_unsigned = match self.token {
+            Token::Directive("s64") => false,
+            Token::Directive("u64") => true,
+            _ => {
+                let value = self.constant()?;
+                self.symbol(")", "an operator or `)`")?;
+                return Ok(value);
+            }
+        };
+        self.advance();
+        self.symbol(")", "`)`")?;
+        let start = self.mark();
+        match self.unary_expression()? {
+            Immediate::Integer { bits, .. } => Ok(Immediate::Integer { bits, is_unsigned }),
+            _ => Err(start.error(INTEGER)),
         }
     }
 }

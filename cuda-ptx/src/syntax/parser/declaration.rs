@@ -157,16 +157,14 @@ impl<'a> Parser<'a> {
     }
 
     fn initializer(&mut self) -> Result<Initializer<'a>, ParseError> {
-        if self.accept("{") {
+        if self.is_symbol("{") {
             return self.nested(Self::initializers);
         }
-        if let Token::Word(name) = self.token {
-            if name != "WARP_SZ" {
-                return self.address_of(None);
-            }
-        }
         if !self.is_constant() && !self.is_symbol("(") {
-            return Err(self.error("a constant, a name or `{`"));
+            return match self.token {
+                Token::Word(_) => self.address_of(None),
+                _ => Err(self.error("a constant, a name or `{`")),
+            };
         }
         let value = self.constant()?;
         match value {
@@ -179,8 +177,9 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the values of a list after its opening brace.
+    /// Parses values in braces.
     fn initializers(&mut self) -> Result<Initializer<'a>, ParseError> {
+        self.advance();
         if self.accept("}") {
             return Ok(Initializer::List(Vec::new()));
         }

@@ -25,12 +25,8 @@ impl<'a> Parser<'a> {
         let name = self.name("the name of a function")?;
         let params = if self.is_symbol("(") { self.params()? } else { Vec::new() };
         let directives = self.directives()?;
-        let body = if self.accept(";") {
-            None
-        } else {
-            self.symbol("{", "`{`, `;` or a directive")?;
-            Some(self.nested(Self::block)?)
-        };
+        let body =
+            if self.accept(";") { None } else { Some(self.block("`{`, `;` or a directive")?) };
         Ok(Function {
             position,
             linkage,

@@ -164,7 +164,8 @@ impl<'a> Parser<'a> {
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, ParseError>,
     ) -> Result<Vec<T>, ParseError> {
-        let mut list = vec![element(self)?];
+        let mut list = Vec::with_capacity(4);
+        list.push(element(self)?);
         while self.accept(",") {
             list.push(element(self)?);
         }

@@ -7,13 +7,19 @@ use crate::syntax::{
 };
 
 impl<'a> Parser<'a> {
-    /// Parses statements up to and with the closing brace.
-    pub(super) fn block(&mut self) -> Result<Vec<Statement<'a>>, ParseError> {
-        let mut statements = Vec::new();
-        while !self.accept("}") {
-            self.statement(&mut statements)?;
-        }
-        Ok(statements)
+    /// Parses statements in braces.
+    pub(super) fn block(
+        &mut self,
+        expected: &'static str,
+    ) -> Result<Vec<Statement<'a>>, ParseError> {
+        self.nested(|parser| {
+            parser.symbol("{", expected)?;
+            let mut statements = Vec::new();
+            while !parser.accept("}") {
+                parser.statement(&mut statements)?;
+            }
+            Ok(statements)
+        })
     }
 
     fn statement(&mut self, statements: &mut Vec<Statement<'a>>) -> Result<(), ParseError> {
@@ -31,10 +37,7 @@ impl<'a> Parser<'a> {
                 let instruction = self.instruction(position, Some(guard), mnemonic)?;
                 statements.push(Statement::Instruction(instruction));
             }
-            Token::Symbol("{") => {
-                self.advance();
-                statements.push(Statement::Block(self.nested(Self::block)?));
-            }
+            Token::Symbol("{") => statements.push(Statement::Block(self.block("`{`")?)),
             Token::Directive("loc") => {
                 self.advance();
                 statements.push(Statement::Location(self.location()?));
@@ -196,22 +199,22 @@ impl<'a> Parser<'a> {
                 _ => Ok(Operand::Immediate(self.constant()?)),
             },
             Token::Symbol("{") => {
-                self.advance();
-                let operands = self.nested(|parser| parser.list(Self::operand))?;
+                let operands = self.nested(|parser| {
+                    parser.advance();
+                    parser.list(Self::operand)
+                })?;
                 self.symbol("}", "`,` or `}`")?;
                 Ok(Operand::Vector(operands))
             }
-            Token::Symbol("[") => {
-                self.advance();
-                Ok(Operand::Address(self.nested(Self::address)?))
-            }
+            Token::Symbol("[") => Ok(Operand::Address(self.nested(Self::address)?)),
             _ if is_constant || self.is_symbol("(") => Ok(Operand::Immediate(self.constant()?)),
             _ => Err(self.error("an operand")),
         }
     }
 
-    /// Parses an address after its opening bracket.
+    /// Parses an address in brackets.
     fn address(&mut self) -> Result<Address<'a>, ParseError> {
+        self.advance();
         let is_constant = self.is_constant();
         let (base, offset) = match self.token {
             Token::Word(name) | Token::Dotted(name) if !is_constant && name != "_" => {
