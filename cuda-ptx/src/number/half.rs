@@ -1,0 +1,259 @@
+//! The arithmetic that the 16-bit formats share.
+
+use super::soft::Layout;
+use super::{Format, Rounding};
+
+/// Returns the single of a half.
+#[inline(always)]
+pub(super) fn from_f16(a: u16) -> f32 {
+    let magnitude = u32::from(a & 0x7fff) << 13;
+    // The exponent moves from a bias of 15 to one of 127. That of infinity and NaN becomes the greatest one.
+    let special = if magnitude >= 0x0f80_0000 { 0x3800_0000 } else { 0 };
+    let normal = magnitude + 0x3800_0000 + special;
+    // As a number with a hidden bit, a denormal is 2^-14 too large.
+    let denormal =
+        (f32::from_bits(magnitude + 0x3880_0000) - f32::from_bits(0x3880_0000)).to_bits();
+    let magnitude = if magnitude < 0x0080_0000 { denormal } else { normal };
+    f32::from_bits(magnitude | (u32::from(a & 0x8000) << 16))
+}
+
+/// Rounds a single to the nearest half. NaN becomes `7fff`.
+#[inline(always)]
+pub(super) fn to_f16(a: f32) -> u16 {
+    let bits = a.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    // The addition of 0.5, whose last bit has the value of the last bit of a denormal half, rounds.
+    let denormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
+    let odd = (magnitude >> 13) & 1;
+    let normal = magnitude.wrapping_sub(0x3800_0000).wrapping_add(0x0fff + odd) >> 13;
+    let result = if magnitude < 0x3880_0000 { denormal } else { normal };
+    let result = if magnitude >= 0x4780_0000 { 0x7c00 } else { result };
+    let result = result | (bits >> 16 & 0x8000);
+    if magnitude > 0x7f80_0000 { 0x7fff } else { result as u16 }
+}
+
+/// Returns the single of a bfloat.
+#[inline(always)]
+pub(super) fn from_bf16(a: u16) -> f32 {
+    f32::from_bits(u32::from(a) << 16)
+}
+
+/// Rounds a single to the nearest bfloat. NaN becomes `7fff`.
+#[inline(always)]
+pub(super) fn to_bf16(a: f32) -> u16 {
+    let bits = a.to_bits();
+    let odd = (bits >> 16) & 1;
+    let result = (bits.wrapping_add(0x7fff + odd) >> 16) as u16;
+    if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff } else { result }
+}
+
+/// Returns the nearest half of a × b + c.
+#[inline(always)]
+pub(super) fn fma_f16(a: u16, b: u16, c: u16) -> u16 {
+    // The product of two halves is exact. The sum is rounded to odd, see `f32::product_sum`.
+    let (product, c) = (from_f16(a) * from_f16(b), from_f16(c));
+    let sum = product + c;
+    let part = sum - product;
+    let error = (product - (sum - part)) + (c - part);
+    to_f16(f32::from_bits(odd(sum.to_bits(), error > 0.0, error < 0.0)))
+}
+
+/// Returns the nearest bfloat of a × b + c.
+#[inline(always)]
+pub(super) fn fma_bf16(a: u16, b: u16, c: u16) -> u16 {
+    let sum = super::f32::product_sum(from_bf16(a), from_bf16(b), from_bf16(c));
+    let single = sum as f32;
+    let back = f64::from(single);
+    to_bf16(f32::from_bits(odd(single.to_bits(), back < sum, back > sum)))
+}
+
+/// Moves the pattern of an even single to its neighbor on the side of the exact value.
+#[inline(always)]
+fn odd(bits: u32, above: bool, below: bool) -> u32 {
+    let even = bits & 1 == 0;
+    let (grows, shrinks) = if (bits as i32) < 0 { (below, above) } else { (above, below) };
+    bits.wrapping_add(u32::from(even & grows)).wrapping_sub(u32::from(even & shrinks))
+}
+
+/// Rounds a double to a 16-bit format. NaN becomes `7fff`.
+pub(super) fn from_double(to: Layout, a: f64) -> u16 {
+    use super::soft::Value;
+    match Layout::of(Format::F64).decode(a.to_bits()) {
+        Value::Nan => 0x7fff,
+        Value::Infinite { negative } => {
+            (to.infinity() | if negative { to.sign() } else { 0 }) as u16
+        }
+        Value::Finite(number) => to.encode(number, Rounding::NearestEven) as u16,
+    }
+}
+
+/// Defines the functions of a 16-bit format.
+macro_rules! arithmetic {
+    ($format:ident, $widen:ident, $narrow:ident, $fma:ident, $infinity:literal, $normal:literal, $one:literal) => {
+        use super::half::{from_double, $fma, $narrow, $widen};
+        use super::soft::{self, Layout};
+        use super::{Comparison, Format, Mode, Property, Rounding};
+
+        /// The pattern of NaN results.
+        pub const NAN: u16 = 0x7fff;
+        const SIGN: u16 = 1 << 15;
+        const INFINITY: u16 = $infinity;
+        const NORMAL: u16 = $normal;
+        const ONE: u16 = $one;
+        const LAYOUT: Layout = Layout::of(Format::$format);
+
+        /// Replaces a denormal with a zero of the same sign if `flush` is set.
+        #[inline(always)]
+        pub fn flushed(a: u16, flush: bool) -> u16 {
+            if flush && a & !SIGN < NORMAL { a & SIGN } else { a }
+        }
+
+        #[inline(always)]
+        fn canonical(a: u16) -> u16 {
+            if a & !SIGN > INFINITY { NAN } else { a }
+        }
+
+        /// Clamps a value to [0, 1]. NaN and −0 become +0.
+        #[inline(always)]
+        fn saturated(a: u16) -> u16 {
+            if (a as i16) < 0 || a > INFINITY { 0 } else { a.min(ONE) }
+        }
+
+        /// Applies the modifiers to a rounded result.
+        #[inline(always)]
+        fn finish(result: u16, mode: Mode) -> u16 {
+            let result = flushed(canonical(result), mode.flush);
+            let result = if mode.relu && (result as i16) < 0 { 0 } else { result };
+            if mode.saturate { saturated(result) } else { result }
+        }
+
+        fn soft2(
+            f: fn(Layout, u64, u64, Rounding) -> Option<u64>,
+            a: u16,
+            b: u16,
+            rounding: Rounding,
+        ) -> u16 {
+            f(LAYOUT, a.into(), b.into(), rounding).map_or(NAN, |bits| bits as u16)
+        }
+
+        /// Returns a + b.
+        #[inline(always)]
+        pub fn add(a: u16, b: u16, mode: Mode) -> u16 {
+            let (a, b) = (flushed(a, mode.flush), flushed(b, mode.flush));
+            // A single has more than twice the bits, so the second rounding is correct.
+            let result = match mode.rounding {
+                Rounding::NearestEven => $narrow($widen(a) + $widen(b)),
+                rounding => soft2(soft::add, a, b, rounding),
+            };
+            finish(result, mode)
+        }
+
+        /// Returns a − b.
+        #[inline(always)]
+        pub fn sub(a: u16, b: u16, mode: Mode) -> u16 {
+            add(a, b ^ SIGN, mode)
+        }
+
+        /// Returns a × b.
+        #[inline(always)]
+        pub fn mul(a: u16, b: u16, mode: Mode) -> u16 {
+            let (a, b) = (flushed(a, mode.flush), flushed(b, mode.flush));
+            let result = match mode.rounding {
+                Rounding::NearestEven => $narrow($widen(a) * $widen(b)),
+                rounding => soft2(soft::mul, a, b, rounding),
+            };
+            finish(result, mode)
+        }
+
+        /// Returns a × b + c with one rounding.
+        #[inline(always)]
+        pub fn fma(a: u16, b: u16, c: u16, mode: Mode) -> u16 {
+            let [a, b, c] = [a, b, c].map(|a| flushed(a, mode.flush));
+            let result = match mode.rounding {
+                Rounding::NearestEven => $fma(a, b, c),
+                rounding => soft::fma(LAYOUT, a.into(), b.into(), c.into(), rounding)
+                    .map_or(NAN, |bits| bits as u16),
+            };
+            finish(result, mode)
+        }
+
+        /// Maps a pattern to an integer of the same order, −0 before +0.
+        #[inline(always)]
+        fn key(a: u16) -> i16 {
+            (a ^ (((a as i16) >> 15) as u16 >> 1)) as i16
+        }
+
+        #[inline(always)]
+        fn select(a: u16, b: u16, nan: bool, first: impl Fn(i16, i16) -> bool) -> u16 {
+            let (a_nan, b_nan) = (a & !SIGN > INFINITY, b & !SIGN > INFINITY);
+            let chosen = if first(key(a), key(b)) { a } else { b };
+            let chosen = if a_nan { b } else { chosen };
+            let chosen = if b_nan { a } else { chosen };
+            if (a_nan & b_nan) | (nan & (a_nan | b_nan)) { NAN } else { chosen }
+        }
+
+        /// Applies `.xorsign.abs` to the operands and result of a minimum or maximum.
+        #[inline(always)]
+        fn xorsign(a: u16, b: u16, xorsign_abs: bool, f: impl Fn(u16, u16) -> u16) -> u16 {
+            if xorsign_abs {
+                let result = f(a & !SIGN, b & !SIGN);
+                if result == NAN { NAN } else { result | ((a ^ b) & SIGN) }
+            } else {
+                f(a, b)
+            }
+        }
+
+        /// Returns the lesser operand. A NaN operand is ignored, or returned with `nan` (`.NaN`).
+        #[inline(always)]
+        pub fn min(a: u16, b: u16, flush: bool, nan: bool, xorsign_abs: bool) -> u16 {
+            xorsign(flushed(a, flush), flushed(b, flush), xorsign_abs, |a, b| {
+                select(a, b, nan, |a, b| a < b)
+            })
+        }
+
+        /// Returns the greater operand. A NaN operand is ignored, or returned with `nan` (`.NaN`).
+        #[inline(always)]
+        pub fn max(a: u16, b: u16, flush: bool, nan: bool, xorsign_abs: bool) -> u16 {
+            xorsign(flushed(a, flush), flushed(b, flush), xorsign_abs, |a, b| {
+                select(a, b, nan, |a, b| a > b)
+            })
+        }
+
+        /// Returns the absolute value.
+        #[inline(always)]
+        pub fn abs(a: u16, flush: bool) -> u16 {
+            canonical(flushed(a, flush)) & !SIGN
+        }
+
+        /// Returns −a.
+        #[inline(always)]
+        pub fn neg(a: u16, flush: bool) -> u16 {
+            canonical(flushed(a, flush) ^ SIGN)
+        }
+
+        /// Compares two numbers.
+        #[inline(always)]
+        pub fn compare(comparison: Comparison, a: u16, b: u16, flush: bool) -> bool {
+            comparison.holds($widen(flushed(a, flush)), $widen(flushed(b, flush)))
+        }
+
+        /// Tests a property of a number.
+        #[inline(always)]
+        pub fn testp(property: Property, a: u16) -> bool {
+            property.holds((a & !SIGN).into(), INFINITY.into(), NORMAL.into())
+        }
+
+        /// Returns the hyperbolic tangent of a (`tanh.approx`).
+        #[inline]
+        pub fn tanh_approx(a: u16) -> u16 {
+            from_double(LAYOUT, libm::tanh($widen(a).into()))
+        }
+
+        /// Returns 2 to the power of a (`ex2.approx`).
+        #[inline]
+        pub fn ex2_approx(a: u16, flush: bool) -> u16 {
+            flushed(from_double(LAYOUT, libm::exp2($widen(flushed(a, flush)).into())), flush)
+        }
+    };
+}
+pub(super) use arithmetic;

@@ -1,0 +1,1 @@
+//! The video instructions: scalar (`vadd`) and packed (`vadd2`, `vadd4`).
