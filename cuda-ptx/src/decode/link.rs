@@ -195,6 +195,8 @@ impl<'a> Linker<'a> {
                         stack.push((value, offset.saturating_add(at * step), depth + 1));
                     }
                 }
+                // Only samplers and textures have named values.
+                Initializer::Field { .. } => {}
                 Initializer::Value(value) => {
                     let value = immediate(*value, its.ty).to_le_bytes();
                     let end = at.saturating_add(element.min(8) as usize);

@@ -337,6 +337,7 @@ impl Warp {
                 self.map_shared(mask, (*d, *a, *rank), *is_wide, *is_generic);
             }
             Op::RankOf { d, a, is_generic } => self.rank_of(cx, mask, *d, *a, *is_generic),
+            Op::Activemask { d } => registers.set(mask, *d, |_| mask),
             Op::Clock { d, is_high, is_wide } => {
                 let clock = cx.steps;
                 match (is_wide, is_high) {

@@ -1,0 +1,124 @@
+//! A device with a list of allocations.
+
+use cuda_ptx::{Access, Device, Fault, Launch, Program, Region, run, syntax};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The address of the first allocation.
+const BASE: u64 = 0x7000_0000_0000;
+/// The distance between allocations.
+const STEP: u64 = 1 << 32;
+
+/// A device for tests. Allocations are words, and have some bytes less than these if a test wants it.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    allocations: Vec<(Vec<AtomicU64>, u64)>,
+    pub(crate) printed: Mutex<String>,
+    pub(crate) conditionals: Mutex<Vec<(u64, u32)>>,
+}
+
+impl Memory {
+    /// Allocates memory with these bytes and returns its address.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> u64 {
+        let words = bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            AtomicU64::new(u64::from_le_bytes(word))
+        });
+        self.allocations.push((words.collect(), bytes.len() as u64));
+        BASE + STEP * (self.allocations.len() as u64 - 1)
+    }
+
+    /// Allocates numbers of 32 bits.
+    pub(crate) fn words(&mut self, words: &[u32]) -> u64 {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.bytes(&bytes)
+    }
+
+    /// Returns the numbers of an allocation.
+    pub(crate) fn read(&self, address: u64) -> Vec<u32> {
+        let (words, len) = &self.allocations[((address - BASE) / STEP) as usize];
+        let all = words.iter().flat_map(|word| {
+            let word = word.load(Ordering::Relaxed);
+            [word as u32, (word >> 32) as u32]
+        });
+        all.take((*len / 4) as usize).collect()
+    }
+}
+
+impl Device for Memory {
+    fn region(&self, address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
+        let index = address.checked_sub(BASE).map(|offset| offset / STEP);
+        let found = index.and_then(|index| self.allocations.get(usize::try_from(index).ok()?));
+        let (words, len) = found.ok_or("nothing is allocated there")?;
+        let start = BASE + STEP * index.unwrap_or(0);
+        Ok(Region { base: start, words, start, end: start + len, is_writable: true })
+    }
+
+    fn print(&self, text: &str) {
+        self.printed.lock().unwrap().push_str(text);
+    }
+
+    fn allocate(&self, _size: u64) -> Option<u64> {
+        None
+    }
+
+    fn free(&self, address: u64) -> Result<(), String> {
+        Err(format!("{address:#x} is not an allocation of the heap"))
+    }
+
+    fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String> {
+        self.conditionals.lock().unwrap().push((handle, value));
+        Ok(())
+    }
+}
+
+/// Links one text.
+pub(crate) fn link(text: &str) -> Program {
+    let module = syntax::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    Program::link(&[module]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Returns the bytes of parameters of 64 bits.
+pub(crate) fn params(values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Runs the first kernel of a text with parameters of 64 bits.
+pub(crate) fn launch(
+    text: &str,
+    memory: &Memory,
+    (grid, block): (u32, u32),
+    values: &[u64],
+) -> Result<(), Box<Fault>> {
+    launch_with(text, memory, (grid, block), values, |_| {})
+}
+
+/// The same, after changes to the launch.
+pub(crate) fn launch_with(
+    text: &str,
+    memory: &Memory,
+    (grid, block): (u32, u32),
+    values: &[u64],
+    change: impl FnOnce(&mut Launch<'_>),
+) -> Result<(), Box<Fault>> {
+    let program = link(text);
+    let params = params(values);
+    let mut launch = Launch::new(&program, 0);
+    (launch.grid, launch.block) = ([grid, 1, 1], [block, 1, 1]);
+    launch.params = &params;
+    launch.steps = 50_000_000;
+    change(&mut launch);
+    run(&launch, memory)
+}
+
+/// Returns a module with a kernel of parameters `p0`, `p1` .. of 64 bits, and registers of all types.
+pub(crate) fn kernel(params: usize, body: &str) -> String {
+    let params: Vec<String> = (0..params).map(|at| format!(".param .u64 p{at}")).collect();
+    format!(
+        ".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry k({})\n{{\n\
+         .reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<60>; .reg .b64 %d<60>; .reg .f32 %f<20>;\n\
+         .reg .f64 %g<20>;\n{body}\nret;\n}}\n",
+        params.join(", ")
+    )
+}

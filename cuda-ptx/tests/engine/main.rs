@@ -1,0 +1,7 @@
+//! The engine runs kernels.
+
+mod control;
+mod device;
+mod faults;
+mod memory;
+mod warps;

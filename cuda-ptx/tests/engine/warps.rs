@@ -1,0 +1,115 @@
+//! Functions of a warp, barriers and clusters.
+
+use crate::device::{Memory, kernel, launch, launch_with};
+
+#[test]
+fn a_block_sums_in_shared_memory() {
+    let text = kernel(
+        1,
+        ".shared .align 4 .b32 buffer[256];
+         mov.u32 %r1, %tid.x; shl.b32 %r2, %r1, 2; mov.u32 %r3, buffer; add.u32 %r4, %r3, %r2;
+         st.shared.u32 [%r4], %r1; bar.sync 0;
+         mov.u32 %r5, 128;
+         LOOP: setp.ge.u32 %p1, %r1, %r5; @%p1 bra SKIP;
+         shl.b32 %r6, %r5, 2; add.u32 %r7, %r4, %r6;
+         ld.shared.u32 %r8, [%r7]; ld.shared.u32 %r9, [%r4]; add.u32 %r9, %r9, %r8;
+         st.shared.u32 [%r4], %r9;
+         SKIP: bar.sync 0; shr.u32 %r5, %r5, 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra LOOP;
+         setp.ne.u32 %p3, %r1, 0; @%p3 bra DONE;
+         ld.shared.u32 %r10, [buffer]; ld.param.u64 %d1, [p0]; mov.u32 %r11, %ctaid.x;
+         mul.wide.u32 %d2, %r11, 4; add.s64 %d1, %d1, %d2; st.global.u32 [%d1], %r10;
+         DONE:",
+    );
+    for seed in 0..20 {
+        let mut memory = Memory::default();
+        let out = memory.words(&[0; 5]);
+        launch_with(&text, &memory, (5, 256), &[out], |launch| launch.seed = seed).unwrap();
+        assert_eq!(memory.read(out), [255 * 128; 5], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_shuffle_sums_the_lanes_of_a_warp() {
+    let text = kernel(
+        1,
+        "mov.u32 %r1, %tid.x; mov.u32 %r2, 16;
+         LOOP: shfl.sync.bfly.b32 %r3|%p1, %r1, %r2, 31, -1; add.u32 %r1, %r1, %r3;
+         shr.u32 %r2, %r2, 1; setp.ne.u32 %p2, %r2, 0; @%p2 bra LOOP;
+         vote.sync.all.pred %p3, %p1, -1; selp.u32 %r4, 1000, 0, %p3; add.u32 %r1, %r1, %r4;
+         ld.param.u64 %d1, [p0]; mov.u32 %r5, %tid.x; mul.wide.u32 %d2, %r5, 4;
+         add.s64 %d1, %d1, %d2; st.global.u32 [%d1], %r1;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 32]);
+    launch(&text, &memory, (1, 32), &[out]).unwrap();
+    assert_eq!(memory.read(out), [496 + 1000; 32]);
+}
+
+#[test]
+fn lanes_synchronize_from_different_places() {
+    let text = kernel(
+        1,
+        "mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 16; @%p1 bra LOW;
+         bar.warp.sync -1; mov.u32 %r2, 1; bra OUT;
+         LOW: bar.warp.sync -1; mov.u32 %r2, 2;
+         OUT: ld.param.u64 %d1, [p0]; mul.wide.u32 %d2, %r1, 4; add.s64 %d1, %d1, %d2;
+         st.global.u32 [%d1], %r2;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 32]);
+    launch(&text, &memory, (1, 32), &[out]).unwrap();
+    assert_eq!(memory.read(out), [[2; 16], [1; 16]].concat());
+}
+
+#[test]
+fn a_barrier_of_some_warps_and_a_reduction() {
+    // The first two warps wait for each other at barrier 1; all warps count their odd threads at barrier 2.
+    let text = kernel(
+        1,
+        "mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 64; @%p1 bra ALL;
+         bar.sync 1, 64;
+         ALL: and.b32 %r2, %r1, 1; setp.ne.u32 %p2, %r2, 0;
+         bar.red.popc.u32 %r3, 2, %p2; bar.red.and.pred %p3, 2, %p2; bar.red.or.pred %p4, 2, %p2;
+         selp.u32 %r4, 1000, 0, %p3; selp.u32 %r5, 100, 0, %p4;
+         add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5;
+         ld.param.u64 %d1, [p0]; mul.wide.u32 %d2, %r1, 4; add.s64 %d1, %d1, %d2;
+         st.global.u32 [%d1], %r3;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 100]);
+    launch(&text, &memory, (1, 100), &[out]).unwrap();
+    assert_eq!(memory.read(out), [150; 100]);
+}
+
+#[test]
+fn blocks_of_a_cluster_read_the_shared_memory_of_each_other() {
+    let text = kernel(
+        1,
+        ".shared .align 4 .b32 value;
+         mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, %ctaid.x; st.shared.u32 [value], %r2;
+         barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+         xor.b32 %r3, %r1, 1; mov.u32 %r4, value;
+         mapa.shared::cluster.u32 %r5, %r4, %r3; ld.shared::cluster.u32 %r6, [%r5];
+         barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+         ld.param.u64 %d1, [p0]; mul.wide.u32 %d2, %r2, 4; add.s64 %d1, %d1, %d2;
+         st.global.u32 [%d1], %r6;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[9; 4]);
+    launch_with(&text, &memory, (4, 1), &[out], |launch| launch.cluster = [2, 1, 1]).unwrap();
+    assert_eq!(memory.read(out), [1, 0, 3, 2]);
+}
+
+#[test]
+fn atomic_operations_of_all_threads_add_up() {
+    let text = kernel(
+        1,
+        "ld.param.u64 %d1, [p0]; mov.u32 %r1, %tid.x; red.global.add.u32 [%d1], 1;
+         atom.global.max.u32 %r2, [%d1+4], %r1; atom.global.inc.u32 %r3, [%d1+8], 9;
+         atom.global.add.f32 %f1, [%d1+12], 0f3F800000;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 4]);
+    launch_with(&text, &memory, (10, 100), &[out], |launch| launch.threads = 2).unwrap();
+    assert_eq!(memory.read(out), [1000, 99, 0, 1000f32.to_bits()]);
+}
