@@ -3,7 +3,7 @@
 use super::Launch;
 use super::block::{BlockState, Cluster};
 use super::fault::{FaultKind, Raise};
-use super::registers::{LANES, Slot, each_lane};
+use super::registers::{ALL, LANES, Slot, each_lane};
 use super::warp::{Warp, lanes_of};
 use crate::device::{Access, Device, Region};
 use crate::program::{
@@ -281,37 +281,19 @@ impl Warp {
             return Ok(());
         }
         let is_global = self.is_global(address.space, &addresses, mask);
-        let mut values = [[0u64; LANES]; 8];
-        if is_global {
-            let mut region = None;
-            for lane in lanes_of(mask) {
-                let address = addresses[lane];
-                let its = match region {
-                    Some(region) if Region::contains(&region, address, total, Access::Read) => {
-                        region
-                    }
-                    _ => Self::region(cx, lane, address, total, Access::Read)?,
-                };
-                region = Some(its);
-                if address & (total - 1) != 0 {
-                    return Err(misaligned(lane, address, total, Access::Read));
-                }
-                for (index, values) in values.iter_mut().take(elements.len()).enumerate() {
-                    let at = address + index as u64 * u64::from(*size);
-                    values[lane] = read_word(&its, at, *size);
+        for (index, element) in elements.iter().enumerate() {
+            let offset = index as u64 * u64::from(*size);
+            let mut values = [0; LANES];
+            if is_global {
+                let part = Part { size: *size, offset, total };
+                self.load_global(cx, mask, &addresses, part, &mut values)?;
+            } else {
+                for lane in lanes_of(mask) {
+                    let place = (address.space, addresses[lane]);
+                    let place = self.place(cx, lane, place, total, Access::Read)?;
+                    values[lane] = self.read(cx, lane, after(place, offset as usize), *size)?;
                 }
             }
-        } else {
-            for lane in lanes_of(mask) {
-                let place = (address.space, addresses[lane]);
-                let place = self.place(cx, lane, place, total, Access::Read)?;
-                for (index, values) in values.iter_mut().take(elements.len()).enumerate() {
-                    let place = after(place, index * *size as usize);
-                    values[lane] = self.read(cx, lane, place, *size)?;
-                }
-            }
-        }
-        for (element, values) in elements.iter().zip(&values) {
             match element {
                 Element::Narrow(slot) if !is_signed => {
                     self.registers.set(mask, *slot, |lane| values[lane] as u32);
@@ -321,6 +303,57 @@ impl Warp {
                         .set_element(mask, *element, |lane| sign(values[lane], *size, *is_signed));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Loads from global memory. Lanes that access neighbours, or the same place, need one check.
+    fn load_global(
+        &self,
+        cx: &mut Context<'_, '_>,
+        mask: u32,
+        addresses: &[u64; LANES],
+        part: Part,
+        values: &mut [u64; LANES],
+    ) -> Result<(), Raise> {
+        let Part { size, offset, total } = part;
+        let lane = mask.trailing_zeros() as usize % LANES;
+        let first = addresses[lane];
+        let region = Self::region(cx, lane, first, total, Access::Read)?;
+        if let Some(words) = neighbours(&region, addresses, mask, part, Access::Read) {
+            if size == 4 {
+                for (pair, word) in values.chunks_exact_mut(2).zip(words) {
+                    let word = word.load(Ordering::Relaxed);
+                    (pair[0], pair[1]) = (word & 0xffff_ffff, word >> 32);
+                }
+            } else {
+                for (value, word) in values.iter_mut().zip(words) {
+                    *value = word.load(Ordering::Relaxed);
+                }
+            }
+            return Ok(());
+        }
+        if first & (total - 1) == 0 && mask == ALL && addresses.iter().all(|its| *its == first) {
+            *values = [read_word(&region, first + offset, size); LANES];
+            return Ok(());
+        }
+        let last = region.end - total;
+        let mut others = 0;
+        each_lane(mask, |lane| {
+            let address = addresses[lane];
+            if address >= region.start && address <= last && address & (total - 1) == 0 {
+                values[lane] = read_word(&region, address + offset, size);
+            } else {
+                others |= 1 << lane;
+            }
+        });
+        for lane in lanes_of(others) {
+            let address = addresses[lane];
+            let region = Self::region(cx, lane, address, total, Access::Read)?;
+            if address & (total - 1) != 0 {
+                return Err(misaligned(lane, address, total, Access::Read));
+            }
+            values[lane] = read_word(&region, address + offset, size);
         }
         Ok(())
     }
@@ -336,31 +369,7 @@ impl Warp {
         let total = u64::from(*size) * elements.len() as u64;
         let addresses = self.addresses(address);
         if self.is_global(address.space, &addresses, mask) {
-            let mut values = [[0u64; LANES]; 8];
-            for (element, values) in elements.iter().zip(&mut values) {
-                *values = self.registers.element(*element);
-            }
-            let mut region = None;
-            let mut writer = Writer::default();
-            for lane in lanes_of(mask) {
-                let address = addresses[lane];
-                let its = match region {
-                    Some(region) if Region::contains(&region, address, total, Access::Write) => {
-                        region
-                    }
-                    _ => Self::region(cx, lane, address, total, Access::Write)?,
-                };
-                region = Some(its);
-                if address & (total - 1) != 0 {
-                    return Err(misaligned(lane, address, total, Access::Write));
-                }
-                for (index, values) in values.iter().take(elements.len()).enumerate() {
-                    let at = address + index as u64 * u64::from(*size);
-                    writer.write(&its, at, *size, values[lane]);
-                }
-            }
-            writer.flush();
-            return Ok(());
+            return self.store_global(cx, mask, &addresses, *size, elements);
         }
         for (index, element) in elements.iter().enumerate() {
             let values = self.registers.element(*element);
@@ -371,6 +380,55 @@ impl Warp {
                 self.write(cx, lane, place, *size, values[lane])?;
             }
         }
+        Ok(())
+    }
+
+    fn store_global(
+        &self,
+        cx: &mut Context<'_, '_>,
+        mask: u32,
+        addresses: &[u64; LANES],
+        size: u32,
+        elements: &[Element],
+    ) -> Result<(), Raise> {
+        let total = u64::from(size) * elements.len() as u64;
+        let lane = mask.trailing_zeros() as usize % LANES;
+        let mut region = Self::region(cx, lane, addresses[lane], total, Access::Write)?;
+        if let [element] = elements {
+            let part = Part { size, offset: 0, total };
+            if let Some(words) = neighbours(&region, addresses, mask, part, Access::Write) {
+                let values = self.registers.element(*element);
+                if size == 4 {
+                    for (pair, word) in values.chunks_exact(2).zip(words) {
+                        word.store(pair[0] & 0xffff_ffff | pair[1] << 32, Ordering::Relaxed);
+                    }
+                } else {
+                    for (value, word) in values.iter().zip(words) {
+                        word.store(*value, Ordering::Relaxed);
+                    }
+                }
+                return Ok(());
+            }
+        }
+        let mut values = [[0u64; LANES]; 8];
+        for (element, values) in elements.iter().zip(&mut values) {
+            *values = self.registers.element(*element);
+        }
+        let mut writer = Writer::default();
+        for lane in lanes_of(mask) {
+            let address = addresses[lane];
+            if !region.contains(address, total, Access::Write) {
+                region = Self::region(cx, lane, address, total, Access::Write)?;
+            }
+            if address & (total - 1) != 0 {
+                return Err(misaligned(lane, address, total, Access::Write));
+            }
+            for (index, values) in values.iter().take(elements.len()).enumerate() {
+                let at = address + index as u64 * u64::from(size);
+                writer.write(&region, at, size, values[lane]);
+            }
+        }
+        writer.flush();
         Ok(())
     }
 
@@ -477,6 +535,38 @@ impl Warp {
     }
 }
 
+/// A part of an access: an element of this size, at an offset in the bytes of a lane.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    size: u32,
+    offset: u64,
+    total: u64,
+}
+
+/// Returns the words of a warp whose lanes access one element each, one after another, from the start of a word.
+#[inline]
+fn neighbours<'a>(
+    region: &Region<'a>,
+    addresses: &[u64; LANES],
+    mask: u32,
+    Part { size, total, .. }: Part,
+    access: Access,
+) -> Option<&'a [AtomicU64]> {
+    let first = addresses[0];
+    if mask != ALL || total != u64::from(size) || size < 4 || first & 7 != 0 {
+        return None;
+    }
+    let mut differs = 0;
+    for (lane, address) in addresses.iter().enumerate() {
+        differs |= address ^ first.wrapping_add(lane as u64 * total);
+    }
+    if differs != 0 || !region.contains(first, LANES as u64 * total, access) {
+        return None;
+    }
+    let start = ((first - region.base) >> 3) as usize;
+    region.words.get(start..start + LANES * size as usize / 8)
+}
+
 /// Returns the place some bytes further.
 pub(super) fn after(place: Place, bytes: usize) -> Place {
     match place {
@@ -488,13 +578,13 @@ pub(super) fn after(place: Place, bytes: usize) -> Place {
 }
 
 fn illegal(lane: usize, address: u64, text: String) -> Raise {
-    Raise { kind: FaultKind::IllegalAddress, text, lane, address: Some(address) }
+    Raise::new(FaultKind::IllegalAddress, lane, text).at(address)
 }
 
 fn misaligned(lane: usize, address: u64, len: u64, access: Access) -> Raise {
     let text =
         format!("{} {len} bytes at {address:#x}, which is not a multiple of {len}", verb(access));
-    Raise { kind: FaultKind::MisalignedAddress, text, lane, address: Some(address) }
+    Raise::new(FaultKind::MisalignedAddress, lane, text).at(address)
 }
 
 fn from_bytes(bytes: &[u8]) -> u64 {

@@ -315,8 +315,7 @@ impl Unit {
         };
         let lane = group.mask.trailing_zeros() as usize % LANES;
         let text = format!("the threads of the block wait without end: the first for {what}");
-        let mut raise = Raise::new(FaultKind::Deadlock, lane, text);
-        raise.address = None;
+        let raise = Raise::new(FaultKind::Deadlock, lane, text);
         let pc = match group.wait {
             Wait::Barrier(..) => group.pc.saturating_sub(1),
             _ => group.pc,
@@ -353,7 +352,12 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 }
 
 /// Returns the report of an error at an instruction of a warp.
-fn fault(launch: &Launch<'_>, block: [u32; 3], (warp, pc): (u32, u32), raise: Raise) -> Box<Fault> {
+fn fault(
+    launch: &Launch<'_>,
+    block: [u32; 3],
+    (warp, pc): (u32, u32),
+    Raise(raise): Raise,
+) -> Box<Fault> {
     let kernel = &launch.program.kernels[launch.kernel];
     let image: &Image = &kernel.image;
     let place = image.places.get(pc as usize).copied().unwrap_or_default();

@@ -71,7 +71,10 @@ impl std::error::Error for Fault {}
 
 /// An error of an operation, before its place is known.
 #[derive(Debug)]
-pub(super) struct Raise {
+pub(super) struct Raise(pub(super) Box<Raised>);
+
+#[derive(Debug)]
+pub(super) struct Raised {
     pub(super) kind: FaultKind,
     pub(super) text: String,
     pub(super) lane: usize,
@@ -80,6 +83,12 @@ pub(super) struct Raise {
 
 impl Raise {
     pub(super) fn new(kind: FaultKind, lane: usize, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), lane, address: None }
+        Self(Box::new(Raised { kind, text: text.into(), lane, address: None }))
+    }
+
+    /// Adds the address of the access.
+    pub(super) fn at(mut self, address: u64) -> Self {
+        self.0.address = Some(address);
+        self
     }
 }

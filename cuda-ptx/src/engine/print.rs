@@ -81,9 +81,7 @@ impl Warp {
                     if address != 0 {
                         let freed = cx.device.free(address);
                         freed.map_err(|text| {
-                            let mut raise = Raise::new(FaultKind::IllegalAddress, lane, text);
-                            raise.address = Some(address);
-                            raise
+                            Raise::new(FaultKind::IllegalAddress, lane, text).at(address)
                         })?;
                     }
                 }

@@ -418,9 +418,7 @@ impl Warp {
                     match functions.position(|its| its.index as u64 == number) {
                         Some(found) => add_part(&mut parts, lane, found as u32),
                         None => {
-                            let mut raise = self.no_code(1 << lane, target[lane]);
-                            raise.address = Some(target[lane]);
-                            return Err(raise);
+                            return Err(self.no_code(1 << lane, target[lane]).at(target[lane]));
                         }
                     }
                 }
