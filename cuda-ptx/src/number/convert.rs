@@ -63,13 +63,16 @@ pub fn convert_float(from: Format, to: Format, bits: u64, mode: Mode, finite: bo
     let nearest = mode.rounding == Rounding::NearestEven && !finite;
     let result = match (from, to) {
         (Format::F32, Format::F64) => f32_to_f64(bits as u32),
-        (Format::F64, Format::F32) if nearest => f64_to_f32(bits).into(),
+        (Format::F64, Format::F32) if nearest && !mode.flush => f64_to_f32(bits).into(),
         (Format::F16, Format::F32) => f16_to_f32(bits as u16).into(),
         (Format::Bf16, Format::F32) => bf16_to_f32(bits as u16).into(),
         (Format::F32, Format::F16) if nearest => f32_to_f16(bits as u32).into(),
         (Format::F32, Format::Bf16) if nearest => f32_to_bf16(bits as u32).into(),
         _ if from == to => identity(to, bits),
-        _ => convert_soft(from, to, bits, mode.rounding, finite),
+        _ => {
+            let layout = Layout::of(to).flushing(mode.flush && to == Format::F32);
+            convert_soft(from, to, layout, bits, mode.rounding, finite)
+        }
     };
     finish(to, result, mode)
 }
@@ -112,7 +115,14 @@ fn positive(format: Format, bits: u64) -> u64 {
 }
 
 #[inline(never)]
-fn convert_soft(from: Format, to: Format, bits: u64, rounding: Rounding, finite: bool) -> u64 {
+fn convert_soft(
+    from: Format,
+    to: Format,
+    layout: Layout,
+    bits: u64,
+    rounding: Rounding,
+    finite: bool,
+) -> u64 {
     if to == Format::Tf32 && rounding == Rounding::NearestAway && from == Format::F32 {
         return to_tf32_away(bits as u32, finite).into();
     }
@@ -120,7 +130,6 @@ fn convert_soft(from: Format, to: Format, bits: u64, rounding: Rounding, finite:
     if to == Format::Ue8m0 {
         return to_power(value, rounding);
     }
-    let layout = Layout::of(to);
     match value {
         Value::Nan => nan(from, to, bits),
         Value::Infinite { negative } => {
@@ -147,12 +156,13 @@ fn infinity_or_greatest(format: Format) -> u64 {
     }
 }
 
-/// Rounds the bits of a single to those of a tf32, ties away from zero. A NaN is rounded like a number.
+/// Rounds the bits of a single to those of a tf32, ties away from zero. A NaN is rounded like a number, and
+/// `.satfinite` takes the pattern before infinity or NaN.
 fn to_tf32_away(bits: u32, finite: bool) -> u32 {
-    const GREATEST: u32 = 0x7f7f_e000;
     let (sign, magnitude) = (bits & 0x8000_0000, bits & 0x7fff_ffff);
-    let rounded = (magnitude + 0x1000) & !0x1fff;
-    if finite && rounded >= 0x7f80_0000 { sign | GREATEST } else { sign | rounded.min(0x7fff_e000) }
+    let rounded = ((magnitude + 0x1000) & !0x1fff).min(0x7fff_e000);
+    let excess = if finite && rounded >= 0x7f80_0000 { 0x2000 } else { 0 };
+    sign | (rounded - excess)
 }
 
 /// Returns the NaN that a NaN is converted to.
@@ -161,6 +171,9 @@ fn nan(from: Format, to: Format, bits: u64) -> u64 {
         (Format::F64, Format::F16) => (bits >> 48 & 0x8000) | 0x7e00 | (bits >> 42 & 0x01ff),
         (Format::F64, Format::Bf16) => (bits >> 48 & 0x8000) | 0x7fc0 | (bits >> 45 & 0x003f),
         (Format::F64, Format::F32) => f64_to_f32(bits).into(),
+        (Format::F16, Format::F64) => {
+            (bits & 0x8000) << 48 | 0x7ff8_0000_0000_0000 | (bits & 0x01ff) << 42
+        }
         (Format::Bf16, Format::F64) => f32_to_f64(bf16_to_f32(bits as u16)),
         (_, Format::F64) => f32_to_f64(single::NAN),
         (_, Format::F32) => single::NAN.into(),
@@ -246,13 +259,14 @@ fn to_double(from: Format, bits: u64, flush: bool) -> f64 {
         Format::F32 => f64::from(f32::from_bits(single::flushed(bits as u32, flush))),
         Format::F16 => f64::from(half::from_f16(bits as u16)),
         Format::Bf16 => f64::from(half::from_bf16(bits as u16)),
-        _ => f64::from_bits(convert_soft(from, Format::F64, bits, Rounding::NearestEven, false)),
+        _ => f64::from_bits(convert_float(from, Format::F64, bits, Mode::EXACT, false)),
     }
 }
 
 /// Converts a floating-point number to an integer in the low `width` bits (8, 16, 32 or 64).
 ///
-/// Numbers beyond the range are clamped. NaN becomes 0 or the highest bit, see the source.
+/// Numbers beyond the range are clamped. NaN becomes 0 if neither format has 64 bits, otherwise only the
+/// highest bit is set.
 #[inline(always)]
 pub fn float_to_int(from: Format, bits: u64, width: u32, signed: bool, mode: Mode) -> u64 {
     if from == Format::F32 && width == 32 && mode.rounding == Rounding::Zero {
@@ -327,7 +341,7 @@ pub fn round_to_integral(format: Format, bits: u64, mode: Mode) -> u64 {
         Format::F32 => (value as f32).to_bits().into(),
         Format::F16 => half::to_f16(value as f32).into(),
         Format::Bf16 => half::to_bf16(value as f32).into(),
-        _ => convert_soft(Format::F64, format, value.to_bits(), Rounding::NearestEven, false),
+        _ => convert_float(Format::F64, format, value.to_bits(), Mode::EXACT, false),
     };
     finish(format, result, mode)
 }

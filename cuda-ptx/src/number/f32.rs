@@ -10,6 +10,9 @@ const INFINITY: u32 = 0x7f80_0000;
 const ONE: u32 = 0x3f80_0000;
 const NORMAL: u32 = 0x0080_0000;
 const LAYOUT: Layout = Layout::of(Format::F32);
+/// Halfway between the least normal number and the one below it with the same precision. `.ftz` flushes exact
+/// results below: the hardware rounds without a limit of the exponent and then compares.
+const TINY: f64 = f64::from_bits(0x380f_ffff_f000_0000);
 
 /// Replaces a denormal with a zero of the same sign if `flush` is set.
 #[inline(always)]
@@ -42,13 +45,17 @@ fn float(a: u32, flush: bool) -> f32 {
     f32::from_bits(flushed(a, flush))
 }
 
-fn soft2(
-    f: fn(Layout, u64, u64, Rounding) -> Option<u64>,
-    a: f32,
-    b: f32,
-    rounding: Rounding,
-) -> u32 {
-    f(LAYOUT, a.to_bits().into(), b.to_bits().into(), rounding).map_or(NAN, |bits| bits as u32)
+/// Replaces a result that is tiny before rounding with a zero of the same sign if `flush` is set.
+#[inline(always)]
+fn without_tiny(result: f32, exact: impl Fn() -> f64, flush: bool) -> u32 {
+    let bits = result.to_bits();
+    if flush && exact().abs() < TINY { bits & SIGN } else { bits }
+}
+
+fn soft2(f: fn(Layout, u64, u64, Rounding) -> Option<u64>, a: f32, b: f32, mode: Mode) -> u32 {
+    let layout = LAYOUT.flushing(mode.flush);
+    let result = f(layout, a.to_bits().into(), b.to_bits().into(), mode.rounding);
+    result.map_or(NAN, |bits| bits as u32)
 }
 
 /// Returns a + b.
@@ -57,7 +64,7 @@ pub fn add(a: u32, b: u32, mode: Mode) -> u32 {
     let (a, b) = (float(a, mode.flush), float(b, mode.flush));
     let result = match mode.rounding {
         Rounding::NearestEven => (a + b).to_bits(),
-        rounding => soft2(soft::add, a, b, rounding),
+        _ => soft2(soft::add, a, b, mode),
     };
     finish(result, mode)
 }
@@ -73,8 +80,8 @@ pub fn sub(a: u32, b: u32, mode: Mode) -> u32 {
 pub fn mul(a: u32, b: u32, mode: Mode) -> u32 {
     let (a, b) = (float(a, mode.flush), float(b, mode.flush));
     let result = match mode.rounding {
-        Rounding::NearestEven => (a * b).to_bits(),
-        rounding => soft2(soft::mul, a, b, rounding),
+        Rounding::NearestEven => without_tiny(a * b, || f64::from(a) * f64::from(b), mode.flush),
+        _ => soft2(soft::mul, a, b, mode),
     };
     finish(result, mode)
 }
@@ -84,8 +91,8 @@ pub fn mul(a: u32, b: u32, mode: Mode) -> u32 {
 pub fn div(a: u32, b: u32, mode: Mode) -> u32 {
     let (a, b) = (float(a, mode.flush), float(b, mode.flush));
     let result = match mode.rounding {
-        Rounding::NearestEven => (a / b).to_bits(),
-        rounding => soft2(soft::div, a, b, rounding),
+        Rounding::NearestEven => without_tiny(a / b, || f64::from(a) / f64::from(b), mode.flush),
+        _ => soft2(soft::div, a, b, mode),
     };
     finish(result, mode)
 }
@@ -95,15 +102,18 @@ pub fn div(a: u32, b: u32, mode: Mode) -> u32 {
 pub fn fma(a: u32, b: u32, c: u32, mode: Mode) -> u32 {
     let (a, b, c) = (float(a, mode.flush), float(b, mode.flush), float(c, mode.flush));
     let result = match mode.rounding {
-        Rounding::NearestEven => (product_sum(a, b, c) as f32).to_bits(),
-        rounding => fma_soft(a, b, c, rounding),
+        Rounding::NearestEven => {
+            let sum = product_sum(a, b, c);
+            without_tiny(sum as f32, || sum, mode.flush)
+        }
+        _ => fma_soft(a, b, c, mode),
     };
     finish(result, mode)
 }
 
-fn fma_soft(a: f32, b: f32, c: f32, rounding: Rounding) -> u32 {
+fn fma_soft(a: f32, b: f32, c: f32, mode: Mode) -> u32 {
     let [a, b, c] = [a, b, c].map(|a| u64::from(a.to_bits()));
-    soft::fma(LAYOUT, a, b, c, rounding).map_or(NAN, |bits| bits as u32)
+    soft::fma(LAYOUT.flushing(mode.flush), a, b, c, mode.rounding).map_or(NAN, |bits| bits as u32)
 }
 
 /// Returns a × b + c rounded to odd in double precision: an inexact result has its last bit set. A second
@@ -220,7 +230,7 @@ pub fn testp(property: Property, a: u32) -> bool {
 /// Rounds the result of an approximate function.
 #[inline(always)]
 fn approximate(result: f64, flush: bool) -> u32 {
-    flushed(canonical((result as f32).to_bits()), flush)
+    flushed(canonical(without_tiny(result as f32, || result, flush)), flush)
 }
 
 /// Returns a / b (`div.approx`): 0 if the magnitude of b is above 2^126, NaN if a is infinite then.

@@ -164,28 +164,25 @@ fn high_word(a: u64) -> f64 {
     f64::from_bits(if a & !SIGN < NORMAL { a & SIGN } else { a })
 }
 
-/// Rounds a result to its high word and flushes denormals.
+/// Rounds a result to its high word and flushes denormals. NaN becomes canonical.
 #[inline(always)]
-fn to_high_word(operand: f64, result: f64) -> u64 {
-    let bits = propagate(result.to_bits(), [operand.to_bits()]);
-    let rounded = if is_nan(bits) || bits & !SIGN == INFINITY {
-        bits
-    } else {
-        bits.wrapping_add(0x7fff_ffff + (bits >> 32 & 1)) & !0xffff_ffff
-    };
+fn to_high_word(result: f64) -> u64 {
+    let bits = result.to_bits();
+    if is_nan(bits) {
+        return 0x7fff_ffff_0000_0000;
+    }
+    let rounded = bits.wrapping_add(0x7fff_ffff + (bits >> 32 & 1)) & !0xffff_ffff;
     if rounded & !SIGN < NORMAL { rounded & SIGN } else { rounded }
 }
 
 /// Returns 1 / a (`rcp.approx.ftz.f64`), from the high word of a and with a low word of zero.
 #[inline(always)]
 pub fn rcp_approx_ftz(a: u64) -> u64 {
-    let a = high_word(a);
-    to_high_word(a, 1.0 / a)
+    to_high_word(1.0 / high_word(a))
 }
 
 /// Returns 1 / √a (`rsqrt.approx.ftz.f64`), from the high word of a and with a low word of zero.
 #[inline(always)]
 pub fn rsqrt_approx_ftz(a: u64) -> u64 {
-    let a = high_word(a);
-    to_high_word(a, 1.0 / a.sqrt())
+    to_high_word(1.0 / high_word(a).sqrt())
 }

@@ -47,24 +47,24 @@ pub(super) fn to_bf16(a: f32) -> u16 {
     if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff } else { result }
 }
 
-/// Returns the nearest half of a × b + c.
+/// Returns a × b + c of halves, rounded to odd.
 #[inline(always)]
-pub(super) fn fma_f16(a: u16, b: u16, c: u16) -> u16 {
+pub(super) fn fma_f16(a: u16, b: u16, c: u16) -> f32 {
     // The product of two halves is exact. The sum is rounded to odd, see `f32::product_sum`.
     let (product, c) = (from_f16(a) * from_f16(b), from_f16(c));
     let sum = product + c;
     let part = sum - product;
     let error = (product - (sum - part)) + (c - part);
-    to_f16(f32::from_bits(odd(sum.to_bits(), error > 0.0, error < 0.0)))
+    f32::from_bits(odd(sum.to_bits(), error > 0.0, error < 0.0))
 }
 
-/// Returns the nearest bfloat of a × b + c.
+/// Returns a × b + c of bfloats, rounded to odd.
 #[inline(always)]
-pub(super) fn fma_bf16(a: u16, b: u16, c: u16) -> u16 {
+pub(super) fn fma_bf16(a: u16, b: u16, c: u16) -> f32 {
     let sum = super::f32::product_sum(from_bf16(a), from_bf16(b), from_bf16(c));
     let single = sum as f32;
     let back = f64::from(single);
-    to_bf16(f32::from_bits(odd(single.to_bits(), back < sum, back > sum)))
+    f32::from_bits(odd(single.to_bits(), back < sum, back > sum))
 }
 
 /// Moves the pattern of an even single to its neighbor on the side of the exact value.
@@ -89,7 +89,7 @@ pub(super) fn from_double(to: Layout, a: f64) -> u16 {
 
 /// Defines the functions of a 16-bit format.
 macro_rules! arithmetic {
-    ($format:ident, $widen:ident, $narrow:ident, $fma:ident, $infinity:literal, $normal:literal, $one:literal) => {
+    ($format:ident, $widen:ident, $narrow:ident, $fma:ident, $infinity:literal, $normal:literal, $one:literal, $tiny:expr) => {
         use super::half::{from_double, $fma, $narrow, $widen};
         use super::soft::{self, Layout};
         use super::{Comparison, Format, Mode, Property, Rounding};
@@ -101,6 +101,8 @@ macro_rules! arithmetic {
         const NORMAL: u16 = $normal;
         const ONE: u16 = $one;
         const LAYOUT: Layout = Layout::of(Format::$format);
+        /// Halfway between the least normal number and the one below it with the same precision, see `f32`.
+        const TINY: f32 = $tiny;
 
         /// Replaces a denormal with a zero of the same sign if `flush` is set.
         #[inline(always)]
@@ -127,13 +129,21 @@ macro_rules! arithmetic {
             if mode.saturate { saturated(result) } else { result }
         }
 
+        /// Rounds a single, and flushes a tiny one if `flush` is set.
+        #[inline(always)]
+        fn rounded(result: f32, flush: bool) -> u16 {
+            let bits = $narrow(result);
+            if flush && result.abs() < TINY { bits & SIGN } else { bits }
+        }
+
         fn soft2(
             f: fn(Layout, u64, u64, Rounding) -> Option<u64>,
             a: u16,
             b: u16,
-            rounding: Rounding,
+            mode: Mode,
         ) -> u16 {
-            f(LAYOUT, a.into(), b.into(), rounding).map_or(NAN, |bits| bits as u16)
+            let result = f(LAYOUT.flushing(mode.flush), a.into(), b.into(), mode.rounding);
+            result.map_or(NAN, |bits| bits as u16)
         }
 
         /// Returns a + b.
@@ -142,8 +152,8 @@ macro_rules! arithmetic {
             let (a, b) = (flushed(a, mode.flush), flushed(b, mode.flush));
             // A single has more than twice the bits, so the second rounding is correct.
             let result = match mode.rounding {
-                Rounding::NearestEven => $narrow($widen(a) + $widen(b)),
-                rounding => soft2(soft::add, a, b, rounding),
+                Rounding::NearestEven => rounded($widen(a) + $widen(b), mode.flush),
+                _ => soft2(soft::add, a, b, mode),
             };
             finish(result, mode)
         }
@@ -159,8 +169,8 @@ macro_rules! arithmetic {
         pub fn mul(a: u16, b: u16, mode: Mode) -> u16 {
             let (a, b) = (flushed(a, mode.flush), flushed(b, mode.flush));
             let result = match mode.rounding {
-                Rounding::NearestEven => $narrow($widen(a) * $widen(b)),
-                rounding => soft2(soft::mul, a, b, rounding),
+                Rounding::NearestEven => rounded($widen(a) * $widen(b), mode.flush),
+                _ => soft2(soft::mul, a, b, mode),
             };
             finish(result, mode)
         }
@@ -170,9 +180,12 @@ macro_rules! arithmetic {
         pub fn fma(a: u16, b: u16, c: u16, mode: Mode) -> u16 {
             let [a, b, c] = [a, b, c].map(|a| flushed(a, mode.flush));
             let result = match mode.rounding {
-                Rounding::NearestEven => $fma(a, b, c),
-                rounding => soft::fma(LAYOUT, a.into(), b.into(), c.into(), rounding)
-                    .map_or(NAN, |bits| bits as u16),
+                Rounding::NearestEven => rounded($fma(a, b, c), mode.flush),
+                rounding => {
+                    let layout = LAYOUT.flushing(mode.flush);
+                    soft::fma(layout, a.into(), b.into(), c.into(), rounding)
+                        .map_or(NAN, |bits| bits as u16)
+                }
             };
             finish(result, mode)
         }

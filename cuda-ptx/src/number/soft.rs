@@ -19,6 +19,8 @@ pub(super) struct Layout {
     specials: Specials,
     /// The number of unused low bits.
     shift: u32,
+    /// Whether results below the least normal number become zero.
+    flush: bool,
 }
 
 /// How a format represents infinity and NaN.
@@ -60,7 +62,14 @@ impl Layout {
             sign: exponent_bits + fraction_bits,
             specials,
             shift,
+            flush: false,
         }
+    }
+
+    /// Returns the layout whose results are flushed to zero if they are below the least normal number after
+    /// rounding to the precision of normal numbers. A denormal result could round up to that number.
+    pub(super) const fn flushing(self, flush: bool) -> Self {
+        Self { flush, ..self }
     }
 
     /// Returns the magnitude of the greatest finite number.
@@ -116,7 +125,7 @@ impl Layout {
         }
         let fraction_bits = self.precision as i32 - 1;
         let leading = exponent + 127 - significand.leading_zeros() as i32;
-        let binade = leading.max(1 - self.bias);
+        let binade = if self.flush { leading } else { leading.max(1 - self.bias) };
         let dropped = binade - fraction_bits - exponent;
         let (kept, rest) = if dropped <= 0 {
             // The kept bits are those of a format, at most 53.
@@ -144,7 +153,10 @@ impl Layout {
             Rounding::Up => !negative && rest != Rest::None,
         };
         // The hidden bit of a normal number adds one to the exponent, and so does a carry.
-        let magnitude = if binade > self.bias + 1 {
+        let magnitude = if binade < 1 - self.bias {
+            let carries = kept as u64 + u64::from(away) == 1 << self.precision;
+            u64::from(carries && binade == -self.bias) << fraction_bits
+        } else if binade > self.bias + 1 {
             u64::MAX >> 1
         } else {
             (((binade + self.bias - 1) as u64) << fraction_bits) + kept as u64 + u64::from(away)

@@ -2,8 +2,8 @@ use crate::oracle::{ROUNDINGS, Random, edges};
 use cuda_ptx::number::{
     Comparison, Mode, Property, Rounding, bf16, f16, f32 as single, f64 as double,
 };
-use rustc_apfloat::Float;
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
+use rustc_apfloat::{Float, Round};
 
 /// Applies `$check` to pairs of the edges and of random patterns.
 fn pairs(exponent_bits: u32, fraction_bits: u32, mut check: impl FnMut(u64, u64)) {
@@ -202,6 +202,42 @@ fn ftz_replaces_denormal_operands_and_results_with_signed_zeros() {
 }
 
 #[test]
+fn ftz_compares_after_rounding_to_the_precision_of_normal_numbers() {
+    let flush = Mode { flush: true, ..Mode::EXACT };
+    // 2^-126 − 2^-150 is flushed, although the nearest denormal rounds up to 2^-126.
+    assert_eq!(single::mul(0x3f7f_ffff, 0x0080_0000, flush), 0);
+    assert_eq!(single::mul(0x3f7f_ffff, 0x0080_0000, Mode::EXACT), 0x0080_0000);
+    assert_eq!(single::mul(0x3f7f_fffe, 0x0080_0001, flush), 0x0080_0000);
+    assert_eq!(single::fma(0x3f7f_ffff, 0x0080_0000, 0, flush), 0);
+    assert_eq!(single::div(0x00ff_ffff, 0x4000_0000, flush), 0);
+    assert_eq!(f16::mul(0x3bfe, 0x0401, flush), 0x0400);
+    assert_eq!(f16::mul(0x3bff, 0x0400, flush), 0);
+    assert_eq!(f16::fma(0x3bff, 0x0400, 0, flush), 0);
+    let least = Single::from_bits(0x0080_0000);
+    let mut random = Random::new();
+    for (rounding, round) in ROUNDINGS {
+        let mode = Mode { rounding, flush: true, ..Mode::EXACT };
+        let mut flushed = 0;
+        for _ in 0..20_000 {
+            // The product is near the least normal number. A scaled one is far from it and rounds alike.
+            let a = Single::from_bits((random.next() as u32 & 0x803f_ffff | 0x3f00_0000).into());
+            let nearly = least.div_r(a, Round::NearestTiesToEven).value.to_bits() as u32;
+            let b = Single::from_bits((nearly - 1 + (random.next() as u32 & 3)).into());
+            let scaled = b.scalbn(64).mul_r(a, round).value;
+            let unscaled = scaled.scalbn(-64).to_bits() as u32;
+            let tiny = scaled.abs() < least.scalbn(64);
+            flushed += u32::from(tiny);
+            let expected = if tiny { unscaled & 1 << 31 } else { unscaled };
+            let (a, b) = (a.to_bits() as u32, b.to_bits() as u32);
+            assert_eq!(single::mul(a, b, mode), expected, "{a:x} {b:x} {rounding:?}");
+            let zero = (a ^ b) & 1 << 31;
+            assert_eq!(single::fma(a, b, zero, mode), expected, "{a:x} {b:x} {rounding:?}");
+        }
+        assert!((1000..19_000).contains(&flushed), "{flushed}");
+    }
+}
+
+#[test]
 fn sat_clamps_and_relu_removes_negatives() {
     let saturate = Mode { saturate: true, ..Mode::EXACT };
     let relu = Mode { relu: true, ..Mode::EXACT };
@@ -300,6 +336,7 @@ fn approximate_functions_have_the_special_values_of_the_manual() {
     let (large, one) = (0x7e80_0001, 0x3f80_0000);
     assert_eq!(single::div_approx(one, large, false), 0);
     assert_eq!(single::div_approx(INFINITY, large, false), nan);
+    assert_eq!(single::div_approx(one, MINUS | large, false), MINUS);
     assert_ne!(single::div_approx(one, large - 1, false), 0);
     assert_ne!(single::div_full(one, large, false), 0);
     assert_eq!(f16::ex2_approx(0x4000, false), 0x4400);
@@ -313,5 +350,23 @@ fn approximate_functions_of_doubles_use_the_high_word() {
     assert_eq!(double::rcp_approx_ftz(1), f64::INFINITY.to_bits());
     assert_eq!(double::rcp_approx_ftz(f64::MAX.to_bits()), 0);
     assert_eq!(double::rsqrt_approx_ftz(4.0f64.to_bits()), 0.5f64.to_bits());
-    assert_eq!(double::rcp_approx_ftz(3.0f64.to_bits()), 0x3fd5_5555_0000_0000);
+    for (a, reciprocal) in [
+        (0xfff8_0000_0000_0123, 0x7fff_ffff_0000_0000),
+        (0x7ff0_0001_0000_0000, 0x7fff_ffff_0000_0000),
+        (0x4008_0000_0000_0000, 0x3fd5_5555_0000_0000),
+        (0x7fef_ffff_ffff_ffff, 0),
+        (0x3ff0_0001_0000_0000, 0x3fef_fffe_0000_0000),
+        (0x3ff5_5555_0000_0000, 0x3fe8_0000_0000_0000),
+    ] {
+        assert_eq!(double::rcp_approx_ftz(a), reciprocal, "{a:x}");
+    }
+    for (a, root) in [
+        (0xfff8_0000_0000_0123, 0x7fff_ffff_0000_0000),
+        (0xbff0_0000_0000_0000, 0x7fff_ffff_0000_0000),
+        (0x8000_0000_0000_0000, 0xfff0_0000_0000_0000),
+        (0x4000_0000_0000_0000, 0x3fe6_a09e_0000_0000),
+        (0x4008_0000_0000_0000, 0x3fe2_79a7_0000_0000),
+    ] {
+        assert_eq!(double::rsqrt_approx_ftz(a), root, "{a:x}");
+    }
 }

@@ -161,6 +161,9 @@ fn tf32_has_eleven_bits_and_its_own_nan() {
     assert_eq!(convert(0x7f7f_ffff, even, true), 0x7f7f_e000);
     assert_eq!(convert(0x7f80_0001, away, false), 0x7f80_0000);
     assert_eq!(convert(0x7f80_0001, away, true), 0x7f7f_e000);
+    assert_eq!(convert(0xffff_ffff, away, false), 0xffff_e000);
+    assert_eq!(convert(0x7fff_ffff, away, true), 0x7fff_c000);
+    assert_eq!(convert(0xffc0_0000, away, true), 0xffbf_e000);
     assert_eq!(convert(0x7f80_0001, even, false), 0x7fff_e000);
     assert_eq!(convert(0x7f80_0001, zero, false), 0x7fff_e000);
 }
@@ -197,6 +200,10 @@ fn nans_are_converted_as_on_the_hardware() {
     assert_eq!(nearest(F16, F32, 0xfc01), 0x7fff_ffff);
     assert_eq!(nearest(Bf16, F32, 0xff81), 0xff81_0000);
     assert_eq!(nearest(F32, F32, 0xff80_0001), 0xff80_0001);
+    assert_eq!(nearest(F32, F64, 0xffc1_2345), 0xfff8_2468_a000_0000);
+    assert_eq!(nearest(F16, F64, 0x7c01), 0x7ff8_0400_0000_0000);
+    assert_eq!(nearest(Bf16, F64, 0xff81), 0xfff8_2000_0000_0000);
+    assert_eq!(nearest(F16, Bf16, 0xfc01), 0x7fff);
     assert_eq!(nearest(F64, F32, 0xfff4_0000_2000_0001), 0xffe0_0001);
     assert_eq!(nearest(F64, F16, 0xfff1_0000_0000_0001), 0xfe40);
     assert_eq!(nearest(F64, Bf16, 0x7ff0_2000_0000_0000), 0x7fc1);

@@ -4,3 +4,4 @@ mod arithmetic;
 mod conversion;
 mod integer;
 mod oracle;
+mod video;
