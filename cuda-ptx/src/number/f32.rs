@@ -126,14 +126,10 @@ pub(super) fn product_sum(a: f32, b: f32, c: f32) -> f64 {
     // The error of the sum is exact too (Knuth). It is NaN if the sum is not finite.
     let part = sum - product;
     let error = (product - (sum - part)) + (c - part);
-    let bits = sum.to_bits();
-    // The exact value lies between `sum` and its neighbor on the side of the error. The odd one is the result.
-    let even = bits & 1 == 0;
-    let above = error > 0.0;
-    let below = error < 0.0;
-    let (grows, shrinks) = if sum > 0.0 { (above, below) } else { (below, above) };
-    let bits = bits.wrapping_add(u64::from(even & grows)).wrapping_sub(u64::from(even & shrinks));
-    f64::from_bits(bits)
+    // Truncation to the side of zero, with the last bit set if the sum is inexact.
+    let inexact = u64::from(error.abs() > 0.0);
+    let beyond = (error.to_bits() ^ sum.to_bits()) >> 63 & inexact;
+    f64::from_bits((sum.to_bits().wrapping_sub(beyond)) | inexact)
 }
 
 /// Returns 1 / a.

@@ -164,15 +164,17 @@ fn high_word(a: u64) -> f64 {
     f64::from_bits(if a & !SIGN < NORMAL { a & SIGN } else { a })
 }
 
-/// Rounds a result to its high word and flushes denormals. NaN becomes canonical.
+/// Truncates a result to its high word and flushes denormals. NaN becomes canonical.
+///
+/// The table of an H200 gives the truncated word for 19 of 20 operands and the next one for the others.
 #[inline(always)]
 fn to_high_word(result: f64) -> u64 {
     let bits = result.to_bits();
     if is_nan(bits) {
         return 0x7fff_ffff_0000_0000;
     }
-    let rounded = bits.wrapping_add(0x7fff_ffff + (bits >> 32 & 1)) & !0xffff_ffff;
-    if rounded & !SIGN < NORMAL { rounded & SIGN } else { rounded }
+    let result = bits & !0xffff_ffff;
+    if result & !SIGN < NORMAL { result & SIGN } else { result }
 }
 
 /// Returns 1 / a (`rcp.approx.ftz.f64`), from the high word of a and with a low word of zero.

@@ -55,7 +55,7 @@ pub(super) fn fma_f16(a: u16, b: u16, c: u16) -> f32 {
     let sum = product + c;
     let part = sum - product;
     let error = (product - (sum - part)) + (c - part);
-    f32::from_bits(odd(sum.to_bits(), error > 0.0, error < 0.0))
+    odd(sum, error.abs() > 0.0, error.to_bits())
 }
 
 /// Returns a × b + c of bfloats, rounded to odd.
@@ -63,16 +63,16 @@ pub(super) fn fma_f16(a: u16, b: u16, c: u16) -> f32 {
 pub(super) fn fma_bf16(a: u16, b: u16, c: u16) -> f32 {
     let sum = super::f32::product_sum(from_bf16(a), from_bf16(b), from_bf16(c));
     let single = sum as f32;
-    let back = f64::from(single);
-    f32::from_bits(odd(single.to_bits(), back < sum, back > sum))
+    let error = sum - f64::from(single);
+    odd(single, error.abs() > 0.0, (error.to_bits() >> 32) as u32)
 }
 
-/// Moves the pattern of an even single to its neighbor on the side of the exact value.
+/// Rounds to odd, given the nearest single, whether it is inexact, and bits with the sign of its error.
 #[inline(always)]
-fn odd(bits: u32, above: bool, below: bool) -> u32 {
-    let even = bits & 1 == 0;
-    let (grows, shrinks) = if (bits as i32) < 0 { (below, above) } else { (above, below) };
-    bits.wrapping_add(u32::from(even & grows)).wrapping_sub(u32::from(even & shrinks))
+fn odd(nearest: f32, inexact: bool, error: u32) -> f32 {
+    let inexact = u32::from(inexact);
+    let beyond = (error ^ nearest.to_bits()) >> 31 & inexact;
+    f32::from_bits(nearest.to_bits().wrapping_sub(beyond) | inexact)
 }
 
 /// Rounds a double to a 16-bit format. NaN becomes `7fff`.

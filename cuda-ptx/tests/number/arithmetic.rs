@@ -357,6 +357,7 @@ fn approximate_functions_of_doubles_use_the_high_word() {
         (0x7fef_ffff_ffff_ffff, 0),
         (0x3ff0_0001_0000_0000, 0x3fef_fffe_0000_0000),
         (0x3ff5_5555_0000_0000, 0x3fe8_0000_0000_0000),
+        (0xbff1_2345_0000_0000, 0xbfed_e022_0000_0000),
     ] {
         assert_eq!(double::rcp_approx_ftz(a), reciprocal, "{a:x}");
     }
