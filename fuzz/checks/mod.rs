@@ -7,6 +7,7 @@ mod dlpack;
 mod image;
 mod interface;
 mod likely;
+mod ptx;
 mod type_string;
 mod view;
 
@@ -14,6 +15,7 @@ pub(crate) use dlpack::dlpack;
 pub(crate) use image::image;
 pub(crate) use interface::array_interface;
 pub(crate) use likely::likely_interface;
+pub(crate) use ptx::ptx;
 pub(crate) use type_string::type_string;
 pub(crate) use view::view;
 

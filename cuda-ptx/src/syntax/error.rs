@@ -3,15 +3,15 @@
 use super::Position;
 use std::fmt;
 
-/// An error in the text of a module: what PTX requires at a place, and what the text has there.
+/// An error in the text of a module: the place, the syntax that PTX requires there, and the token there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParseError {
     /// The place of the first token that does not fit.
     pub position: Position,
-    /// What PTX requires there, for example "a register or constant".
+    /// The syntax that PTX requires there, for example "an operand".
     pub expected: &'static str,
-    /// What the text has there, for example "`;`".
+    /// The token there, for example "`;`".
     pub found: String,
 }
 

@@ -167,7 +167,7 @@ pub struct Variable<'a> {
 pub enum Initializer<'a> {
     /// A constant.
     Value(Immediate),
-    /// The address of a variable or a function, as it is, or as a generic address.
+    /// The address of a variable or a function, in its state space or generic.
     Address {
         /// The name of the variable or function.
         symbol: &'a str,

@@ -1,4 +1,4 @@
-//! Each construct prints as it is written here, and parses to an equal tree.
+//! Constructs of PTX, in the form in which the tree prints them and in others.
 
 use crate::{body, function, parsed, round_trip, with_head, with_kernel};
 use cuda_ptx::syntax::{

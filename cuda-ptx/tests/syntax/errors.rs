@@ -1,5 +1,4 @@
-//! Each error has the place of the first token that does not fit, what is expected there, and what is
-//! found.
+//! Errors with the place of the first token that does not fit, the expectation, and this token.
 
 use crate::{HEAD, with_head, with_kernel};
 use cuda_ptx::syntax::{ParseError, Position, parse};

@@ -23,7 +23,7 @@ fn number(text: &str) -> Option<Immediate> {
         return Some(Immediate::Integer { bits, is_unsigned });
     }
     let is_decimal = text.contains(['.', 'e', 'E']) && !matches!(prefix, "0x" | "0X");
-    // Rust also accepts `_` in no place, and words only where the number begins with a letter.
+    // Rust accepts other spellings only for texts that begin with a letter or sign.
     is_decimal.then(|| text.parse().ok().map(Immediate::Double))?
 }
 
@@ -67,7 +67,7 @@ fn signed(value: bool) -> Immediate {
     Immediate::Integer { bits: value.into(), is_unsigned: false }
 }
 
-/// Returns the value of an operator and two constants, or what it requires of them. The rules are those of
+/// Returns the value of an operation, or the kind of operand that it requires instead. The rules are those of
 /// ptxas where the manual and ptxas differ: `%` has an unsigned result, and `&`, `|`, `^` have one if an
 /// operand is unsigned.
 fn binary(operator: &str, a: Immediate, b: Immediate) -> Result<Immediate, &'static str> {

@@ -24,10 +24,7 @@ impl<'a> Parser<'a> {
 
     fn statement(&mut self, statements: &mut Vec<Statement<'a>>) -> Result<(), ParseError> {
         match self.token {
-            Token::Word(_) | Token::Dotted(_) => {
-                let statement = self.label_or_instruction()?;
-                statements.push(statement);
-            }
+            Token::Word(_) | Token::Dotted(_) => self.label_or_instruction(statements)?,
             Token::Symbol("@") => {
                 let guard = self.guard()?;
                 let (Token::Word(_) | Token::Dotted(_)) = self.token else {
@@ -55,18 +52,27 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn label_or_instruction(&mut self) -> Result<Statement<'a>, ParseError> {
+    fn label_or_instruction(
+        &mut self,
+        statements: &mut Vec<Statement<'a>>,
+    ) -> Result<(), ParseError> {
         let mark = self.mark();
-        let position = mark.position;
         let mnemonic = self.mnemonic();
         if !self.is_symbol(":") {
-            let instruction = self.instruction(position, None, mnemonic)?;
-            return Ok(Statement::Instruction(instruction));
+            let instruction = self.instruction(mark.position, None, mnemonic)?;
+            statements.push(Statement::Instruction(instruction));
+            return Ok(());
         }
         let Token::Word(name) = mark.token else {
             return Err(mark.error("a label"));
         };
         self.advance();
+        statements.push(self.label(mark.position, name)?);
+        Ok(())
+    }
+
+    /// Parses a label after its colon, or a table or prototype with this name.
+    fn label(&mut self, position: Position, name: &'a str) -> Result<Statement<'a>, ParseError> {
         if self.accept_directive("branchtargets") {
             let labels = self.list(|parser| parser.name("a label"))?;
             self.symbol(";", "`,` or `;`")?;

@@ -42,3 +42,8 @@ fn the_corpus_of_views_passes() {
 fn the_corpus_of_images_passes() {
     replay("image", checks::image);
 }
+
+#[test]
+fn the_corpus_of_ptx_passes() {
+    replay("ptx", checks::ptx);
+}

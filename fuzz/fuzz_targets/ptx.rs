@@ -1,0 +1,8 @@
+//! PTX: `cargo fuzz run ptx`.
+
+#![no_main]
+
+#[path = "../checks/mod.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::ptx(data));
