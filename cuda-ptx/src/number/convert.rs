@@ -1,7 +1,7 @@
 //! Conversions between formats, from and to integers, and to integral values.
 //!
-//! The generic functions choose a branch-free function for the commonest conversions if formats and mode are
-//! constants.
+//! The generic functions choose a branch-free function for the commonest conversions if formats and
+//! mode are constants.
 
 use super::soft::{Layout, Number, Value};
 use super::{Format, Mode, Rounding, f32 as single, f64 as double, half};
@@ -51,8 +51,8 @@ pub fn f32_to_bf16(a: u32) -> u16 {
 
 /// Converts between floating-point formats.
 ///
-/// `mode.flush` applies to singles only. With `finite` (`.satfinite`), infinity and numbers beyond the range
-/// become the greatest finite number; formats without infinity always behave so.
+/// `mode.flush` applies to singles only. With `finite` (`.satfinite`), infinity and numbers beyond
+/// the range become the greatest finite number; formats without infinity always behave so.
 #[inline(always)]
 pub fn convert_float(from: Format, to: Format, bits: u64, mode: Mode, finite: bool) -> u64 {
     let bits = if mode.flush && from == Format::F32 {
@@ -156,8 +156,8 @@ fn infinity_or_greatest(format: Format) -> u64 {
     }
 }
 
-/// Rounds the bits of a single to those of a tf32, ties away from zero. A NaN is rounded like a number, and
-/// `.satfinite` takes the pattern before infinity or NaN.
+/// Rounds the bits of a single to those of a tf32, ties away from zero. A NaN is rounded like a
+/// number, and `.satfinite` takes the pattern before infinity or NaN.
 fn to_tf32_away(bits: u32, finite: bool) -> u32 {
     let (sign, magnitude) = (bits & 0x8000_0000, bits & 0x7fff_ffff);
     let rounded = ((magnitude + 0x1000) & !0x1fff).min(0x7fff_e000);
@@ -198,7 +198,8 @@ fn power(bits: u64) -> Value {
     }
 }
 
-/// Rounds the magnitude of a value to a power of two. Numbers beyond the range become the nearest power.
+/// Rounds the magnitude of a value to a power of two. Numbers beyond the range become the nearest
+/// power.
 fn to_power(value: Value, rounding: Rounding) -> u64 {
     match value {
         Value::Nan => 0xff,
@@ -265,8 +266,8 @@ fn to_double(from: Format, bits: u64, flush: bool) -> f64 {
 
 /// Converts a floating-point number to an integer in the low `width` bits (8, 16, 32 or 64).
 ///
-/// Numbers beyond the range are clamped. NaN becomes 0 if neither format has 64 bits, otherwise only the
-/// highest bit is set.
+/// Numbers beyond the range are clamped. NaN becomes 0 if neither format has 64 bits, otherwise
+/// only the highest bit is set.
 #[inline(always)]
 pub fn float_to_int(from: Format, bits: u64, width: u32, signed: bool, mode: Mode) -> u64 {
     if from == Format::F32 && width == 32 && mode.rounding == Rounding::Zero {

@@ -10,8 +10,9 @@ const INFINITY: u32 = 0x7f80_0000;
 const ONE: u32 = 0x3f80_0000;
 const NORMAL: u32 = 0x0080_0000;
 const LAYOUT: Layout = Layout::of(Format::F32);
-/// Halfway between the least normal number and the one below it with the same precision. `.ftz` flushes exact
-/// results below: the hardware rounds without a limit of the exponent and then compares.
+/// Halfway between the least normal number and the one below it with the same precision. `.ftz`
+/// flushes exact results below: the hardware rounds without a limit of the exponent and then
+/// compares.
 const TINY: f64 = f64::from_bits(0x380f_ffff_f000_0000);
 
 /// Replaces a denormal with a zero of the same sign if `flush` is set.
@@ -116,8 +117,8 @@ fn fma_soft(a: f32, b: f32, c: f32, mode: Mode) -> u32 {
     soft::fma(LAYOUT.flushing(mode.flush), a, b, c, mode.rounding).map_or(NAN, |bits| bits as u32)
 }
 
-/// Returns a × b + c rounded to odd in double precision: an inexact result has its last bit set. A second
-/// rounding to a format of at most 51 bits is then correct.
+/// Returns a × b + c rounded to odd in double precision: an inexact result has its last bit set. A
+/// second rounding to a format of at most 51 bits is then correct.
 #[inline(always)]
 pub(super) fn product_sum(a: f32, b: f32, c: f32) -> f64 {
     // The product of two singles is exact.

@@ -1,4 +1,5 @@
-//! Double precision, on bit patterns. It has neither `.ftz` nor `.sat`: of a [`Mode`], only the rounding counts.
+//! Double precision, on bit patterns. It has neither `.ftz` nor `.sat`: of a [`Mode`], only the
+//! rounding counts.
 
 use super::soft::{self, Layout};
 use super::{Comparison, Format, Mode, Property, Rounding};
@@ -166,7 +167,8 @@ fn high_word(a: u64) -> f64 {
 
 /// Truncates a result to its high word and flushes denormals. NaN becomes canonical.
 ///
-/// The table of an H200 gives the truncated word for 19 of 20 operands and the next one for the others.
+/// The table of an H200 gives the truncated word for 19 of 20 operands and the next one for the
+/// others.
 #[inline(always)]
 fn to_high_word(result: f64) -> u64 {
     let bits = result.to_bits();

@@ -7,7 +7,8 @@ use super::{Format, Rounding};
 #[inline(always)]
 pub(super) fn from_f16(a: u16) -> f32 {
     let magnitude = u32::from(a & 0x7fff) << 13;
-    // The exponent moves from a bias of 15 to one of 127. That of infinity and NaN becomes the greatest one.
+    // The exponent moves from a bias of 15 to one of 127. That of infinity and NaN becomes the
+    // greatest one.
     let special = if magnitude >= 0x0f80_0000 { 0x3800_0000 } else { 0 };
     let normal = magnitude + 0x3800_0000 + special;
     // As a number with a hidden bit, a denormal is 2^-14 too large.
@@ -67,7 +68,8 @@ pub(super) fn fma_bf16(a: u16, b: u16, c: u16) -> f32 {
     odd(single, error.abs() > 0.0, (error.to_bits() >> 32) as u32)
 }
 
-/// Rounds to odd, given the nearest single, whether it is inexact, and bits with the sign of its error.
+/// Rounds to odd, given the nearest single, whether it is inexact, and bits with the sign of its
+/// error.
 #[inline(always)]
 fn odd(nearest: f32, inexact: bool, error: u32) -> f32 {
     let inexact = u32::from(inexact);
@@ -89,7 +91,10 @@ pub(super) fn from_double(to: Layout, a: f64) -> u16 {
 
 /// Defines the functions of a 16-bit format.
 macro_rules! arithmetic {
-    ($format:ident, $widen:ident, $narrow:ident, $fma:ident, $infinity:literal, $normal:literal, $one:literal, $tiny:expr) => {
+    (
+        $format:ident, $widen:ident, $narrow:ident, $fma:ident,
+        $infinity:literal, $normal:literal, $one:literal, $tiny:expr
+    ) => {
         use super::half::{from_double, $fma, $narrow, $widen};
         use super::soft::{self, Layout};
         use super::{Comparison, Format, Mode, Property, Rounding};
@@ -101,7 +106,8 @@ macro_rules! arithmetic {
         const NORMAL: u16 = $normal;
         const ONE: u16 = $one;
         const LAYOUT: Layout = Layout::of(Format::$format);
-        /// Halfway between the least normal number and the one below it with the same precision, see `f32`.
+        /// Halfway between the least normal number and the one below it with the same precision,
+        /// see `f32`.
         const TINY: f32 = $tiny;
 
         /// Replaces a denormal with a zero of the same sign if `flush` is set.

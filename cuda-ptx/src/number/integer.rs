@@ -183,7 +183,8 @@ pub fn mad24_hi_sat(a: u32, b: u32, c: u32) -> u32 {
     (mul24(a, b, true, true) as i32).saturating_add(c as i32) as u32
 }
 
-/// Extracts `length` bits from `position`. Missing bits are 0, or the sign of the field in a signed type.
+/// Extracts `length` bits from `position`. Missing bits are 0, or the sign of the field in a signed
+/// type.
 ///
 /// Only the low 8 bits of position and length count.
 #[inline(always)]
@@ -213,8 +214,9 @@ pub fn bfi<T: Integer>(a: T, b: T, position: u32, length: u32) -> T {
     T::from_pattern((b.pattern() & !mask) | (field & mask))
 }
 
-/// Returns the position of the highest bit that differs from the sign (signed) or from 0 (unsigned), or
-/// `ffffffff` if there is none. With `shift_amount`, returns the shift that moves it to the highest position.
+/// Returns the position of the highest bit that differs from the sign (signed) or from 0
+/// (unsigned), or `ffffffff` if all bits are equal to it. With `shift_amount`, returns the shift
+/// that moves it to the highest position.
 #[inline(always)]
 pub fn bfind<T: Integer>(a: T, shift_amount: bool) -> u32 {
     let bits = if T::SIGNED && a.wide() < 0 { !a.wide() as u64 } else { a.pattern() };
@@ -387,7 +389,8 @@ pub fn dp4a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool) -> u32 {
     sum as u32
 }
 
-/// Returns c plus the dot product of the halfwords of a and two bytes of b, the upper ones with `high`.
+/// Returns c plus the dot product of the halfwords of a and two bytes of b, the upper ones with
+/// `high`.
 #[inline(always)]
 pub fn dp2a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool, high: bool) -> u32 {
     let b = if high { b >> 16 } else { b };

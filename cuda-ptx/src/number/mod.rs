@@ -1,13 +1,14 @@
 //! The arithmetic of PTX on the bits of numbers, as an H200 computes it.
 //!
-//! Every function takes and returns bit patterns, has no state and never panics. The results are the same on
-//! each host. Approximate functions (`.approx`) are computed in double precision and rounded once, so they
-//! meet the error bounds of the PTX manual but do not reproduce the tables of the hardware.
+//! Every function takes and returns bit patterns, has no state and never panics. The results are
+//! the same on each host. Approximate functions (`.approx`) are computed in double precision and
+//! rounded once, so they meet the error bounds of the PTX manual but do not reproduce the tables of
+//! the hardware.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`f32`], [`f64`] | arithmetic, comparison and approximate functions of single and double precision |
-//! | [`f16`], [`bf16`] | the same for the 16-bit formats |
+//! | [`mod@f32`], [`mod@f64`] | arithmetic, comparison, approximate functions |
+//! | [`mod@f16`], [`bf16`] | the same for the 16-bit formats |
 //! | [`convert`] | conversions between formats, from and to integers, and to integral values |
 //! | [`integer`] | division, saturation, bit fields, permutation, dot products, funnel shifts |
 //! | [`video`] | scalar (`vadd`) and packed (`vadd2`, `vadd4`) video instructions |
@@ -24,8 +25,12 @@
 //! | −0 and +0 in `min` and `max` | −0 is the lesser |
 //! | x / 0, x rem 0 of integers | all bits set |
 //!
-//! Functions for the round-to-nearest mode without modifiers have no branches, so that a loop over the lanes
-//! of a warp with a constant [`Mode`] can be vectorized. Other rounding modes use integer arithmetic.
+//! A result counts as denormal for `.ftz` if it is below the least normal number after rounding to
+//! the precision of normal numbers: 2⁻¹²⁶ − 2⁻¹⁵⁰ is flushed, although the nearest denormal is 2⁻¹²⁶.
+//!
+//! Functions for the round-to-nearest mode without modifiers have no branches, so that a loop over
+//! the lanes of a warp with a constant [`Mode`] can be vectorized. Other rounding modes use integer
+//! arithmetic.
 
 pub mod bf16;
 pub mod convert;

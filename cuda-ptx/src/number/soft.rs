@@ -1,8 +1,8 @@
 //! Floating-point arithmetic in integers, for each format and rounding mode.
 //!
-//! A number is a 128-bit significand times a power of two. Operations keep at least two bits more than the
-//! widest format has; bits below them are combined into the lowest one ("sticky"), so that one rounding at the
-//! end is correct.
+//! A number is a 128-bit significand times a power of two. Operations keep at least two bits more
+//! than the widest format has; bits below them are combined into the lowest one ("sticky"), so that
+//! one rounding at the end is correct.
 
 use super::{Format, Rounding};
 
@@ -34,7 +34,8 @@ enum Specials {
 }
 
 impl Layout {
-    /// Returns the layout of a format with a sign. `Ue8m0` has none and is handled by its conversions.
+    /// Returns the layout of a format with a sign. `Ue8m0` has none and is handled by its
+    /// conversions.
     pub(super) const fn of(format: Format) -> Self {
         let (exponent_bits, fraction_bits, specials, shift) = match format {
             Format::F16 => (5, 10, Specials::Ieee, 0),
@@ -66,8 +67,9 @@ impl Layout {
         }
     }
 
-    /// Returns the layout whose results are flushed to zero if they are below the least normal number after
-    /// rounding to the precision of normal numbers. A denormal result could round up to that number.
+    /// Returns the layout whose results are flushed to zero if they are below the least normal
+    /// number after rounding to the precision of normal numbers. A denormal result could round up
+    /// to that number.
     pub(super) const fn flushing(self, flush: bool) -> Self {
         Self { flush, ..self }
     }
@@ -115,8 +117,8 @@ impl Layout {
         })
     }
 
-    /// Rounds a number to a pattern. In a format without infinity, a number that is too large becomes the
-    /// greatest finite one.
+    /// Rounds a number to a pattern. In a format without infinity, a number that is too large
+    /// becomes the greatest finite one.
     pub(super) fn encode(self, number: Number, rounding: Rounding) -> u64 {
         let Number { negative, exponent, significand } = number;
         let sign = u64::from(negative) << self.sign;
@@ -248,8 +250,9 @@ impl Number {
         if other.significand == 0 {
             return self;
         }
-        // With the highest bits at 125, the low 20 bits are zero. If the shift to the right loses bits, the
-        // difference has at least 124 bits and the sticky bit is far below its rounding position.
+        // With the highest bits at 125, the low 20 bits are zero. If the shift to the right loses
+        // bits, the difference has at least 124 bits and the sticky bit is far below its rounding
+        // position.
         let (a, b) = (self.normalized(125), other.normalized(125));
         let (a, b) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
         let b_significand = shift_right_sticky(b.significand, (a.exponent - b.exponent) as u32);

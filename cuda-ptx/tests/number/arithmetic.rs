@@ -5,7 +5,7 @@ use cuda_ptx::number::{
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 use rustc_apfloat::{Float, Round};
 
-/// Applies `$check` to pairs of the edges and of random patterns.
+/// Applies `check` to pairs of the edges and of random patterns.
 fn pairs(exponent_bits: u32, fraction_bits: u32, mut check: impl FnMut(u64, u64)) {
     let edges = edges(exponent_bits, fraction_bits);
     for &a in &edges {
@@ -24,7 +24,8 @@ fn pairs(exponent_bits: u32, fraction_bits: u32, mut check: impl FnMut(u64, u64)
     }
 }
 
-/// Applies `$check` to triples of some edges and of random patterns whose product and addend are close.
+/// Applies `check` to triples of some edges and of random patterns whose product and addend are
+/// close.
 fn triples(exponent_bits: u32, fraction_bits: u32, mut check: impl FnMut(u64, u64, u64)) {
     let edges = edges(exponent_bits, fraction_bits);
     for (i, &a) in edges.iter().enumerate() {
@@ -51,7 +52,10 @@ fn triples(exponent_bits: u32, fraction_bits: u32, mut check: impl FnMut(u64, u6
 
 /// Defines the comparison of one format's arithmetic with the oracle.
 macro_rules! rounds_correctly {
-    ($name:ident, $module:ident, $bits:ident, $oracle:ident, $exponent:literal, $fraction:literal, $nan:expr) => {
+    (
+        $name:ident, $module:ident, $bits:ident, $oracle:ident,
+        $exponent:literal, $fraction:literal, $nan:expr
+    ) => {
         #[test]
         fn $name() {
             let bits = |a: u64| $oracle::from_bits(a.into());
@@ -219,7 +223,8 @@ fn ftz_compares_after_rounding_to_the_precision_of_normal_numbers() {
         let mode = Mode { rounding, flush: true, ..Mode::EXACT };
         let mut flushed = 0;
         for _ in 0..20_000 {
-            // The product is near the least normal number. A scaled one is far from it and rounds alike.
+            // The product is near the least normal number. A scaled one is far from it and rounds
+            // alike.
             let a = Single::from_bits((random.next() as u32 & 0x803f_ffff | 0x3f00_0000).into());
             let nearly = least.div_r(a, Round::NearestTiesToEven).value.to_bits() as u32;
             let b = Single::from_bits((nearly - 1 + (random.next() as u32 & 3)).into());

@@ -37,7 +37,8 @@ fn halves() -> impl Iterator<Item = u64> {
     0..1 << 16
 }
 
-/// Returns the edges of singles, each half's and bfloat's value, and the patterns around ties between them.
+/// Returns the edges of singles, each half's and bfloat's value, and the patterns around ties
+/// between them.
 fn singles() -> Vec<u64> {
     let mut patterns = edges(8, 23);
     for bits in halves() {

@@ -11,8 +11,8 @@ pub(crate) const ROUNDINGS: [(Rounding, Round); 4] = [
     (Rounding::Up, Round::TowardPositive),
 ];
 
-/// Returns patterns of both signs around zero, the least normal number, one, two and the greatest number, with
-/// ties of narrower formats, infinity, and NaNs.
+/// Returns patterns of both signs around zero, the least normal number, one, two and the greatest
+/// number, with ties of narrower formats, infinity, and NaNs.
 pub(crate) fn edges(exponent_bits: u32, fraction_bits: u32) -> Vec<u64> {
     let normal = 1u64 << fraction_bits;
     let infinity = ((1 << exponent_bits) - 1) << fraction_bits;
