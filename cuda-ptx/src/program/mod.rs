@@ -159,6 +159,16 @@ impl Kernel {
     pub fn param_bytes(&self) -> usize {
         self.param_bytes
     }
+
+    /// Returns the instructions that are not supported, with their lines. A thread that reaches one ends the kernel.
+    pub fn unsupported(&self) -> impl Iterator<Item = (&str, u32)> {
+        let all = self.image.code.iter().zip(&self.image.places);
+        let refused = all.filter(|(inst, _)| inst.op == Op::Refused);
+        refused.map(|(_, place)| {
+            let name = self.image.mnemonics.get(place.mnemonic as usize);
+            (name.map_or("", String::as_str), place.line)
+        })
+    }
 }
 
 /// A parameter of a kernel.

@@ -1,6 +1,7 @@
 //! The engine runs kernels.
 
 mod control;
+mod corpus;
 mod device;
 mod faults;
 mod memory;
