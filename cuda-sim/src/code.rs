@@ -1,7 +1,12 @@
 //! Code that programs load: kernels and variables, as PTX and cubins declare them.
 
 pub(crate) mod binary;
+mod program;
 pub(crate) mod ptx;
+
+pub(crate) use program::Code;
+
+use std::sync::Arc;
 
 /// The contents of a PTX text or an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,6 +17,10 @@ pub(crate) struct Contents {
     pub(crate) wanted: Vec<String>,
     /// Functions that other images may use.
     pub(crate) offered: Vec<String>,
+    /// The PTX, if the image has it.
+    pub(crate) texts: Vec<Arc<str>>,
+    /// Whether some of it is machine code.
+    pub(crate) has_machine_code: bool,
 }
 
 /// A variable of a module.

@@ -2,6 +2,7 @@
 
 use crate::Profile;
 use crate::fault::Fault;
+use crate::profile::Kernels;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -74,11 +75,15 @@ impl Variable {
                 .parse()
                 .map(|profile| settings.profile = profile)
                 .map_err(|why| why.to_string()),
-            Self::Kernels if text == "ignore" => {
-                settings.profile.ignores_unregistered_kernels = true;
-                Ok(())
+            Self::Kernels => match &*text {
+                "interpret" => Ok(Kernels::Interpret),
+                "registered" => Ok(Kernels::Registered),
+                "ignore" => Ok(Kernels::Ignore),
+                _ => {
+                    Err(format!("{} is not \"interpret\", \"registered\" or \"ignore\"", quoted()))
+                }
             }
-            Self::Kernels => Err(format!("{} is not \"ignore\"", quoted())),
+            .map(|kernels| settings.profile.kernels = kernels),
             Self::Races | Self::Lenient => match &*text {
                 "0" => Ok(()),
                 "1" => {

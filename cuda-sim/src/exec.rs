@@ -9,6 +9,7 @@ mod callback;
 mod decompress;
 mod describe;
 mod fabric;
+mod interpret;
 pub mod kernel;
 mod late;
 mod program;
@@ -51,9 +52,22 @@ pub(crate) enum Done {
     Recorded(usize, u64),
     /// The host must run a callback.
     Host(Callback),
-    /// The device made an illegal access, which the text describes. The process cannot use the device
-    /// afterwards.
-    Illegal(String),
+    /// The device stopped with an error. The process cannot use the device afterwards.
+    Fatal(Failure),
+}
+
+/// An error of the device: its code, and a text that describes it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: CUresult,
+    pub(crate) text: String,
+}
+
+/// An illegal access.
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { code: CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, text }
+    }
 }
 
 #[derive(Default)]

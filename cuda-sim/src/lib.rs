@@ -87,7 +87,7 @@ pub use call::hook::set_call_hook;
 pub use call::report::{Report, report};
 pub use call::{alive, blocked, data_freed, ended_with_contexts, explore, fault};
 pub use exec::kernel;
-pub use profile::{Profile, UnknownProfile};
+pub use profile::{Kernels, Profile, UnknownProfile};
 pub use races::report::races;
 pub use state::process::processes::{CudaProcess, add_process};
 pub use state::restart_seed;

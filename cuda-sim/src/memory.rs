@@ -12,6 +12,7 @@ mod observed;
 mod pages;
 mod physical;
 mod ranges;
+mod region;
 mod space;
 mod texture;
 mod totals;
@@ -113,6 +114,11 @@ pub(crate) struct Memory {
     pub(crate) endpoints: endpoint::Endpoints,
     /// Texture and surface objects.
     pub(crate) objects: texture::Objects,
+    /// The allocations of `malloc` in kernels, and those that the running kernel has freed.
+    heap: BTreeSet<u64>,
+    dead: BTreeSet<u64>,
+    /// The seed of the driver, which orders the blocks of kernels.
+    pub(crate) seed: u64,
     /// The executable graphs that kernels may launch.
     pub(crate) device_launchable: BTreeSet<usize>,
     /// Launches by the kernel that has just run: the executable graph of the kernel, and the launched

@@ -33,7 +33,7 @@ pub struct Profile {
     pub(crate) race_detection: bool,
     pub(crate) lenient_misuse: bool,
     /// Whether a launch of a kernel that is not registered does nothing. Otherwise it fails.
-    pub(crate) ignores_unregistered_kernels: bool,
+    pub(crate) kernels: Kernels,
 }
 
 /// The known properties of a GPU.
@@ -186,6 +186,20 @@ const VERSIONS: [CudaVersion; 9] = [
 /// The version of the driver from which the answers were recorded.
 const RECORDED: CudaVersion = CudaVersion::new(13, 0);
 
+/// What a launch of a kernel does for which no Rust function is [registered](crate::kernel::register).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kernels {
+    /// The kernel runs by its PTX. A launch of a kernel that has only machine code fails, with a
+    /// [misuse](crate::misuses) that names it.
+    #[default]
+    Interpret,
+    /// The launch fails, with a misuse that names the kernel.
+    Registered,
+    /// The kernel does nothing. [`unregistered_kernels`](crate::unregistered_kernels) lists it.
+    Ignore,
+}
+
 impl Profile {
     const fn of(gpu: &'static Gpu) -> Self {
         Self {
@@ -198,7 +212,7 @@ impl Profile {
             driver_thread: false,
             race_detection: false,
             lenient_misuse: false,
-            ignores_unregistered_kernels: false,
+            kernels: Kernels::Interpret,
         }
     }
 
@@ -313,14 +327,20 @@ impl Profile {
         Self { lenient_misuse: true, ..self }
     }
 
-    /// Makes kernels that are not [registered](crate::kernel::register) do nothing. By default, a launch of
-    /// such a kernel fails as an access to an illegal address, with a [misuse](crate::misuses) that names it.
+    /// Sets what a launch of a kernel does that is not [registered](crate::kernel::register).
+    #[must_use]
+    pub fn with_kernels(self, kernels: Kernels) -> Self {
+        Self { kernels, ..self }
+    }
+
+    /// Makes kernels that are not [registered](crate::kernel::register) do nothing, instead of running by
+    /// their PTX: [`Kernels::Ignore`].
     ///
     /// This is for tests of everything except results: allocations, copies, launches, streams and errors.
     /// [`unregistered_kernels`](crate::unregistered_kernels) lists the kernels that did nothing.
     #[must_use]
     pub fn ignoring_unregistered_kernels(self) -> Self {
-        Self { ignores_unregistered_kernels: true, ..self }
+        self.with_kernels(Kernels::Ignore)
     }
 
     /// Returns the CUDA version of the driver.

@@ -174,7 +174,13 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
         let address =
             Address { space: OpSpace::Frame, base: Base::None, offset: i64::from(offset) };
         let size = bits(*ty).div_ceil(8);
-        Ok(Transfer { address, size, is_signed: false, elements: Elements::One(element) })
+        Ok(Transfer {
+            address,
+            size,
+            is_signed: false,
+            is_ordered: false,
+            elements: Elements::One(element),
+        })
     }
 
     /// Stores the results that are in registers, and returns.

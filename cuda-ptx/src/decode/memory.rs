@@ -139,6 +139,10 @@ impl<'a> Decoder<'_, '_, 'a> {
             return Problem::unsupported("an asynchronous store");
         }
         let space = space(words);
+        let is_ordered = words
+            .peek()
+            .iter()
+            .any(|word| matches!(*word, "volatile" | "acquire" | "relaxed" | "release" | "mmio"));
         drop_order(words);
         words.one_of(&["v2", "v4", "v8"]);
         let ty = words.ty()?;
@@ -158,6 +162,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             address,
             size: bits(ty_of_element).div_ceil(8),
             is_signed: matches!(ty, Type::S8 | Type::S16 | Type::S32),
+            is_ordered,
             elements,
         };
         self.emit(if is_store { Op::Store(transfer) } else { Op::Load(transfer) });

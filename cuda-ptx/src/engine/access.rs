@@ -260,7 +260,7 @@ impl Warp {
         mask: u32,
         transfer: &Transfer,
     ) -> Result<(), Raise> {
-        let Transfer { address, size, is_signed, elements } = transfer;
+        let Transfer { address, size, is_signed, elements, .. } = transfer;
         let elements = elements.as_slice();
         let total = u64::from(*size) * elements.len() as u64;
         let addresses = self.addresses(address);

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The kind of an error of a kernel. Each has a code of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FaultKind {
     /// An access outside of memory that the kernel may access (700).
     IllegalAddress,

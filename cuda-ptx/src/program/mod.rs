@@ -160,6 +160,16 @@ impl Kernel {
         self.param_bytes
     }
 
+    /// Returns whether the result may depend on the order in which blocks run: the kernel has atomic operations, waits for
+    /// memory to change, prints, or allocates memory.
+    pub fn depends_on_order(&self) -> bool {
+        self.image.code.iter().any(|inst| match &inst.op {
+            Op::Atomic(_) | Op::Intrinsic { .. } | Op::Clock { .. } => true,
+            Op::Load(transfer) => transfer.is_ordered,
+            _ => false,
+        })
+    }
+
     /// Returns the instructions that are not supported, with their lines. A thread that reaches one ends the kernel.
     pub fn unsupported(&self) -> impl Iterator<Item = (&str, u32)> {
         let all = self.image.code.iter().zip(&self.image.places);

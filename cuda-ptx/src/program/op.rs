@@ -269,6 +269,8 @@ pub(crate) struct Transfer {
     pub(crate) size: u32,
     /// Whether a loaded value is sign-extended.
     pub(crate) is_signed: bool,
+    /// Whether other threads may change the memory meanwhile: `.volatile`, `.acquire` and the like.
+    pub(crate) is_ordered: bool,
     pub(crate) elements: Elements,
 }
 

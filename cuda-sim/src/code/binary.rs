@@ -126,6 +126,7 @@ fn contents(cubin: &Cubin) -> Option<Contents> {
     let mut contents = Contents {
         wanted: owned(&cubin.undefined),
         offered: owned(&cubin.functions),
+        has_machine_code: true,
         ..Contents::default()
     };
     for kernel in &cubin.kernels {

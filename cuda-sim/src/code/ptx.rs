@@ -8,6 +8,7 @@ mod declare;
 
 use super::{Contents, KernelInfo};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The reason why a text cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,7 @@ pub(crate) enum Refusal {
 
 /// Returns the contents of a text, for a compiler that supports PTX up to `newest`.
 pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal> {
+    let whole = Arc::from(text);
     let text = without_comments(text);
     let invalid = |what: &str| Refusal::Invalid(what.to_owned());
     let rest = text.trim_start().strip_prefix(".version").ok_or(Refusal::NotPtx)?;
@@ -42,7 +44,7 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal>
     }
     let wrong = || invalid("an .entry without an end, or with too many parameters");
     let items = declare::items(rest).ok_or_else(wrong)?;
-    let mut contents = Contents::default();
+    let mut contents = Contents { texts: vec![whole], ..Contents::default() };
     let mut shared = Vec::new();
     // The parameters of a function are declared with the same words as variables.
     let is_data = |head: &str| !head.contains(".func") && !head.contains(".entry");

@@ -1,7 +1,7 @@
 //! The effect of an operation, when it runs.
 
 use super::kernel::{self, Launch};
-use super::{Call, Done, Work};
+use super::{Call, Done, Failure, Work, interpret};
 use crate::account::{note_unregistered, setting};
 use crate::memory::{Memory, pinned_byte};
 use crate::races::Access;
@@ -11,7 +11,10 @@ use std::sync::atomic::Ordering;
 /// Runs the work of an operation.
 pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     let done = match work {
-        Work::Kernel(call) => run_kernel(*call, memory),
+        Work::Kernel(call) => match run_kernel(*call, memory) {
+            Ok(()) => Ok(()),
+            Err(failure) => return Done::Fatal(failure),
+        },
         Work::CopyIn { to, bytes } => {
             memory.target(to, bytes.len()).map(|target| target.copy_from_slice(&bytes))
         }
@@ -41,7 +44,7 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             let is_pinned = |address| memory.is_pinned(address, len);
             if must_be_pinned && !(is_pinned(from) && is_pinned(to)) {
                 let what = format!("pinned memory of a copy, {len} bytes, was freed");
-                return Done::Illegal(what);
+                return Done::Fatal(what.into());
             }
             memory.note_host_access(from, len, Access::Read);
             memory.note_host_access(to, len, Access::Write);
@@ -110,7 +113,7 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     };
     match done {
         Ok(()) => Done::Well,
-        Err(what) => Done::Illegal(what),
+        Err(what) => Done::Fatal(what.into()),
     }
 }
 
@@ -201,22 +204,28 @@ fn reduce_value(
     write_value(memory, at, &changed.to_le_bytes()[..size])
 }
 
-fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
+fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), Failure> {
     let name = &call.kernel.info.name;
-    let Some(body) = &call.kernel.body else {
-        note_unregistered(name);
-        return Err(format!(
-            "kernel \"{name}\" is not registered, so it cannot run: register it with {}, or let unregistered \
-             kernels do nothing with {}",
-            setting("cuda_sim::kernel::register", "cuSimRegisterKernel"),
-            setting(
-                "Profile::ignoring_unregistered_kernels",
-                "cuda-sim run --ignore-kernels, or CUDA_SIM_KERNELS=ignore"
-            )
-        ));
+    if let Some(body) = &call.kernel.body {
+        let mut launch = Launch::new(memory, &call);
+        let done = kernel::run(body, &mut launch);
+        return done.map_err(|what| format!("kernel \"{name}\": {what}").into());
+    }
+    let why = match &call.kernel.code {
+        Some(code) if code.is_ptx() => return interpret::run(code, &call, memory),
+        Some(_) => "has no PTX (compile it to PTX)",
+        None => "is not registered",
     };
-    let mut launch = Launch::new(memory, &call);
-    kernel::run(body, &mut launch).map_err(|what| format!("kernel \"{name}\": {what}"))
+    note_unregistered(name);
+    Err(Failure::from(format!(
+        "kernel \"{name}\" {why}, so it cannot run: register a function for it with {}, or let unregistered \
+         kernels do nothing with {}",
+        setting("cuda_sim::kernel::register", "cuSimRegisterKernel"),
+        setting(
+            "Profile::ignoring_unregistered_kernels",
+            "cuda-sim run --ignore-kernels, or CUDA_SIM_KERNELS=ignore"
+        )
+    )))
 }
 
 fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), String> {

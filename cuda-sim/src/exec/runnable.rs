@@ -1,9 +1,10 @@
 //! Kernels that are ready to be launched.
 
 use super::kernel::KernelFn;
-use crate::code::{KernelInfo, Variable};
+use crate::code::{Code, KernelInfo, Variable};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A kernel of a module with the host function that is registered for it, if any.
 #[derive(Clone)]
@@ -14,6 +15,8 @@ pub(crate) struct Runnable {
     /// The module or library of the kernel.
     pub(crate) module: usize,
     pub(crate) body: Option<KernelFn>,
+    /// The PTX of its module. It runs if there is no host function.
+    pub(crate) code: Option<Arc<Code>>,
     pub(crate) settings: FunctionSettings,
     /// The variables of its module in the context where it runs.
     pub(crate) variables: Option<Arc<Placed>>,
@@ -51,6 +54,8 @@ pub(crate) struct Placed {
     pub(crate) addresses: Vec<u64>,
     /// The first variable of each name, and the first managed one.
     names: HashMap<String, [Option<usize>; 2]>,
+    /// Whether their initial values have the addresses of other variables.
+    pub(crate) is_relocated: AtomicBool,
 }
 
 impl Placed {
@@ -63,7 +68,7 @@ impl Placed {
                 managed.get_or_insert(index);
             }
         }
-        Self { variables, addresses, names }
+        Self { variables, addresses, names, is_relocated: AtomicBool::new(false) }
     }
 
     /// Returns the address and the size of a variable.

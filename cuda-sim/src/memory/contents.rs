@@ -37,15 +37,15 @@ fn never_written() -> Option<&'static File> {
 
 /// Allocates zeros, which most systems commit when they are written. Returns `None` if there is not enough
 /// memory.
-fn zeros(len: usize) -> Option<Vec<u8>> {
-    let layout = Layout::array::<u8>(len).ok()?;
+fn zeros(len: usize) -> Option<Vec<u64>> {
+    let layout = Layout::array::<u64>(len).ok()?;
     if layout.size() == 0 {
         return Some(Vec::new());
     }
     // SAFETY: the size is not zero.
-    let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    let start = NonNull::new(unsafe { alloc_zeroed(layout) })?.cast();
     // SAFETY: the memory was allocated by the global allocator with the layout of a vector of `len`
-    // bytes, all bytes are initialized to zero, and nothing else refers to the memory.
+    // words, all bytes are initialized to zero, and nothing else refers to the memory.
     Some(unsafe { Vec::from_raw_parts(start.as_ptr(), len, len) })
 }
 
@@ -58,7 +58,8 @@ pub(crate) struct Contents {
 
 #[derive(Debug)]
 enum Place {
-    Small(Vec<u8>),
+    /// Whole words, which kernels access. The last one may have more bytes than the allocation.
+    Small(Vec<u64>),
     /// Pages take memory when they are written. The size may exceed the host's memory.
     Large(Space),
     /// Memory for the host on systems without [`Space`].
@@ -84,7 +85,7 @@ impl Contents {
     /// Returns the address of the first byte on the host.
     pub(super) fn address(&self) -> usize {
         match &self.place {
-            Place::Small(bytes) => bytes.as_ptr().expose_provenance(),
+            Place::Small(words) => words.as_ptr().expose_provenance(),
             Place::Large(space) => space.start(),
             Place::Pages(its) => its.address(),
         }
@@ -100,13 +101,13 @@ impl Contents {
                 return Some(Self { len, place });
             }
         }
-        let mut bytes = zeros(len)?;
+        let place = Place::Small(zeros(len.div_ceil(8))?);
+        let mut contents = Self { len, place };
         if len < TOO_LARGE_TO_FILL {
             // One operation of the compiler, which Miri executes as fast as the machine. `Vec::resize` is a loop.
-            bytes.fill(UNINIT);
+            contents.fill(UNINIT);
         }
-        let place = Place::Small(bytes);
-        Some(Self { len, place })
+        Some(contents)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -130,7 +131,10 @@ impl Deref for Contents {
 
     fn deref(&self) -> &[u8] {
         match &self.place {
-            Place::Small(bytes) => bytes,
+            // SAFETY: the words have at least this many bytes, which have no invalid values.
+            Place::Small(words) => unsafe {
+                core::slice::from_raw_parts(words.as_ptr().cast(), self.len)
+            },
             // SAFETY: the memory has this length, and is readable and writable. The program can access it only if it
             // is memory for the host, and must not do so while work of a device accesses it.
             Place::Large(space) => unsafe { space.bytes_to_read(0, self.len) },
@@ -147,7 +151,10 @@ impl Deref for Contents {
 impl DerefMut for Contents {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.place {
-            Place::Small(bytes) => bytes,
+            // SAFETY: as for `deref`.
+            Place::Small(words) => unsafe {
+                core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), self.len)
+            },
             // SAFETY: as for `deref`.
             Place::Large(space) => unsafe { space.bytes(0, self.len) },
             Place::Pages(its) => {

@@ -3,7 +3,7 @@
 use super::capture::Branch;
 use super::graph::node::Shown;
 use super::green::Queues;
-use crate::code::{Contents, KernelInfo, Variable};
+use crate::code::{Code, Contents, KernelInfo, Variable};
 use crate::exec::{FunctionSettings, Placed};
 use crate::state::process::logs::Logs;
 use core::ffi::c_char;
@@ -138,6 +138,8 @@ pub(crate) struct Module {
     /// `None` for a library, which belongs to every context.
     pub(crate) context: Option<usize>,
     pub(crate) kernels: Arc<[Arc<KernelInfo>]>,
+    /// The PTX of the kernels.
+    pub(crate) code: Arc<Code>,
     /// The first kernel of each name.
     pub(crate) kernel_names: HashMap<CString, usize>,
     pub(crate) variables: Arc<[Variable]>,

@@ -2,7 +2,7 @@
 
 use super::{Answer, World};
 use crate::account::misuse;
-use crate::exec::{Callback, Done, Executor, Progress};
+use crate::exec::{Callback, Done, Executor, Failure, Progress};
 use cuda_sys::CUresult;
 
 /// The operation that a call waits for.
@@ -104,11 +104,11 @@ impl World {
                 self.runs.executor.callback = Some(callback);
                 return Err(Self::CALLBACK);
             }
-            Some(Done::Illegal(what)) => {
-                misuse(what);
+            Some(Done::Fatal(Failure { code, text })) => {
+                misuse(text);
                 if !self.settings.profile.lenient_misuse {
-                    self.runs.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
-                    return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                    self.runs.fatal = Some(code);
+                    return Err(code);
                 }
             }
         }

@@ -18,7 +18,7 @@ use super::shared::{SharedMemory, SharedPools};
 use crate::account::{self, Alive, misuse};
 use crate::exec::{Callback, Executor, Runnable, Work, kernel};
 use crate::memory::Memory;
-use crate::profile::Profile;
+use crate::profile::{Kernels, Profile};
 use crate::races::{AccessLog, Order};
 use crate::state::process::coredump::Coredumps;
 use crate::state::process::error_log::ErrorLog;
@@ -245,6 +245,7 @@ impl World {
         let mut world = Self { settings, objects, runs };
         world.objects.memory.disjoint = world.settings.profile.disjoint_host_addresses;
         world.objects.memory.lenient = world.settings.profile.lenient_misuse;
+        world.objects.memory.seed = world.settings.profile.seed;
         if world.settings.profile.race_detection {
             world.runs.executor.order = Some(Box::<Order>::default());
             world.objects.memory.accesses = Some(Box::<AccessLog>::default());
@@ -454,16 +455,15 @@ impl World {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         };
         let info = module.kernels[function.kernel].clone();
-        let ignored = || {
-            let ignores = self.settings.profile.ignores_unregistered_kernels;
-            ignores.then(kernel::that_does_nothing)
-        };
+        let kernels = self.settings.profile.kernels;
+        let ignored = || (kernels == Kernels::Ignore).then(kernel::that_does_nothing);
         let body = kernel::find(&info.name).or_else(ignored);
         let runnable = Runnable {
             info,
             function: handle,
             module: function.module,
             body,
+            code: (kernels == Kernels::Interpret).then(|| module.code.clone()),
             settings: function.settings,
             variables: module.placed.get(&context).cloned(),
         };

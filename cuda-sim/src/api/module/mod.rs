@@ -6,9 +6,9 @@ pub(crate) mod linker;
 pub(crate) mod variable;
 
 use crate::api::prelude::*;
-use crate::code::Contents;
 use crate::code::binary::{self, Unloadable};
 use crate::code::ptx::{self, Refusal};
+use crate::code::{Code, Contents};
 use crate::exec::kernel;
 use crate::state::objects::Module;
 use crate::state::process::logs::Logs;
@@ -119,6 +119,7 @@ impl World {
         Ok(Module {
             refused: None,
             context,
+            code: Arc::new(Code::new(&contents)),
             kernels: contents.kernels.into_iter().map(Arc::new).collect(),
             kernel_names,
             variables: contents.variables.into(),
@@ -164,7 +165,15 @@ impl World {
 
 /// Returns whether a name is a function that every device has.
 pub(crate) fn is_built_in(name: &str) -> bool {
-    matches!(name, "vprintf" | "malloc" | "free" | "__assertfail" | "cudaGraphSetConditional")
+    matches!(
+        name,
+        "vprintf"
+            | "malloc"
+            | "free"
+            | "__assertfail"
+            | "cudaCGGetIntrinsicHandle"
+            | "cudaGraphSetConditional"
+    )
 }
 
 pub(crate) fn load(world: &mut World, image: *const c_void) -> Answer<CUmodule> {

@@ -1,0 +1,170 @@
+//! Kernels that run by their PTX.
+
+use super::{Call, Failure};
+use crate::code::Code;
+use crate::memory::{Memory, Use};
+use crate::thread;
+use cuda_ptx::{Access, Device, FaultKind, Launch, Region};
+use cuda_sys::CUresult;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The bytes of local memory that a thread may use, as many as on a GPU.
+const STACK: u32 = 512 << 10;
+
+/// Runs a kernel by its PTX.
+pub(super) fn run(code: &Code, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
+    let name = &call.kernel.info.name;
+    // A panic must not unwind into C.
+    let done = catch_unwind(AssertUnwindSafe(|| thread::kernel(|| launch(code, call, memory))));
+    let done = done.unwrap_or_else(|_| Err(Failure::from("the engine panicked".to_owned())));
+    done.map_err(|Failure { code, text }| Failure {
+        code,
+        text: format!("kernel \"{name}\": {text}"),
+    })
+}
+
+fn launch(code: &Code, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
+    let invalid = |text: String| Failure { code: CUresult::CUDA_ERROR_INVALID_PTX, text };
+    let program = code.program().map_err(invalid)?;
+    let info = &call.kernel.info;
+    let kernel = program.kernel(&info.name).ok_or_else(|| invalid("not in its PTX".into()))?;
+    let variables: Vec<u64> = program
+        .variables()
+        .iter()
+        .map(|its| {
+            let placed = call.kernel.variables.as_ref();
+            placed.and_then(|placed| placed.find(&its.name, false)).map_or(0, |(at, _)| at)
+        })
+        .collect();
+    relocate(program, call, &variables, memory);
+    let kernel_code = &program.kernels()[kernel];
+    let mut params = vec![0; kernel_code.param_bytes()];
+    for (argument, param) in call.arguments.iter().zip(&kernel_code.params) {
+        if let Some(to) = params.get_mut(param.offset..param.offset + argument.len()) {
+            to.copy_from_slice(argument);
+        }
+    }
+    let mut launch = Launch::new(program, kernel);
+    launch.grid = call.grid;
+    launch.block = call.block;
+    launch.cluster = call.cluster;
+    launch.is_clustered = call.cluster != [1; 3];
+    launch.dynamic_shared = call.shared;
+    launch.params = &params;
+    launch.variables = &variables;
+    launch.stack = STACK;
+    launch.is_cooperative = call.cooperative;
+    launch.sms = &call.sms;
+    launch.sm_count = u32::try_from(call.sms.len()).unwrap_or(1);
+    launch.seed = memory.seed;
+    // Races are noted in the order of the accesses.
+    let threads = call.grid.iter().zip(&call.block).map(|(grid, block)| u64::from(grid * block));
+    let is_large = threads.fold(1, u64::saturating_mul) > SMALL;
+    if is_large && !kernel_code.depends_on_order() && memory.accesses.is_none() {
+        launch.threads = std::thread::available_parallelism().map_or(1, usize::from);
+    }
+    let device = Memories { memory: Mutex::new(memory), call };
+    let done = cuda_ptx::run(&launch, &device);
+    device.lock().release_heap();
+    // The output of `vprintf` may be in a buffer.
+    let _ = std::io::stdout().flush();
+    done.map_err(|fault| Failure { code: code_of(fault.kind), text: fault.to_string() })
+}
+
+/// Launches with at most so many threads run on one thread of the host, as others would start later than they end.
+const SMALL: u64 = 1 << 14;
+
+/// Writes the addresses that initial values of variables contain, once for each context.
+fn relocate(program: &cuda_ptx::Program, call: &Call, addresses: &[u64], memory: &mut Memory) {
+    let Some(placed) = &call.kernel.variables else { return };
+    if placed.is_relocated.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        return;
+    }
+    for (variable, address) in program.variables().iter().zip(addresses) {
+        if variable.relocations.is_empty() {
+            continue;
+        }
+        let size = usize::try_from(variable.size).unwrap_or(usize::MAX);
+        if let Ok(bytes) = memory.bytes_for(*address, size, Use::Write) {
+            variable.relocations.iter().for_each(|its| its.apply(bytes, addresses));
+        }
+    }
+}
+
+fn code_of(kind: FaultKind) -> CUresult {
+    match kind {
+        FaultKind::IllegalAddress => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        FaultKind::Assert => CUresult::CUDA_ERROR_ASSERT,
+        FaultKind::IllegalInstruction => CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+        FaultKind::MisalignedAddress => CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+        FaultKind::InvalidAddressSpace => CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+        FaultKind::InvalidProgramCounter => CUresult::CUDA_ERROR_INVALID_PC,
+        FaultKind::Deadlock | FaultKind::StepLimit => CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
+        FaultKind::Trap | FaultKind::StackOverflow => CUresult::CUDA_ERROR_LAUNCH_FAILED,
+        // A kind that a later engine adds.
+        _ => CUresult::CUDA_ERROR_LAUNCH_FAILED,
+    }
+}
+
+/// The memory that a kernel may access.
+struct Memories<'a> {
+    memory: Mutex<&'a mut Memory>,
+    call: &'a Call,
+}
+
+impl<'a> Memories<'a> {
+    fn lock(&self) -> MutexGuard<'_, &'a mut Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for Memories<'_> {
+    fn region(&self, address: u64, len: u64, access: Access) -> Result<Region<'_>, String> {
+        let Call { context, device, .. } = *self.call;
+        let wanted = if access == Access::Read { Use::Read } else { Use::Write };
+        let range = (address, usize::try_from(len).unwrap_or(usize::MAX));
+        let mut memory = self.lock();
+        memory.check_reach(range, context, device, wanted)?;
+        let (start, host, size) = memory.region_for(range, wanted, access == Access::Atomic)?;
+        // SAFETY: the memory is alive until the kernel ends: nothing is freed meanwhile, since the driver is locked. It
+        // is in memory of the host at `host`, and the words of its first and last byte are too: allocations have whole
+        // words, and those of registered memory are in its pages. The device accesses it through these words only, and
+        // the program must not access memory on the host while a device uses it.
+        Ok(unsafe { words(start, host, size, wanted == Use::Write) })
+    }
+
+    fn print(&self, text: &str) {
+        // A closed output is no error of the kernel.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+    }
+
+    fn allocate(&self, size: u64) -> Option<u64> {
+        let Call { context, device, .. } = *self.call;
+        self.lock().allocate_on_heap(size, context, device)
+    }
+
+    fn free(&self, address: u64) -> Result<(), String> {
+        self.lock().free_on_heap(address)
+    }
+
+    fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String> {
+        self.lock().set_conditional(handle, value, self.call.executable)
+    }
+}
+
+/// Returns the words of `size` bytes, whose address on the device is `start`.
+///
+/// # Safety
+/// The bytes at `host`, and those of their first and last word, are alive as long as the region, and are accessed as
+/// atomic words only.
+unsafe fn words<'a>(start: u64, host: usize, size: usize, is_writable: bool) -> Region<'a> {
+    let before = (start & 7) as usize;
+    let pointer = core::ptr::with_exposed_provenance(host - before);
+    let count = (before + size).div_ceil(8);
+    // SAFETY: the caller guarantees that the words are alive, and accessed as atomic words.
+    let words = unsafe { core::slice::from_raw_parts(pointer, count) };
+    let base = start - before as u64;
+    Region { base, words, start, end: start + size as u64, is_writable }
+}

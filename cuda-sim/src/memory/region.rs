@@ -1,0 +1,76 @@
+//! Memory as kernels access it that run by their PTX.
+
+use super::{Kind, Memory, Use};
+use crate::races::Access;
+
+impl Memory {
+    /// Returns a part of memory around some bytes that a kernel may access: its address on the device, its address on
+    /// the host, and its size. Without detection of races it is the whole allocation.
+    pub(crate) fn region_for(
+        &mut self,
+        (address, len): (u64, usize),
+        wanted: Use,
+        is_atomic: bool,
+    ) -> Result<(u64, usize, usize), String> {
+        if let Some(log) = &mut self.accesses {
+            log.mode = is_atomic.then_some(Access::Atomic);
+        }
+        let found = self.bytes_for(address, len, wanted);
+        let found = found.map(|bytes| bytes.as_mut_ptr().expose_provenance());
+        if let Some(log) = &mut self.accesses {
+            log.mode = None;
+        }
+        let host = found?;
+        if self.dead.contains(&self.containing(address).map_or(0, |(start, _)| start)) {
+            return Err(format!("{len} bytes at {address:#x} were freed by the kernel"));
+        }
+        let region = if self.accesses.is_some() {
+            (address, host, len)
+        } else if let Some((start, allocation)) = self.containing(address) {
+            (start, allocation.bytes.address(), allocation.bytes.len())
+        } else if self.is_virtual(address) {
+            (address, host, len)
+        } else if let Some((start, at, its)) = self.host_around(address) {
+            (address - (at - start) as u64, start, its.len)
+        } else {
+            (address, host, len)
+        };
+        if region.0 & 7 != region.1 as u64 & 7 {
+            return Err(format!("{address:#x} is not aligned as its memory on the host is"));
+        }
+        Ok(region)
+    }
+
+    /// Allocates memory for `malloc` of a kernel. It is freed with the context.
+    pub(crate) fn allocate_on_heap(
+        &mut self,
+        size: u64,
+        context: usize,
+        device: usize,
+    ) -> Option<u64> {
+        let size = usize::try_from(size.max(1)).ok().filter(|size| *size <= HEAP)?;
+        let address = self.allocate(size, Kind::Plain, context, device, u64::MAX).ok()?;
+        self.add_variable(address);
+        self.heap.insert(address);
+        Some(address)
+    }
+
+    /// Frees memory of `malloc` in a kernel. Other threads of the host may access it until the kernel ends.
+    pub(crate) fn free_on_heap(&mut self, address: u64) -> Result<(), String> {
+        if !self.heap.remove(&address) {
+            return Err(format!("{address:#x} is not an allocation of the device's heap"));
+        }
+        self.dead.insert(address);
+        Ok(())
+    }
+
+    /// Releases the memory that kernels freed.
+    pub(crate) fn release_heap(&mut self) {
+        for address in std::mem::take(&mut self.dead) {
+            self.free(address);
+        }
+    }
+}
+
+/// The most bytes that `malloc` of a kernel returns: those of the heap by default.
+const HEAP: usize = 8 << 20;
