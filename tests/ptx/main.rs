@@ -1,0 +1,87 @@
+//! Every instruction form of PTX, on a GPU and on the engine of `cuda-ptx`.
+//!
+//! Each form is a kernel whose threads execute the instruction once, on operands of their own: edge
+//! cases, their combinations and random values. The commands are:
+//! - `list` prints the forms;
+//! - `write FOLDER` writes the modules, for NVIDIA's assembler;
+//! - `record FILE [FILTER]` runs the forms on a GPU and adds their results to a file. FILTER is a part of
+//!   the name. `gzip -9n` makes the file of this folder from it;
+//! - `show FILTER` prints the recorded results with their operands;
+//! - no command, or `replay FILTER`: the engine must give the recorded results.
+//!
+//! A form without `record`ed results, or with other operands than those recorded, is an error.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod data;
+mod engine;
+mod form;
+mod forms;
+mod kernel;
+mod operands;
+mod record;
+mod replay;
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use data::Recording;
+
+/// Results of an H200.
+const RECORDED: &[u8] = include_bytes!("nvidia-h200-13.0.gz");
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments[..] {
+        ["list"] => {
+            list();
+            Ok(true)
+        }
+        ["write", folder] => write(folder).map(|()| true),
+        ["record", file] => record::record(&forms::all(), file, "").map(|()| true),
+        ["record", file, filter] => record::record(&forms::all(), file, filter).map(|()| true),
+        ["show", filter] => recorded().map(|recording| {
+            replay::show(&forms::all(), &recording, filter);
+            true
+        }),
+        ["replay", filter] => replay(filter),
+        // A filter of `cargo test` names tests of other binaries.
+        _ => replay(""),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list() {
+    for (number, form) in forms::all().iter().enumerate() {
+        println!("{number} {}", form.name);
+    }
+}
+
+fn write(folder: &str) -> Result<(), String> {
+    for (number, forms) in forms::all().chunks(32).enumerate() {
+        let numbered = forms.iter().enumerate().map(|(index, form)| (32 * number + index, form));
+        let file = format!("{folder}/{number:03}.ptx");
+        std::fs::write(&file, kernel::module(numbered))
+            .map_err(|error| format!("{file}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn replay(filter: &str) -> Result<bool, String> {
+    Ok(replay::replay(&forms::all(), &recorded()?, filter))
+}
+
+fn recorded() -> Result<Recording, String> {
+    let mut bytes = Vec::new();
+    let mut decoder = flate2::read::GzDecoder::new(RECORDED);
+    decoder.read_to_end(&mut bytes).map_err(|error| format!("the recording: {error}"))?;
+    data::read(&bytes)
+}
