@@ -131,7 +131,7 @@ fn edges(kind: Kind) -> Vec<u64> {
         Kind::F16x2 => pairs(&F16),
         Kind::Bf16x2 => pairs(&BF16),
         // Each encoding in the low half once, and in the high half once.
-        Kind::Fp8x2 => (0..256).map(|low| low | (low * 37 + 11) % 256 << 8).collect(),
+        Kind::Fp8x2 => (0..256).map(|low| low | (((low * 37 + 11) % 256) << 8)).collect(),
         Kind::Shift => SHIFTS.to_vec(),
         Kind::Lane => vec![0, 1, 2, 5, 16, 31, 32, 33, 63, 64, 0xffff_ffff, 0x8000_0001],
         Kind::Few32 => vec![0, 0xffff_ffff, 0x1234_5678],

@@ -23,13 +23,13 @@ pub(super) fn add(forms: &mut Forms) {
             (vec![Kind::of(name); 2], vec![Pred; 2])
         });
     }
-    for pattern in [format!("setp.{FLOAT}{{.f16,.ftz.f16,.bf16}}")] {
-        forms.each(&pattern, |name| (vec![Kind::of(name); 2], vec![Pred]));
-    }
+    forms.each(&format!("setp.{FLOAT}{{.f16,.ftz.f16,.bf16}}"), |name| {
+        (vec![Kind::of(name); 2], vec![Pred])
+    });
     // The two predicates are those of the two halves.
-    for pattern in [format!("setp.{FLOAT}{{.f16x2,.ftz.f16x2,.bf16x2}}")] {
-        forms.each(&pattern, |name| (vec![Kind::of(name); 2], vec![Pred; 2]));
-    }
+    forms.each(&format!("setp.{FLOAT}{{.f16x2,.ftz.f16x2,.bf16x2}}"), |name| {
+        (vec![Kind::of(name); 2], vec![Pred; 2])
+    });
     for name in expand("setp.{eq,ltu}.{and,or,xor}.{b32,s16,u64,f32,f64}") {
         let (integer, unordered) = (!name.contains(".f"), name.contains("ltu"));
         if name.contains(".b32") && unordered {
