@@ -1,16 +1,61 @@
 //! The engine of `cuda-ptx` as this test calls it.
 
 use crate::form::Shape;
+use cuda_ptx::{Access, Device, Launch, Program, Region, run, syntax};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The answer of [`run_on_engine`] as long as there is no engine.
-pub(crate) const NO_ENGINE: &str = "no engine";
+/// The address of the input. The output is [`STEP`] bytes further.
+const BASE: u64 = 0x7000_0000_0000;
+/// The distance between two ranges of memory.
+const STEP: u64 = 1 << 40;
+
+/// The input, the output, and the variables of a kernel.
+struct Memory(Vec<(Vec<AtomicU64>, u64)>);
+
+impl Memory {
+    fn add(&mut self, bytes: &[u8], size: usize) -> u64 {
+        let words = (0..size.div_ceil(8)).map(|word| {
+            let bytes = bytes.get(8 * word..).unwrap_or(&[]);
+            let mut value = [0; 8];
+            let count = bytes.len().min(8);
+            value[..count].copy_from_slice(&bytes[..count]);
+            AtomicU64::new(u64::from_le_bytes(value))
+        });
+        self.0.push((words.collect(), size as u64));
+        BASE + STEP * (self.0.len() as u64 - 1)
+    }
+}
+
+impl Device for Memory {
+    fn region(&self, address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
+        let index = address.checked_sub(BASE).map(|offset| offset / STEP);
+        let found = index.and_then(|index| Some((index, self.0.get(index as usize)?)));
+        let (index, (words, size)) = found.ok_or("nothing is there")?;
+        let start = BASE + STEP * index;
+        Ok(Region { base: start, words, start, end: start + size, is_writable: true })
+    }
+
+    fn print(&self, _text: &str) {}
+
+    fn allocate(&self, _size: u64) -> Option<u64> {
+        None
+    }
+
+    fn free(&self, _address: u64) -> Result<(), String> {
+        Err("there is no heap".to_owned())
+    }
+
+    fn set_conditional(&self, _handle: u64, _value: u32) -> Result<(), String> {
+        Err("there is no graph".to_owned())
+    }
+}
 
 /// Parses a module.
 ///
 /// # Errors
 /// The error of the parser.
-pub(crate) fn parse(_ptx: &str) -> Result<(), String> {
-    Ok(())
+pub(crate) fn parse(ptx: &str) -> Result<(), String> {
+    syntax::parse(ptx).map(drop).map_err(|error| error.to_string())
 }
 
 /// Runs a kernel whose first two parameters are the addresses of `input` and of `output_len` bytes,
@@ -19,12 +64,46 @@ pub(crate) fn parse(_ptx: &str) -> Result<(), String> {
 /// # Errors
 /// The error of the parser, of the decoder or of the run.
 pub(crate) fn run_on_engine(
-    _ptx: &str,
-    _kernel: &str,
-    _shape: Shape,
-    _input: &[u8],
-    _more: &[&[u8]],
-    _output_len: usize,
+    ptx: &str,
+    kernel: &str,
+    shape: Shape,
+    input: &[u8],
+    more: &[&[u8]],
+    output_len: usize,
 ) -> Result<Vec<u8>, String> {
-    Err(NO_ENGINE.to_owned())
+    let module = syntax::parse(ptx).map_err(|error| error.to_string())?;
+    let program = Program::link(&[module]).map_err(|error| error.to_string())?;
+    let index = program.kernel(kernel).ok_or("there is no such kernel")?;
+    let mut memory = Memory(Vec::new());
+    let addresses = [memory.add(input, input.len()), memory.add(&[], output_len)];
+    let variables: Vec<u64> =
+        program.variables().iter().map(|its| memory.add(&its.initial, its.size as usize)).collect();
+    for (its, address) in program.variables().iter().zip(&variables) {
+        let mut bytes = its.initial.clone();
+        its.relocations.iter().for_each(|relocation| relocation.apply(&mut bytes, &variables));
+        let (words, _) = &memory.0[((address - BASE) / STEP) as usize];
+        for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
+            let mut value = [0; 8];
+            value[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+    }
+    let mut values: Vec<&[u8]> = Vec::new();
+    let addresses = addresses.map(u64::to_le_bytes);
+    values.extend(addresses.iter().map(<[u8; 8]>::as_slice));
+    values.extend(more);
+    let its = &program.kernels()[index];
+    let mut params = vec![0; its.param_bytes()];
+    for (value, param) in values.iter().zip(&its.params) {
+        params[param.offset..param.offset + value.len()].copy_from_slice(value);
+    }
+    let mut launch = Launch::new(&program, index);
+    (launch.grid, launch.block) = (shape.grid, shape.block);
+    launch.params = &params;
+    launch.variables = &variables;
+    launch.steps = 100_000_000;
+    run(&launch, &memory).map_err(|fault| fault.to_string())?;
+    let (words, size) = &memory.0[1];
+    let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+    Ok(bytes.take(*size as usize).collect())
 }

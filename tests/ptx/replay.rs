@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::data::{self, Outcome, Recording};
-use crate::engine::{self, NO_ENGINE};
+use crate::engine;
 use crate::form::{Bound, Form, Kind};
 use crate::kernel;
 
@@ -15,16 +15,12 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
     println!("recorded on {}", recording.origin);
     let known: HashSet<&String> = forms.iter().map(|form| &form.name).collect();
     let forms = forms.iter().enumerate().filter(|(_, form)| form.name.contains(filter));
-    let (mut cases, mut same, mut rejected, mut unplayed) = (0, 0, 0, 0);
+    let (mut cases, mut same, mut rejected) = (0, 0, 0);
     let mut different = Vec::new();
     for (number, form) in forms {
         match one(number, form, recording) {
             Ok(Played::Same(count)) => {
                 same += 1;
-                cases += count;
-            }
-            Ok(Played::NoEngine(count)) => {
-                unplayed += 1;
                 cases += count;
             }
             Ok(Played::Rejected) => rejected += 1,
@@ -39,8 +35,7 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
         different.push(name);
     }
     println!(
-        "{cases} cases; {same} forms are the same, {} differ, {rejected} were rejected by the compiler, \
-         {unplayed} have no engine",
+        "{cases} cases; {same} forms are the same, {} differ, {rejected} were rejected by the compiler",
         different.len(),
     );
     different.is_empty()
@@ -73,8 +68,6 @@ pub(crate) fn show(forms: &[Form], recording: &Recording, filter: &str) {
 enum Played {
     /// The results are the same, in this number of cases.
     Same(usize),
-    /// There is no engine. The record is complete.
-    NoEngine(usize),
     /// The compiler rejected the form.
     Rejected,
 }
@@ -100,7 +93,6 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
     let memory =
         match engine::run_on_engine(&ptx, &kernel::name(number), shape, &input, more, length) {
             Ok(memory) => memory,
-            Err(error) if error == NO_ENGINE => return Ok(Played::NoEngine(threads)),
             Err(error) => return Err(error),
         };
     let got = data::unpack(form, &data::pack(form, &memory), threads);
