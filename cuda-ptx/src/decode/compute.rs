@@ -488,7 +488,7 @@ impl<'a> Decoder<'_, '_, 'a> {
     }
 
     /// Returns the comparison of `set` or `setp`, its optional Boolean function, and the type.
-    fn comparison(
+    pub(super) fn comparison(
         &mut self,
         words: &mut Words<'a>,
     ) -> Result<(Comparison, Option<Logic>, bool), Problem> {

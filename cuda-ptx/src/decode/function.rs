@@ -432,6 +432,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
 
     fn decode(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
         let known = self.compute(its, words)?
+            || self.video(its, words)?
             || self.memory(its, words)?
             || self.control(its, words)?
             || self.together(its, words)?;

@@ -8,6 +8,7 @@ mod memory;
 mod operand;
 mod special;
 mod together;
+mod video;
 mod words;
 
 pub(crate) use link::link;

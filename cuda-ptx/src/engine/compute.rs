@@ -8,7 +8,7 @@ use crate::number::{
 };
 use crate::program::{
     Approximate, Bank, Binary, Compare, Compared, Condition, Convert, Element, Extremum, Float,
-    Int, Logic, Number, SlctBy, Ternary, Unary,
+    Int, Logic, Number, SlctBy, Ternary, Unary, Video,
 };
 
 /// Calls the body with `$T` as the Rust type of a type of integers.
@@ -822,6 +822,15 @@ impl Registers {
         self.ternary(mask, d, abc, |a: u32, b: u32, c: u32| {
             (u64::from(c) << (2 * bits) | clamp(a) << bits | clamp(b)) as u32
         });
+    }
+
+    pub(super) fn video(&mut self, mask: u32, how: &Video, d: Slot, abc: [Slot; 3]) {
+        match how {
+            Video::Scalar(its) => self.ternary(mask, d, abc, |a, b, c| its.run(a, b, c)),
+            Video::Mad(its) => self.ternary(mask, d, abc, |a, b, c| its.run(a, b, c)),
+            Video::Pair(its) => self.ternary(mask, d, abc, |a, b, c| its.run(a, b, c)),
+            Video::Quad(its) => self.ternary(mask, d, abc, |a, b, c| its.run(a, b, c)),
+        }
     }
 
     /// Splits values into parts, from the lowest bits on.

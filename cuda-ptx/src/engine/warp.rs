@@ -318,6 +318,7 @@ impl Warp {
                 registers.convert_unpacked(mask, convert, *d, *a);
             }
             Op::CvtPack { to, from, d, a } => registers.cvt_pack(mask, *to, *from, *d, *a),
+            Op::Video(how, d, abc) => registers.video(mask, how, *d, *abc),
             Op::Atomic(atomic) => self.atomic(cx, mask, atomic)?,
             Op::FrameAddress { d, offset, is_wide, is_generic } => {
                 let base = if *is_generic { LOCAL_WINDOW } else { 0 };

@@ -6,7 +6,7 @@ pub(crate) use op::{
     Address, Approximate, Atomic, AtomicFunction, Bank, Barrier, Base, Binary, Compare, Compared,
     Condition, Convert, Element, Elements, Extremum, Float, Int, Intrinsic, Logic, Mbarrier,
     Number, Op, Pass, Passed, Redux, Shuffle, SlctBy, Space, Ternary, Together, Transfer, Unary,
-    Vote,
+    Video, Vote,
 };
 
 use crate::decode;

@@ -2,6 +2,7 @@
 
 use crate::engine::Slot;
 use crate::number::integer::{Overflow, Permutation};
+use crate::number::video::{Mad, Packed, Scalar};
 use crate::number::{Comparison, Format, Mode};
 
 /// A type of integers.
@@ -479,6 +480,15 @@ pub(crate) enum Passed {
     Predicate(Slot),
 }
 
+/// A video instruction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Video {
+    Scalar(Scalar),
+    Mad(Mad),
+    Pair(Packed<2>),
+    Quad(Packed<4>),
+}
+
 /// An operation of a warp.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
@@ -591,6 +601,7 @@ pub(crate) enum Op {
         d: Slot,
         a: [Slot; 3],
     },
+    Video(Box<Video>, Slot, [Slot; 3]),
     Load(Transfer),
     Store(Transfer),
     Atomic(Atomic),
