@@ -9,8 +9,17 @@ const BASE: u64 = 0x7000_0000_0000;
 /// The distance between two ranges of memory.
 const STEP: u64 = 1 << 40;
 
-/// The input, the output, and the variables of a kernel.
-struct Memory(Vec<(Vec<AtomicU64>, u64)>);
+/// The bytes of the heap of a kernel, and those of each allocation.
+const HEAP: usize = 1 << 20;
+const ALLOCATION: u64 = 1 << 8;
+
+/// The input, the output, the variables and the heap of a kernel.
+struct Memory {
+    ranges: Vec<(Vec<AtomicU64>, u64)>,
+    heap: u64,
+    /// The bytes of the heap that are allocated.
+    allocated: AtomicU64,
+}
 
 impl Memory {
     fn add(&mut self, bytes: &[u8], size: usize) -> u64 {
@@ -21,15 +30,15 @@ impl Memory {
             value[..count].copy_from_slice(&bytes[..count]);
             AtomicU64::new(u64::from_le_bytes(value))
         });
-        self.0.push((words.collect(), size as u64));
-        BASE + STEP * (self.0.len() as u64 - 1)
+        self.ranges.push((words.collect(), size as u64));
+        BASE + STEP * (self.ranges.len() as u64 - 1)
     }
 }
 
 impl Device for Memory {
     fn region(&self, address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
         let index = address.checked_sub(BASE).map(|offset| offset / STEP);
-        let found = index.and_then(|index| Some((index, self.0.get(index as usize)?)));
+        let found = index.and_then(|index| Some((index, self.ranges.get(index as usize)?)));
         let (index, (words, size)) = found.ok_or("nothing is there")?;
         let start = BASE + STEP * index;
         Ok(Region { base: start, words, start, end: start + size, is_writable: true })
@@ -37,12 +46,16 @@ impl Device for Memory {
 
     fn print(&self, _text: &str) {}
 
-    fn allocate(&self, _size: u64) -> Option<u64> {
-        None
+    fn allocate(&self, size: u64) -> Option<u64> {
+        let start = self.allocated.fetch_add(ALLOCATION, Ordering::Relaxed);
+        let fits = size <= ALLOCATION && start + ALLOCATION <= HEAP as u64;
+        fits.then_some(self.heap + start)
     }
 
-    fn free(&self, _address: u64) -> Result<(), String> {
-        Err("there is no heap".to_owned())
+    fn free(&self, address: u64) -> Result<(), String> {
+        let offset = address.wrapping_sub(self.heap);
+        let is_start = offset < self.allocated.load(Ordering::Relaxed) && offset % ALLOCATION == 0;
+        is_start.then_some(()).ok_or("no allocation starts there".to_owned())
     }
 
     fn set_conditional(&self, _handle: u64, _value: u32) -> Result<(), String> {
@@ -74,14 +87,15 @@ pub(crate) fn run_on_engine(
     let module = syntax::parse(ptx).map_err(|error| error.to_string())?;
     let program = Program::link(&[module]).map_err(|error| error.to_string())?;
     let index = program.kernel(kernel).ok_or("there is no such kernel")?;
-    let mut memory = Memory(Vec::new());
+    let mut memory = Memory { ranges: Vec::new(), heap: 0, allocated: AtomicU64::new(0) };
     let addresses = [memory.add(input, input.len()), memory.add(&[], output_len)];
+    memory.heap = memory.add(&[], if ptx.contains("malloc") { HEAP } else { 0 });
     let variables: Vec<u64> =
         program.variables().iter().map(|its| memory.add(&its.initial, its.size as usize)).collect();
     for (its, address) in program.variables().iter().zip(&variables) {
         let mut bytes = its.initial.clone();
         its.relocations.iter().for_each(|relocation| relocation.apply(&mut bytes, &variables));
-        let (words, _) = &memory.0[((address - BASE) / STEP) as usize];
+        let (words, _) = &memory.ranges[((address - BASE) / STEP) as usize];
         for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
             let mut value = [0; 8];
             value[..chunk.len()].copy_from_slice(chunk);
@@ -103,7 +117,7 @@ pub(crate) fn run_on_engine(
     launch.variables = &variables;
     launch.steps = 100_000_000;
     run(&launch, &memory).map_err(|fault| fault.to_string())?;
-    let (words, size) = &memory.0[1];
+    let (words, size) = &memory.ranges[1];
     let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
     Ok(bytes.take(*size as usize).collect())
 }

@@ -738,9 +738,12 @@ impl<'a> Decoder<'_, '_, 'a> {
 
     fn cvt_pack(&mut self, operands: &[Operand<'a>], words: &mut Words<'a>) -> Result<(), Problem> {
         words.take("sat");
-        let to = match words.one_of(&["u2", "s2", "u4", "s4"]) {
-            Some(_) => return Problem::unsupported("a conversion to 2 or 4 bits"),
-            None => int(words.ty()?),
+        let (bits, is_signed) = match words.one_of(&["u2", "s2", "u4", "s4"]) {
+            Some(word) => (if word.ends_with('2') { 2 } else { 4 }, word.starts_with('s')),
+            None => {
+                let to = int(words.ty()?);
+                (to.bits(), to.is_signed())
+            }
         };
         let from = int(words.ty()?);
         let with = words.try_ty().is_some();
@@ -751,7 +754,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             true => self.source(self.operand(operands, 3)?, Type::B32)?,
             false => self.builder.constant(Bank::Narrow, crate::program::Constant::Bits(0)),
         };
-        self.emit(Op::CvtPack { to, from, d, a: [a, b, c] });
+        self.emit(Op::CvtPack { bits, is_signed, from, d, a: [a, b, c] });
         Ok(())
     }
 }

@@ -177,23 +177,17 @@ impl<'a> Linker<'a> {
         let Some(value) = &its.initializer else { return Ok(()) };
         let size = usize::try_from(self.variables[index].size).unwrap_or(usize::MAX);
         let element = bits(its.ty).div_ceil(8).max(1);
-        let mut extents: Vec<u64> =
-            its.dimensions.iter().map(|extent| extent.unwrap_or(u64::MAX)).collect();
-        if its.vector > 1 {
-            extents.push(u64::from(its.vector));
-        }
         let mut bytes = Vec::new();
         let mut relocations = Vec::new();
-        let mut stack = vec![(value, 0u64, 0usize)];
-        while let Some((value, offset, depth)) = stack.pop() {
+        let mut offset = 0u64;
+        let mut stack = vec![value];
+        while let Some(value) = stack.pop() {
             let at = usize::try_from(offset).unwrap_or(usize::MAX);
             match value {
+                // The compiler fills the variable in the order of the values, however they are nested.
                 Initializer::List(values) => {
-                    let below = extents.get(depth + 1..).unwrap_or(&[]).iter();
-                    let step = below.fold(u64::from(element), |a, b| a.saturating_mul(*b));
-                    for (at, value) in (0u64..).zip(values) {
-                        stack.push((value, offset.saturating_add(at * step), depth + 1));
-                    }
+                    stack.extend(values.iter().rev());
+                    continue;
                 }
                 // Only samplers and textures have named values.
                 Initializer::Field { .. } => {}
@@ -244,6 +238,7 @@ impl<'a> Linker<'a> {
                     }
                 }
             }
+            offset += u64::from(element);
         }
         self.variables[index].initial = bytes;
         self.variables[index].relocations = relocations;
@@ -265,7 +260,6 @@ pub(super) fn immediate(value: Immediate, ty: Type) -> u64 {
             size @ 2..64 => value & ((1 << size) - 1),
             _ => value,
         },
-        (Immediate::Single(value), Type::F64) => f64::from(f32::from_bits(value)).to_bits(),
         (Immediate::Single(value), _) => u64::from(value),
         (Immediate::Double(value), ty) if bits(ty) == 32 => u64::from((value as f32).to_bits()),
         (Immediate::Double(value), _) => value.to_bits(),
@@ -354,12 +348,19 @@ pub(crate) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
                 .map(|(offset, size)| Param { offset: offset as usize, size: size as usize })
                 .collect(),
             shared,
+            cluster: cluster(its),
             param_bytes: usize::try_from(end).unwrap_or(usize::MAX),
             image,
         });
     }
     let functions = symbols.functions.iter().map(|(_, its)| its.name.to_owned()).collect();
     Ok(Program { kernels, variables, functions })
+}
+
+/// Returns the blocks of a cluster that a kernel requires.
+fn cluster(its: &Function<'_>) -> Option<[u32; 3]> {
+    let its = its.directives.iter().find(|its| its.name == "reqnctapercluster")?;
+    Some(std::array::from_fn(|axis| clamp(its.numbers.get(axis).copied().unwrap_or(1).max(1))))
 }
 
 /// Finds functions whose address an instruction moves into a register.

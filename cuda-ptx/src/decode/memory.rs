@@ -1,11 +1,11 @@
 //! Loads, stores, atomic operations, addresses and copies.
 
 use super::Problem;
-use super::function::Decoder;
+use super::function::{Decoder, bank};
 use super::words::{Words, bits, float, int};
 use crate::program::{
-    Address, Atomic, AtomicFunction, Base, Element, Elements, Float, LOCAL_WINDOW, Mbarrier, Op,
-    PARAM_WINDOW, SHARED_WINDOW, Space, Transfer, Unary,
+    Address, Atomic, AtomicFunction, AtomicWide, Bank, Base, Bulk, Constant, Element, Elements,
+    LOCAL_WINDOW, Mbarrier, Op, PARAM_WINDOW, SHARED_WINDOW, Space, Transfer, Unary,
 };
 use crate::syntax::{Instruction, Operand, Type};
 
@@ -88,6 +88,13 @@ impl<'a> Decoder<'_, '_, 'a> {
                 words.drop_all(|_| true);
                 self.emit(Op::Nop);
             }
+            // Accesses ignore the policy.
+            "createpolicy" => {
+                words.drop_all(|_| true);
+                let d = self.target(self.operand(operands, 0)?, Type::B64)?;
+                let zero = self.builder.constant(Bank::Wide, Constant::Bits(0));
+                self.emit(Op::Move(Bank::Wide, d, zero));
+            }
             "cp" => self.copy(its, words)?,
             "mbarrier" => self.mbarrier(operands, words)?,
             "mapa" => {
@@ -135,9 +142,7 @@ impl<'a> Decoder<'_, '_, 'a> {
 
     fn transfer(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
         let is_store = its.opcode() == "st";
-        if words.peek().contains(&"async") {
-            return Problem::unsupported("an asynchronous store");
-        }
+        let is_async = self.takes_barrier(words)?;
         let space = space(words);
         let is_ordered = words
             .peek()
@@ -165,24 +170,39 @@ impl<'a> Decoder<'_, '_, 'a> {
             is_ordered,
             elements,
         };
+        let bytes = transfer.size * transfer.elements.as_slice().len() as u32;
         self.emit(if is_store { Op::Store(transfer) } else { Op::Load(transfer) });
+        if is_async {
+            self.complete(&its.operands, bytes)?;
+        }
         Ok(())
     }
 
-    fn atomic(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
-        let is_red = its.opcode() == "red";
-        if words.peek().iter().any(|word| matches!(*word, "async" | "v2" | "v4" | "v8")) {
-            return Problem::unsupported("a vector or asynchronous reduction");
+    /// Takes the modifiers of an asynchronous access, and returns whether it is one: a barrier in its last operand
+    /// counts its bytes.
+    fn takes_barrier(&self, words: &mut Words<'a>) -> Result<bool, Problem> {
+        let is_async = words.take("async");
+        let has_barrier = words.take("mbarrier::complete_tx::bytes");
+        if is_async != has_barrier {
+            return Problem::unsupported("an asynchronous access without a barrier");
         }
-        let space = space(words);
+        Ok(is_async)
+    }
+
+    /// Counts the bytes of an asynchronous access, which is complete when it is issued.
+    fn complete(&mut self, operands: &[Operand<'a>], bytes: u32) -> Result<(), Problem> {
+        let address = self.address(self.operand(operands, 2)?, Space::Shared)?;
+        let bytes = self.builder.constant(Bank::Narrow, Constant::Bits(u64::from(bytes)));
+        self.emit(Op::Mbarrier { address, operation: Mbarrier::CompleteTx { bytes } });
+        Ok(())
+    }
+
+    /// Takes the function and the type of an atomic operation.
+    fn atomic_function(&self, words: &mut Words<'a>) -> Result<(AtomicFunction, Type), Problem> {
         let function =
             words.one_of(&["and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max"]);
         drop_order(words);
         let ty = words.ty()?;
-        if ty == Type::B128 {
-            return Problem::unsupported("an atomic operation of 128 bits");
-        }
-        let is_global = matches!(space, Space::Global | Space::Generic);
         let function = match (function, float(ty)) {
             (Some("and"), _) => AtomicFunction::And,
             (Some("or"), _) => AtomicFunction::Or,
@@ -191,7 +211,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             (Some("cas"), _) => AtomicFunction::CompareAndSwap,
             (Some("inc"), _) => AtomicFunction::Inc,
             (Some("dec"), _) => AtomicFunction::Dec,
-            (Some("add"), Some(of)) => AtomicFunction::AddFloat(of, is_global && of == Float::F32),
+            (Some("add"), Some(of)) => AtomicFunction::AddFloat(of),
             (Some("add"), None) => AtomicFunction::Add(int(ty)),
             (Some("min"), Some(of)) => AtomicFunction::MinFloat(of),
             (Some("max"), Some(of)) => AtomicFunction::MaxFloat(of),
@@ -199,9 +219,24 @@ impl<'a> Decoder<'_, '_, 'a> {
             (Some("max"), None) => AtomicFunction::Max(int(ty)),
             _ => return Problem::invalid("the operation is missing"),
         };
+        Ok((function, ty))
+    }
+
+    fn atomic(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
+        let is_red = its.opcode() == "red";
+        let is_async = self.takes_barrier(words)?;
+        let space = space(words);
+        let is_vector = words.one_of(&["v2", "v4", "v8"]).is_some();
+        let (function, ty) = self.atomic_function(words)?;
         let operands = &its.operands;
         let first = usize::from(!is_red);
         let address = self.address(self.operand(operands, first)?, space)?;
+        if ty == Type::B128 {
+            return self.atomic_wide(operands, function, address);
+        }
+        if is_vector {
+            return self.atomic_vector(operands, (function, ty), address, is_red);
+        }
         let value = self.source(self.operand(operands, first + 1)?, ty)?;
         let new = match function {
             AtomicFunction::CompareAndSwap => {
@@ -216,6 +251,69 @@ impl<'a> Decoder<'_, '_, 'a> {
         };
         let size = bits(ty) / 8;
         self.emit(Op::Atomic(Atomic { address, function, size, d, value, new }));
+        if is_async {
+            self.complete(operands, size)?;
+        }
+        Ok(())
+    }
+
+    fn atomic_wide(
+        &mut self,
+        operands: &[Operand<'a>],
+        function: AtomicFunction,
+        address: Address,
+    ) -> Result<(), Problem> {
+        let mut pair = |at: usize| match self.elements(self.operand(operands, at)?, Type::B64)?[..] {
+            [Element::Wide(low), Element::Wide(high)] => Ok(Some([low, high])),
+            [Element::Discard] => Ok(None),
+            _ => Problem::invalid("an operand does not have 128 bits"),
+        };
+        let (d, first, second) = (pair(0)?, pair(2)?, operands.get(3).map(|_| pair(3)));
+        let second = second.transpose()?.flatten();
+        let (compare, value) = match function {
+            AtomicFunction::Exchange => (None, first),
+            AtomicFunction::CompareAndSwap => (first, second),
+            _ => return Problem::invalid("there is no such operation of 128 bits"),
+        };
+        let missing = || Problem::Invalid("an operand is missing".into());
+        if function == AtomicFunction::CompareAndSwap && compare.is_none() {
+            return Err(missing());
+        }
+        let value = value.ok_or_else(missing)?;
+        self.emit(Op::AtomicWide(Box::new(AtomicWide { address, d, compare, value })));
+        Ok(())
+    }
+
+    /// Decodes an atomic operation on a vector, which is one for each element.
+    fn atomic_vector(
+        &mut self,
+        operands: &[Operand<'a>],
+        (function, ty): (AtomicFunction, Type),
+        address: Address,
+        is_red: bool,
+    ) -> Result<(), Problem> {
+        let vector = |operand: &'_ Operand<'a>| match operand {
+            Operand::Vector(list) => Ok(list.clone()),
+            _ => Problem::invalid("an operand is not a vector"),
+        };
+        let size = bits(ty) / 8;
+        let values = vector(self.operand(operands, if is_red { 1 } else { 2 })?)?;
+        let mut results = Vec::new();
+        for (at, value) in values.iter().enumerate() {
+            let value = self.source(value, ty)?;
+            let d = if is_red { None } else { Some(self.unused(bank(ty)?)) };
+            let offset = address.offset.wrapping_add(at as i64 * i64::from(size));
+            let address = Address { offset, ..address };
+            self.emit(Op::Atomic(Atomic { address, function, size, d, value, new: None }));
+            results.extend(d);
+        }
+        // A result may be in a register of an operand.
+        if !is_red {
+            for (d, result) in vector(self.operand(operands, 0)?)?.iter().zip(results) {
+                let d = self.target(d, ty)?;
+                self.emit(Op::Move(bank(ty)?, d, result));
+            }
+        }
         Ok(())
     }
 
@@ -241,8 +339,12 @@ impl<'a> Decoder<'_, '_, 'a> {
     }
 
     fn copy(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
-        if !words.take("async") || words.peek().contains(&"bulk") {
-            return Problem::unsupported("a bulk copy");
+        let is_reduction = words.take("reduce");
+        if !words.take("async") {
+            return Problem::invalid("there is no such copy");
+        }
+        if words.take("bulk") {
+            return self.copy_bulk(its, words, is_reduction);
         }
         // Copies are complete when they are issued.
         if words.take("commit_group") || words.take("wait_group") || words.take("wait_all") {
@@ -286,6 +388,49 @@ impl<'a> Decoder<'_, '_, 'a> {
             Some(operand) => read = Some(self.source(operand, Type::U32)?),
         }
         self.emit(Op::CopyAsync { to, from, size, read, ignore });
+        Ok(())
+    }
+
+    fn copy_bulk(
+        &mut self,
+        its: &'a Instruction<'a>,
+        words: &mut Words<'a>,
+        is_reduction: bool,
+    ) -> Result<(), Problem> {
+        // Copies are complete when they are issued.
+        if words.one_of(&["commit_group", "wait_group", "prefetch"]).is_some() {
+            words.drop_all(|word| matches!(word, "read" | "L2" | "global"));
+            self.emit(Op::Nop);
+            return Ok(());
+        }
+        let space_of = |word: &str| match word {
+            "global" => Some(Space::Global),
+            "shared::cta" | "shared::cluster" => Some(Space::Shared),
+            _ => None,
+        };
+        let spaces: Vec<Space> = words.peek().iter().filter_map(|word| space_of(word)).collect();
+        let [to_space, from_space] = spaces[..] else {
+            return Problem::unsupported("a copy of tensors");
+        };
+        words.drop_all(|word| space_of(word).is_some());
+        let has_barrier = words.take("mbarrier::complete_tx::bytes");
+        words.drop_all(|word| matches!(word, "bulk_group" | "L2::cache_hint"));
+        let reduce = match is_reduction {
+            true => {
+                let (function, ty) = self.atomic_function(words)?;
+                Some((function, bits(ty) / 8))
+            }
+            false => None,
+        };
+        let operands = &its.operands;
+        let to = self.address(self.operand(operands, 0)?, to_space)?;
+        let from = self.address(self.operand(operands, 1)?, from_space)?;
+        let size = self.source(self.operand(operands, 2)?, Type::U32)?;
+        let barrier = match has_barrier {
+            true => Some(self.address(self.operand(operands, 3)?, Space::Shared)?),
+            false => None,
+        };
+        self.emit(Op::CopyBulk(Box::new(Bulk { to, from, size, barrier, reduce })));
         Ok(())
     }
 

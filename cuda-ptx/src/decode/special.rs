@@ -52,6 +52,9 @@ pub(super) fn register(name: &str) -> Option<(Special, bool)> {
             "dynamic_smem_size" => Special::DynamicSmemSize,
             "total_smem_size" => Special::TotalSmemSize,
             "aggr_smem_size" => Special::AggrSmemSize,
+            "reserved_smem_offset_begin" => Special::ReservedSmem(0),
+            "reserved_smem_offset_end" => Special::ReservedSmem(0x120),
+            "reserved_smem_offset_cap" => Special::ReservedSmem(0x400),
             base => {
                 let number: u8 = base.strip_prefix("envreg")?.parse().ok()?;
                 Special::Envreg(number)

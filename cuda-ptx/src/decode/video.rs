@@ -46,9 +46,11 @@ impl<'a> Decoder<'_, '_, 'a> {
             }
             _ => return Ok(false),
         };
-        // The result of a comparison is 0 or 1.
-        let signed = base != "vset" && is_signed(words)?;
+        let is_set = base == "vset";
+        let result_signed = !is_set && is_signed(words)?;
         let (a_signed, b_signed) = (is_signed(words)?, is_signed(words)?);
+        // The second operation of a comparison has the type of the operands.
+        let signed = if is_set { a_signed && b_signed } else { result_signed };
         let saturate = words.take("sat");
         match lanes {
             2 => {
@@ -92,6 +94,21 @@ impl<'a> Decoder<'_, '_, 'a> {
                         return Problem::invalid("a second operation with a part of the result");
                     }
                 };
+                let is_shift =
+                    matches!(operation, Operation::ShiftLeft(_) | Operation::ShiftRight(_));
+                // GPUs deviate from the manual here, without a rule.
+                match second {
+                    Second::Merge(_) if saturate || is_shift => {
+                        return Problem::unsupported("a clamped or shifted part of a register");
+                    }
+                    Second::Min | Second::Max if !signed && !is_set => {
+                        return Problem::unsupported("a second operation on unsigned numbers");
+                    }
+                    _ if saturate && matches!(operation, Operation::ShiftLeft(_)) => {
+                        return Problem::unsupported("a clamped shift to the left");
+                    }
+                    _ => {}
+                }
                 let a_source = source(a.1, a_signed)?;
                 let b_source = source(b.1, b_signed)?;
                 let scalar =
@@ -125,6 +142,12 @@ impl<'a> Decoder<'_, '_, 'a> {
             *found = self.selected(operand, at == 0)?;
         }
         let [(d, _), a, b, (c, _)] = found;
+        let is_word = |signed: bool, part: Option<&str>| !signed && part.is_none();
+        let is_unsigned = !signed || is_word(a_signed, a.1) || is_word(b_signed, b.1);
+        if (saturate || shift != 0) && is_unsigned {
+            // GPUs deviate from the manual here, without a rule.
+            return Problem::unsupported("a clamped or shifted product of unsigned numbers");
+        }
         let mad = Mad {
             a: source(a.1, a_signed)?,
             b: source(b.1, b_signed)?,

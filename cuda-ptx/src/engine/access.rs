@@ -440,7 +440,14 @@ impl Warp {
         }
     }
 
-    pub(super) fn is_space(&mut self, mask: u32, space: Space, p: Slot, a: Base) {
+    pub(super) fn is_space(
+        &mut self,
+        cx: &Context<'_, '_>,
+        mask: u32,
+        space: Space,
+        p: Slot,
+        a: Base,
+    ) {
         let address = Address { space, base: a, offset: 0 };
         let addresses = self.addresses(&address);
         let mut found = 0;
@@ -451,9 +458,12 @@ impl Warp {
                 Space::Shared => is_in(SHARED_WINDOW),
                 Space::Local | Space::Frame => is_in(LOCAL_WINDOW),
                 Space::Param => is_in(PARAM_WINDOW),
-                Space::Const => false,
+                Space::Const => is_constant(cx.launch, address),
+                // Parameters of kernels are in global memory too.
                 Space::Global | Space::Generic => {
-                    !is_in(SHARED_WINDOW) && !is_in(LOCAL_WINDOW) && !is_in(PARAM_WINDOW)
+                    !is_in(SHARED_WINDOW)
+                        && !is_in(LOCAL_WINDOW)
+                        && !is_constant(cx.launch, address)
                 }
             };
             found |= u32::from(is) << lane;
@@ -565,6 +575,12 @@ fn neighbours<'a>(
     }
     let start = ((first - region.base) >> 3) as usize;
     region.words.get(start..start + LANES * size as usize / 8)
+}
+
+/// Returns whether an address is that of a variable in constant memory.
+fn is_constant(launch: &Launch<'_>, address: u64) -> bool {
+    let mut variables = launch.program.variables.iter().zip(launch.variables);
+    variables.any(|(its, start)| its.is_const && address.wrapping_sub(*start) < its.size)
 }
 
 /// Returns the place some bytes further.

@@ -1,13 +1,14 @@
 //! Atomic operations.
 
-use super::access::{Context, Place};
-use super::fault::Raise;
-use super::registers::LANES;
+use super::access::{Context, Place, after};
+use super::fault::{FaultKind, Raise};
+use super::registers::{LANES, Slot};
 use super::warp::{Warp, lanes_of};
 use crate::device::Access;
 use crate::number::{Mode, bf16, f16, f32 as single, f64 as double, integer, packed2};
-use crate::program::{Atomic, AtomicFunction, Float, Int};
+use crate::program::{Atomic, AtomicFunction, AtomicWide, Bulk, Float, Int, Mbarrier};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 impl Warp {
     pub(super) fn atomic(
@@ -31,37 +32,118 @@ impl Warp {
             let place = (address.space, addresses[lane]);
             let place = self.place(cx, lane, place, u64::from(size), Access::Atomic)?;
             let new = new.map_or(0, |new| new[lane]);
-            olds[lane] = match place {
-                Place::Global(address) => {
-                    let len = u64::from(size);
-                    let region = Self::region(cx, lane, address, len, Access::Atomic)?;
-                    let Some(word) = region.atomic(address) else { continue };
-                    let shift = 8 * (address & 7);
-                    let field = u64::MAX >> (64 - 8 * size);
-                    let mut old = word.load(Ordering::Relaxed);
-                    loop {
-                        let its = old >> shift & field;
-                        let next = apply(function, its, values[lane], new, true) & field;
-                        let next = old & !(field << shift) | next << shift;
-                        let order = Ordering::Relaxed;
-                        match word.compare_exchange_weak(old, next, order, order) {
-                            Ok(_) => break its,
-                            Err(other) => old = other,
-                        }
-                    }
-                }
-                place => {
-                    let old = self.read(cx, lane, place, size)?;
-                    let next = apply(function, old, values[lane], new, false);
-                    self.write(cx, lane, place, size, next)?;
-                    old
-                }
-            };
+            olds[lane] = self.update(cx, lane, place, size, |old, is_global| {
+                apply(function, old, values[lane], new, is_global)
+            })?;
         }
         if let Some(d) = d {
             match size {
                 8 => self.registers.set(mask, d, |lane| olds[lane]),
                 _ => self.registers.set(mask, d, |lane| olds[lane] as u32),
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the value at a place by a function of it, and returns the old one. The function is told whether the
+    /// place is in global memory.
+    fn update(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        lane: usize,
+        place: Place,
+        size: u32,
+        f: impl Fn(u64, bool) -> u64,
+    ) -> Result<u64, Raise> {
+        let Place::Global(address) = place else {
+            let old = self.read(cx, lane, place, size)?;
+            self.write(cx, lane, place, size, f(old, false))?;
+            return Ok(old);
+        };
+        let region = Self::region(cx, lane, address, u64::from(size), Access::Atomic)?;
+        let Some(word) = region.atomic(address) else { return Ok(0) };
+        let shift = 8 * (address & 7);
+        let field = u64::MAX >> (64 - 8 * size);
+        let mut old = word.load(Ordering::Relaxed);
+        loop {
+            let its = old >> shift & field;
+            let next = old & !(field << shift) | (f(its, true) & field) << shift;
+            let order = Ordering::Relaxed;
+            match word.compare_exchange_weak(old, next, order, order) {
+                Ok(_) => return Ok(its),
+                Err(other) => old = other,
+            }
+        }
+    }
+
+    /// Exchanges 128 bits, or compares and exchanges them.
+    pub(super) fn atomic_wide(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        mask: u32,
+        atomic: &AtomicWide,
+    ) -> Result<(), Raise> {
+        /// Two words are not exchanged at once, so one thread of the host does it at a time.
+        static ONE: Mutex<()> = Mutex::new(());
+        let AtomicWide { address, d, compare, value } = *atomic;
+        let addresses = self.addresses(&address);
+        let of = |warp: &Self, slots: [Slot; 2], lane: usize| {
+            slots.map(|slot| warp.registers.wide[slot as usize][lane])
+        };
+        for lane in lanes_of(mask) {
+            let place = (address.space, addresses[lane]);
+            let low = self.place(cx, lane, place, 16, Access::Atomic)?;
+            let high = after(low, 8);
+            let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+            let old = [self.read(cx, lane, low, 8)?, self.read(cx, lane, high, 8)?];
+            if compare.is_none_or(|compare| of(self, compare, lane) == old) {
+                let new = of(self, value, lane);
+                self.write(cx, lane, low, 8, new[0])?;
+                self.write(cx, lane, high, 8, new[1])?;
+            }
+            for (slot, old) in d.iter().flatten().zip(old) {
+                self.registers.wide[*slot as usize][lane] = old;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies bytes, or combines them with those at the destination. The barrier counts the bytes.
+    pub(super) fn copy_bulk(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        mask: u32,
+        bulk: &Bulk,
+    ) -> Result<(), Raise> {
+        let (to, from) = (self.addresses(&bulk.to), self.addresses(&bulk.from));
+        let sizes = self.registers.narrow[bulk.size as usize];
+        for lane in lanes_of(mask) {
+            let (to, from, size) = (to[lane], from[lane], sizes[lane]);
+            if (to | from | u64::from(size)) & 15 != 0 {
+                let text = format!(
+                    "a bulk copy of {size} bytes from {from:#x} to {to:#x}, which are not multiples of 16"
+                );
+                return Err(Raise::new(FaultKind::MisalignedAddress, lane, text));
+            }
+            let (step, access) = bulk.reduce.map_or((8, Access::Write), |its| (its.1, Access::Atomic));
+            for offset in (0..u64::from(size)).step_by(step as usize) {
+                let source = (bulk.from.space, from.wrapping_add(offset));
+                let source = self.place(cx, lane, source, u64::from(step), Access::Read)?;
+                let value = self.read(cx, lane, source, step)?;
+                let target = (bulk.to.space, to.wrapping_add(offset));
+                let target = self.place(cx, lane, target, u64::from(step), access)?;
+                match bulk.reduce {
+                    None => self.write(cx, lane, target, step, value)?,
+                    Some((function, _)) => {
+                        self.update(cx, lane, target, step, |old, is_global| {
+                            apply(function, old, value, 0, is_global)
+                        })?;
+                    }
+                }
+            }
+            if let Some(barrier) = &bulk.barrier {
+                let operation = Mbarrier::CompleteTx { bytes: bulk.size };
+                self.mbarrier(cx, 1 << lane, barrier, operation)?;
             }
         }
         Ok(())
@@ -89,15 +171,13 @@ fn apply(function: AtomicFunction, old: u64, value: u64, new: u64, is_global: bo
         AtomicFunction::Dec => u64::from(integer::decrement(a, b)),
         AtomicFunction::Min(ty) => extremum(ty, old, value, false),
         AtomicFunction::Max(ty) => extremum(ty, old, value, true),
-        AtomicFunction::AddFloat(Float::F64, _) => {
-            // A NaN that is added keeps its bits.
-            if f64::from_bits(value).is_nan() {
-                value
-            } else {
-                double::add(old, value, Mode::EXACT)
-            }
-        }
-        AtomicFunction::AddFloat(ty, _) => match ty {
+        // In global memory, a NaN keeps its bits.
+        AtomicFunction::AddFloat(Float::F64) => match [value, old].map(f64::from_bits) {
+            [value, _] if is_global && value.is_nan() => value.to_bits(),
+            [_, old] if is_global && old.is_nan() => old.to_bits(),
+            _ => double::add(old, value, Mode::EXACT),
+        },
+        AtomicFunction::AddFloat(ty) => match ty {
             Float::F32 => {
                 let mode = Mode { flush: is_global, ..Mode::EXACT };
                 u64::from(single::add(a, b, mode))

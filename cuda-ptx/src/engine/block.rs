@@ -11,6 +11,9 @@ use crate::program::{Image, Special};
 /// Operations that a warp runs before another warp of its block does.
 const SLICE: u32 = 20_000;
 
+/// The bytes of shared memory that the driver reserves in each block.
+const RESERVED_SHARED: u64 = 1024;
+
 /// A barrier that is complete: the number of lanes that arrived, and of those with a true predicate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Release {
@@ -431,9 +434,16 @@ impl Placing<'_> {
             Special::LanemaskLt => bit - 1,
             Special::LanemaskGe => u64::from(ALL) & !(bit - 1),
             Special::LanemaskGt => u64::from(ALL) & !(bit | (bit - 1)),
+            Special::ReservedSmem(offset) => u64::from(offset),
             Special::DynamicSmemSize => u64::from(launch.dynamic_shared),
-            Special::TotalSmemSize => shared as u64,
-            Special::AggrSmemSize => shared as u64 + 1024,
+            Special::TotalSmemSize => (shared as u64).next_multiple_of(128),
+            Special::AggrSmemSize => {
+                let own = match launch.dynamic_shared {
+                    0 => u64::from(launch.program.kernels[launch.kernel].shared),
+                    _ => shared as u64,
+                };
+                own + RESERVED_SHARED
+            }
             // The address of the memory that synchronizes a grid.
             Special::Envreg(1) if launch.is_cooperative => super::access::GRID_WINDOW >> 32,
             Special::Envreg(2) if launch.is_cooperative => super::access::GRID_WINDOW & 0xffff_ffff,

@@ -176,7 +176,8 @@ impl Registers {
         use Approximate::{Cos, Ex2, Lg2, Rcp, Rsqrt, Sin, Sqrt, Tanh};
         match (function, ty) {
             (Rcp, Float::F64) => self.unary(mask, d, a, double::rcp_approx_ftz),
-            (Rsqrt, Float::F64) => self.unary(mask, d, a, double::rsqrt_approx_ftz),
+            (Rsqrt, Float::F64) if flush => self.unary(mask, d, a, double::rsqrt_approx_ftz),
+            (Rsqrt, Float::F64) => self.unary(mask, d, a, double::rsqrt_approx),
             (Rcp, _) => self.unary(mask, d, a, |a| single::rcp_approx(a, flush)),
             (Sqrt, _) => self.unary(mask, d, a, |a| single::sqrt_approx(a, flush)),
             (Rsqrt, _) => self.unary(mask, d, a, |a| single::rsqrt_approx(a, flush)),
@@ -805,9 +806,15 @@ impl Registers {
         });
     }
 
-    pub(super) fn cvt_pack(&mut self, mask: u32, to: Int, from: Int, d: Slot, abc: [Slot; 3]) {
-        let bits = to.bits();
-        let (least, most) = match to.is_signed() {
+    pub(super) fn cvt_pack(
+        &mut self,
+        mask: u32,
+        (bits, is_signed): (u32, bool),
+        from: Int,
+        d: Slot,
+        abc: [Slot; 3],
+    ) {
+        let (least, most) = match is_signed {
             true => (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1),
             false => (0, (1i64 << bits) - 1),
         };

@@ -56,15 +56,17 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Returns a launch of one block with one thread, which other fields change.
+    /// Returns a launch of one block with one thread, and the cluster that the kernel requires. Other fields change
+    /// it.
     pub fn new(program: &'a Program, kernel: usize) -> Self {
+        let cluster = program.kernels.get(kernel).and_then(|its| its.cluster);
         Self {
             program,
             kernel,
             grid: [1; 3],
             block: [1; 3],
-            cluster: [1; 3],
-            is_clustered: false,
+            cluster: cluster.unwrap_or([1; 3]),
+            is_clustered: cluster.is_some(),
             dynamic_shared: 0,
             params: &[],
             variables: &[],

@@ -18,7 +18,11 @@ impl Warp {
                 let mut results = [0; LANES];
                 each_lane(here, |lane| {
                     let (source, is_valid) = shuffle(kind, lane as u32, b[lane], c[lane]);
-                    results[lane] = a[source as usize % LANES];
+                    // A lane that does not take part gives 0.
+                    results[lane] = match members >> source & 1 {
+                        0 => 0,
+                        _ => a[source as usize % LANES],
+                    };
                     valid |= u32::from(is_valid) << lane;
                 });
                 if let Some(d) = d {

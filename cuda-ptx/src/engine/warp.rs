@@ -317,9 +317,13 @@ impl Warp {
             Op::ConvertUnpacked { convert, d, a } => {
                 registers.convert_unpacked(mask, convert, *d, *a);
             }
-            Op::CvtPack { to, from, d, a } => registers.cvt_pack(mask, *to, *from, *d, *a),
+            Op::CvtPack { bits, is_signed, from, d, a } => {
+                registers.cvt_pack(mask, (*bits, *is_signed), *from, *d, *a);
+            }
             Op::Video(how, d, abc) => registers.video(mask, how, *d, *abc),
             Op::Atomic(atomic) => self.atomic(cx, mask, atomic)?,
+            Op::AtomicWide(atomic) => self.atomic_wide(cx, mask, atomic)?,
+            Op::CopyBulk(bulk) => self.copy_bulk(cx, mask, bulk)?,
             Op::FrameAddress { d, offset, is_wide, is_generic } => {
                 let base = if *is_generic { LOCAL_WINDOW } else { 0 };
                 let sp = self.sp;
@@ -329,7 +333,7 @@ impl Warp {
                     false => self.registers.set(mask, *d, |lane| address(lane) as u32),
                 }
             }
-            Op::IsSpace { space, p, a } => self.is_space(mask, *space, *p, *a),
+            Op::IsSpace { space, p, a } => self.is_space(cx, mask, *space, *p, *a),
             Op::CopyAsync { to, from, size, read, ignore } => {
                 self.copy_async(cx, mask, (to, from), *size, (*read, *ignore))?;
             }

@@ -55,33 +55,30 @@ pub fn f32_to_bf16(a: u32) -> u16 {
 /// the range become the greatest finite number; formats without infinity always behave so.
 #[inline(always)]
 pub fn convert_float(from: Format, to: Format, bits: u64, mode: Mode, finite: bool) -> u64 {
-    let bits = if mode.flush && from == Format::F32 {
+    // Conversions to halves ignore `.ftz`.
+    let bits = if mode.flush && from == Format::F32 && to != Format::F16 {
         single::flushed(bits as u32, true).into()
     } else {
         bits
     };
     let nearest = mode.rounding == Rounding::NearestEven && !finite;
     let result = match (from, to) {
+        (Format::F32, Format::F64) if mode.flush => f32_to_f64(single::canonical(bits as u32)),
         (Format::F32, Format::F64) => f32_to_f64(bits as u32),
         (Format::F64, Format::F32) if nearest && !mode.flush => f64_to_f32(bits).into(),
         (Format::F16, Format::F32) => f16_to_f32(bits as u16).into(),
         (Format::Bf16, Format::F32) => bf16_to_f32(bits as u16).into(),
         (Format::F32, Format::F16) if nearest => f32_to_f16(bits as u32).into(),
         (Format::F32, Format::Bf16) if nearest => f32_to_bf16(bits as u32).into(),
-        _ if from == to => identity(to, bits),
+        (Format::F32, Format::F32) if mode.flush => single::canonical(bits as u32).into(),
+        (Format::F16, Format::F16) if bits & 0x7fff > 0x7c00 => nan(from, to, bits),
+        _ if from == to => bits,
         _ => {
             let layout = Layout::of(to).flushing(mode.flush && to == Format::F32);
             convert_soft(from, to, layout, bits, mode.rounding, finite)
         }
     };
     finish(to, result, mode)
-}
-
-/// Returns a value of an unchanged format. A NaN of double precision becomes quiet.
-#[inline(always)]
-fn identity(format: Format, bits: u64) -> u64 {
-    let nan = format == Format::F64 && bits & !(1 << 63) > 0x7ff0_0000_0000_0000;
-    if nan { bits | 1 << 51 } else { bits }
 }
 
 /// Applies `.ftz`, `.relu` and `.sat` to a rounded result.
@@ -337,7 +334,9 @@ pub fn round_to_integral(format: Format, bits: u64, mode: Mode) -> u64 {
     let value = integral(to_double(format, bits, mode.flush), mode.rounding);
     // The rounded value is a value of the format.
     let result = match format {
-        Format::F64 => identity(Format::F64, if value.is_nan() { bits } else { value.to_bits() }),
+        // A NaN becomes quiet.
+        Format::F64 if value.is_nan() => bits | 1 << 51,
+        Format::F64 => value.to_bits(),
         Format::F32 if value.is_nan() => single::NAN.into(),
         Format::F32 => (value as f32).to_bits().into(),
         Format::F16 => half::to_f16(value as f32).into(),

@@ -22,7 +22,7 @@ pub fn flushed(a: u32, flush: bool) -> u32 {
 }
 
 #[inline(always)]
-fn canonical(a: u32) -> u32 {
+pub(super) fn canonical(a: u32) -> u32 {
     if a & !SIGN > INFINITY { NAN } else { a }
 }
 

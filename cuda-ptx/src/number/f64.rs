@@ -185,6 +185,18 @@ pub fn rcp_approx_ftz(a: u64) -> u64 {
     to_high_word(1.0 / high_word(a))
 }
 
+/// Returns 1 / √a (`rsqrt.approx.f64`). The payload of a NaN is kept.
+#[inline(always)]
+pub fn rsqrt_approx(a: u64) -> u64 {
+    let magnitude = a & !SIGN;
+    match magnitude {
+        0 => a & SIGN | INFINITY,
+        _ if magnitude > INFINITY => a | 1 << 51,
+        _ if a & SIGN != 0 => INFINITY | SIGN | 1 << 51,
+        _ => (1.0 / f64::from_bits(a).sqrt()).to_bits(),
+    }
+}
+
 /// Returns 1 / √a (`rsqrt.approx.ftz.f64`), from the high word of a and with a low word of zero.
 #[inline(always)]
 pub fn rsqrt_approx_ftz(a: u64) -> u64 {

@@ -350,6 +350,9 @@ pub fn prmt(a: u32, b: u32, selector: u32, permutation: Permutation) -> u32 {
 /// A positive `offset` counts upward, a negative one downward; 0 tests the bit at `base`.
 #[inline]
 pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
+    if offset == i32::MIN {
+        return 0;
+    }
     let mut left = offset.unsigned_abs().max(1);
     let mut position = base;
     while position < 32 {

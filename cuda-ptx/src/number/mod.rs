@@ -196,7 +196,8 @@ impl Property {
             Self::Infinite => magnitude == infinity,
             Self::Number => magnitude <= infinity,
             Self::NotANumber => magnitude > infinity,
-            Self::Normal => (magnitude >= normal) & (magnitude < infinity),
+            // GPUs count zero among the normal numbers.
+            Self::Normal => (magnitude == 0) | (magnitude >= normal) & (magnitude < infinity),
             Self::Subnormal => (magnitude != 0) & (magnitude < normal),
         }
     }

@@ -123,7 +123,8 @@ pub struct Scalar {
     pub b: Source,
     /// Whether the result is signed.
     pub signed: bool,
-    /// Whether the result is clamped to the range of the result, or of the part it is merged into.
+    /// Whether the result is clamped to the range of the result, or of the part it is merged into. An
+    /// unsigned result of 32 bits is clamped only at zero.
     pub saturate: bool,
     /// The second operation.
     pub second: Second,
@@ -138,7 +139,12 @@ impl Scalar {
             Second::Merge(part) => part.bits(),
             _ => (0, 32),
         };
-        let result = if self.saturate { clamped(result, width, self.signed) } else { result };
+        let result = match (self.saturate, self.signed, self.second) {
+            (false, _, _) => result,
+            // GPUs clamp an unsigned result only at zero, against the manual.
+            (true, false, Second::None | Second::Add | Second::Min | Second::Max) => result.max(0),
+            (true, signed, _) => clamped(result, width, signed),
+        };
         let result = result as u32;
         let lesser = if self.signed { (result as i32) < (c as i32) } else { result < c };
         match self.second {

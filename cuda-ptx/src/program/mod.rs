@@ -3,7 +3,7 @@
 mod op;
 
 pub(crate) use op::{
-    Address, Approximate, Atomic, AtomicFunction, Bank, Barrier, Base, Binary, Compare, Compared,
+    Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk, Compare, Compared,
     Condition, Convert, Element, Elements, Extremum, Float, Int, Intrinsic, Logic, Mbarrier,
     Number, Op, Pass, Passed, Redux, Shuffle, SlctBy, Space, Ternary, Together, Transfer, Unary,
     Video, Vote,
@@ -150,6 +150,8 @@ pub struct Kernel {
     pub params: Vec<Param>,
     /// The bytes of static shared memory.
     pub shared: u32,
+    /// The number of blocks of a cluster along x, y and z, if the kernel requires it.
+    pub cluster: Option<[u32; 3]>,
     pub(crate) param_bytes: usize,
     pub(crate) image: Image,
 }
@@ -164,7 +166,7 @@ impl Kernel {
     /// memory to change, prints, or allocates memory.
     pub fn depends_on_order(&self) -> bool {
         self.image.code.iter().any(|inst| match &inst.op {
-            Op::Atomic(_) | Op::Intrinsic { .. } | Op::Clock { .. } => true,
+            Op::Atomic(_) | Op::AtomicWide(_) | Op::Intrinsic { .. } | Op::Clock { .. } => true,
             Op::Load(transfer) => transfer.is_ordered,
             _ => false,
         })
@@ -229,6 +231,8 @@ pub(crate) enum Special {
     DynamicSmemSize,
     TotalSmemSize,
     AggrSmemSize,
+    /// An offset in the shared memory that the driver reserves.
+    ReservedSmem(u32),
     Envreg(u8),
 }
 

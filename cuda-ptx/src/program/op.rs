@@ -313,7 +313,7 @@ pub(crate) enum AtomicFunction {
     Dec,
     Min(Int),
     Max(Int),
-    AddFloat(Float, bool),
+    AddFloat(Float),
     MinFloat(Float),
     MaxFloat(Float),
 }
@@ -329,6 +329,29 @@ pub(crate) struct Atomic {
     pub(crate) d: Option<Slot>,
     pub(crate) value: Slot,
     pub(crate) new: Option<Slot>,
+}
+
+/// An exchange of 128 bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct AtomicWide {
+    pub(crate) address: Address,
+    pub(crate) d: Option<[Slot; 2]>,
+    /// The value that `cas` compares with.
+    pub(crate) compare: Option<[Slot; 2]>,
+    pub(crate) value: [Slot; 2],
+}
+
+/// A bulk copy, which is complete when it is issued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bulk {
+    pub(crate) to: Address,
+    pub(crate) from: Address,
+    /// The register with the number of bytes.
+    pub(crate) size: Slot,
+    /// The barrier that counts the bytes.
+    pub(crate) barrier: Option<Address>,
+    /// The function of `cp.reduce`, and the bytes of an element.
+    pub(crate) reduce: Option<(AtomicFunction, u32)>,
 }
 
 /// A source of lanes for `shfl`.
@@ -594,9 +617,10 @@ pub(crate) enum Op {
         d: Slot,
         a: Slot,
     },
-    /// `cvt.pack`: the type of the results, and `c` whose value is shifted up.
+    /// `cvt.pack`: the bits of the results, whether they are signed, and `c` whose value is shifted up.
     CvtPack {
-        to: Int,
+        bits: u32,
+        is_signed: bool,
         from: Int,
         d: Slot,
         a: [Slot; 3],
@@ -605,6 +629,8 @@ pub(crate) enum Op {
     Load(Transfer),
     Store(Transfer),
     Atomic(Atomic),
+    AtomicWide(Box<AtomicWide>),
+    CopyBulk(Box<Bulk>),
     /// The address of a variable in the frame.
     FrameAddress {
         d: Slot,
