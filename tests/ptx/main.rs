@@ -15,6 +15,7 @@
 mod common;
 mod data;
 mod engine;
+mod exceptions;
 mod form;
 mod forms;
 mod kernel;

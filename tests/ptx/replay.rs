@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::data::{self, Outcome, Recording};
 use crate::engine;
+use crate::exceptions;
 use crate::form::{Bound, Form, Kind};
 use crate::kernel;
 
@@ -15,7 +16,7 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
     println!("recorded on {}", recording.origin);
     let known: HashSet<&String> = forms.iter().map(|form| &form.name).collect();
     let forms = forms.iter().enumerate().filter(|(_, form)| form.name.contains(filter));
-    let (mut cases, mut same, mut rejected) = (0, 0, 0);
+    let (mut cases, mut same, mut rejected, mut refused, mut unpredictable) = (0, 0, 0, 0, 0);
     let mut different = Vec::new();
     for (number, form) in forms {
         match one(number, form, recording) {
@@ -24,6 +25,8 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
                 cases += count;
             }
             Ok(Played::Rejected) => rejected += 1,
+            Ok(Played::Refused) => refused += 1,
+            Ok(Played::Unpredictable) => unpredictable += 1,
             Err(report) => {
                 println!("{number} {}: {report}", form.name);
                 different.push(&form.name);
@@ -35,7 +38,8 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
         different.push(name);
     }
     println!(
-        "{cases} cases; {same} forms are the same, {} differ, {rejected} were rejected by the compiler",
+        "{cases} cases; {same} forms are the same, {} differ, {refused} are refused, {unpredictable} have \
+         unpredictable results, {rejected} were rejected by the compiler",
         different.len(),
     );
     different.is_empty()
@@ -70,6 +74,10 @@ enum Played {
     Same(usize),
     /// The compiler rejected the form.
     Rejected,
+    /// The engine refuses the form, as it must.
+    Refused,
+    /// The results cannot be compared.
+    Unpredictable,
 }
 
 fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, String> {
@@ -93,8 +101,19 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
     let memory =
         match engine::run_on_engine(&ptx, &kernel::name(number), shape, &input, more, length) {
             Ok(memory) => memory,
-            Err(error) => return Err(error),
+            Err(error) => {
+                return match exceptions::refusal(&form.name) {
+                    Some(_) if error.contains("not supported") => Ok(Played::Refused),
+                    _ => Err(error),
+                };
+            }
         };
+    if let Some(reason) = exceptions::refusal(&form.name) {
+        return Err(format!("not refused, but {reason}"));
+    }
+    if exceptions::is_unpredictable(&form.name) {
+        return Ok(Played::Unpredictable);
+    }
     let got = data::unpack(form, &data::pack(form, &memory), threads);
     let got = got.ok_or("the output has another length")?;
     let mut report = String::new();

@@ -263,7 +263,8 @@ impl<'a> Decoder<'_, '_, 'a> {
         function: AtomicFunction,
         address: Address,
     ) -> Result<(), Problem> {
-        let mut pair = |at: usize| match self.elements(self.operand(operands, at)?, Type::B64)?[..] {
+        let mut pair = |at: usize| match self.elements(self.operand(operands, at)?, Type::B64)?[..]
+        {
             [Element::Wide(low), Element::Wide(high)] => Ok(Some([low, high])),
             [Element::Discard] => Ok(None),
             _ => Problem::invalid("an operand does not have 128 bits"),

@@ -371,9 +371,11 @@ impl Warp {
         if self.is_global(address.space, &addresses, mask) {
             return self.store_global(cx, mask, &addresses, *size, elements);
         }
+        // The lanes of 8 bytes are written in two halves of the warp. In each, the first lane wins.
+        let order = |lane: usize| if total == 8 { lane ^ 15 } else { lane };
         for (index, element) in elements.iter().enumerate() {
             let values = self.registers.element(*element);
-            for lane in lanes_of(mask) {
+            for lane in (0..LANES).map(order).filter(|lane| mask >> lane & 1 != 0) {
                 let place = (address.space, addresses[lane]);
                 let place = self.place(cx, lane, place, total, Access::Write)?;
                 let place = after(place, index * *size as usize);

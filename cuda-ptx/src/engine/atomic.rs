@@ -125,7 +125,8 @@ impl Warp {
                 );
                 return Err(Raise::new(FaultKind::MisalignedAddress, lane, text));
             }
-            let (step, access) = bulk.reduce.map_or((8, Access::Write), |its| (its.1, Access::Atomic));
+            let (step, access) =
+                bulk.reduce.map_or((8, Access::Write), |its| (its.1, Access::Atomic));
             for offset in (0..u64::from(size)).step_by(step as usize) {
                 let source = (bulk.from.space, from.wrapping_add(offset));
                 let source = self.place(cx, lane, source, u64::from(step), Access::Read)?;
@@ -135,8 +136,10 @@ impl Warp {
                 match bulk.reduce {
                     None => self.write(cx, lane, target, step, value)?,
                     Some((function, _)) => {
+                        // Unlike atomic operations, bulk copies keep denormals in global memory.
+                        let flushes = function != AtomicFunction::AddFloat(Float::F32);
                         self.update(cx, lane, target, step, |old, is_global| {
-                            apply(function, old, value, 0, is_global)
+                            apply(function, old, value, 0, is_global && flushes)
                         })?;
                     }
                 }
@@ -175,7 +178,7 @@ fn apply(function: AtomicFunction, old: u64, value: u64, new: u64, is_global: bo
         AtomicFunction::AddFloat(Float::F64) => match [value, old].map(f64::from_bits) {
             [value, _] if is_global && value.is_nan() => value.to_bits(),
             [_, old] if is_global && old.is_nan() => old.to_bits(),
-            _ => double::add(old, value, Mode::EXACT),
+            _ => double::add(value, old, Mode::EXACT),
         },
         AtomicFunction::AddFloat(ty) => match ty {
             Float::F32 => {

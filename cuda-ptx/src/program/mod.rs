@@ -3,10 +3,10 @@
 mod op;
 
 pub(crate) use op::{
-    Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk, Compare, Compared,
-    Condition, Convert, Element, Elements, Extremum, Float, Int, Intrinsic, Logic, Mbarrier,
-    Number, Op, Pass, Passed, Redux, Shuffle, SlctBy, Space, Ternary, Together, Transfer, Unary,
-    Video, Vote,
+    Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk,
+    Compare, Compared, Condition, Convert, Element, Elements, Extremum, Float, Int, Intrinsic,
+    Logic, Mbarrier, Number, Op, Pass, Passed, Redux, Shuffle, SlctBy, Space, Ternary, Together,
+    Transfer, Unary, Video, Vote,
 };
 
 use crate::decode;

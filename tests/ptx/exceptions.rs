@@ -1,0 +1,35 @@
+//! Forms whose recorded results the engine does not give.
+
+/// Returns whether the results of a form are different each time.
+pub(crate) fn is_unpredictable(name: &str) -> bool {
+    // The number of a warp on its SM depends on the warps that ran before.
+    name == "%warpid"
+}
+
+/// Returns why the engine refuses a form, if it does. GPUs emulate video instructions, and some deviate from the
+/// manual without a rule.
+pub(crate) fn refusal(name: &str) -> Option<&'static str> {
+    let words: Vec<&str> = name.split(['.', ' ']).collect();
+    let has = |word| words.contains(&word);
+    let is_clamped = has("sat");
+    let [
+        opcode @ ("vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vmad"),
+        ty,
+        ..,
+    ] = words[..]
+    else {
+        return None;
+    };
+    match opcode {
+        "vmad" if has("u32") && !has("parts") && (is_clamped || has("shr7") || has("shr15")) => {
+            Some("a clamped or shifted product of unsigned numbers has no rule")
+        }
+        "vshl" if is_clamped => Some("a clamped shift to the left has no rule"),
+        "vshl" | "vshr" if has("into") => Some("a shift into a part has no rule"),
+        _ if has("into") && is_clamped => Some("a clamped part has no rule"),
+        _ if ty == "u32" && (has("min") || has("max")) => {
+            Some("the second comparison of unsigned numbers has no rule")
+        }
+        _ => None,
+    }
+}
