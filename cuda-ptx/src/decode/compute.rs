@@ -3,12 +3,11 @@
 use super::Problem;
 use super::function::{Decoder, Symbol, bank};
 use super::words::{Words, bits, float, int};
-use crate::engine::Slot;
 use crate::number::integer::{Overflow, Permutation};
 use crate::number::{Comparison, Format, Property};
 use crate::program::{
     Approximate, Bank, Binary, Compare, Compared, Convert, Element, Extremum, Float, Int, Logic,
-    Number, Op, SlctBy, Ternary, Unary,
+    Number, Op, SlctBy, Slot, Ternary, Unary,
 };
 use crate::syntax::{Instruction, Operand, Type};
 

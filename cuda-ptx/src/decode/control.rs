@@ -4,8 +4,7 @@ use super::Problem;
 use super::function::{Decoder, Symbol};
 use super::link::{Global, place};
 use super::words::Words;
-use crate::engine::Slot;
-use crate::program::{Bank, Barrier, Element, Op, Pass, Passed};
+use crate::program::{Bank, Barrier, Element, Op, Pass, Passed, Slot};
 use crate::syntax::{Instruction, Operand, Type};
 
 /// The offset and size of each parameter or result in the frame of the callee.

@@ -3,9 +3,9 @@
 use super::Problem;
 use super::link::{Builder, clamp, layout, place};
 use super::words::{Words, bits};
-use crate::engine::Slot;
 use crate::program::{
-    Address, Bank, Base, Condition, Element, Elements, Inst, Op, Place, Space as OpSpace, Transfer,
+    Address, Bank, Base, Condition, Element, Elements, Inst, Op, Place, Slot, Space as OpSpace,
+    Transfer,
 };
 use crate::syntax::{
     Function, Guard, Instruction, Position, Space, Statement, Type, Variable as Declared,

@@ -2,10 +2,9 @@
 
 use super::function::Decoder;
 use super::words::bits;
-use crate::engine::Slot;
 use crate::program::{
     Bank, Constant, FUNCTION_STEP, FUNCTION_WINDOW, FunctionInfo, Image, Intrinsic, Kernel,
-    LinkError, Op, Param, Program, Relocation, Target, Variable,
+    LinkError, Op, Param, Program, Relocation, Slot, Target, Variable,
 };
 use crate::syntax::{
     Function, Immediate, Initializer, Item, Linkage, Module, Position, Space, Type,
@@ -267,7 +266,7 @@ pub(super) fn immediate(value: Immediate, ty: Type) -> u64 {
 }
 
 /// Links modules and decodes their kernels.
-pub(crate) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
+pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
     let mut linker = Linker {
         symbols: Symbols {
             names: vec![HashMap::new(); modules.len()],

@@ -11,7 +11,18 @@ mod together;
 mod video;
 mod words;
 
-pub(crate) use link::link;
+use crate::program::{LinkError, Program};
+use crate::syntax::Module;
+
+impl Program {
+    /// Links modules and decodes their kernels.
+    ///
+    /// # Errors
+    /// A module is not valid, uses a symbol that no module defines, or two modules define a symbol.
+    pub fn link(modules: &[Module<'_>]) -> Result<Self, LinkError> {
+        link::link(modules)
+    }
+}
 
 /// Why an instruction cannot be decoded.
 #[derive(Clone, Debug)]

@@ -5,10 +5,9 @@ use super::function::{Decoder, Symbol, bank};
 use super::link::{Global, immediate};
 use super::special;
 use super::words::bits;
-use crate::engine::Slot;
 use crate::program::{
-    Address, Bank, Base, Condition, Constant, Element, FUNCTION_STEP, FUNCTION_WINDOW, Op, Space,
-    Special,
+    Address, Bank, Base, Condition, Constant, Element, FUNCTION_STEP, FUNCTION_WINDOW, Op, Slot,
+    Space, Special,
 };
 use crate::syntax::{Address as Written, Immediate, Operand, Type};
 

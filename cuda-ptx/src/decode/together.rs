@@ -3,8 +3,7 @@
 use super::Problem;
 use super::function::Decoder;
 use super::words::{Words, bits, int};
-use crate::engine::Slot;
-use crate::program::{Bank, Op, Redux, Shuffle, Together, Vote};
+use crate::program::{Bank, Op, Redux, Shuffle, Slot, Together, Vote};
 use crate::syntax::{Instruction, Operand, Type};
 
 impl<'a> Decoder<'_, '_, 'a> {

@@ -3,10 +3,9 @@
 use super::Problem;
 use super::function::Decoder;
 use super::words::Words;
-use crate::engine::Slot;
 use crate::number::integer::Overflow;
 use crate::number::video::{Mad, Operation, Packed, Part, Scalar, Second, Source};
-use crate::program::{Bank, Constant, Op, Video};
+use crate::program::{Bank, Constant, Op, Slot, Video};
 use crate::syntax::{Instruction, Operand, Type};
 
 impl<'a> Decoder<'_, '_, 'a> {

@@ -14,7 +14,6 @@ mod warp;
 
 pub use fault::{Fault, FaultKind};
 pub use grid::run;
-pub(crate) use registers::Slot;
 
 use crate::program::Program;
 

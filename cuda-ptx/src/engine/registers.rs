@@ -1,12 +1,11 @@
 //! Registers that hold a value for each lane of a warp.
 
+pub(super) use crate::program::Slot;
+
 /// The number of lanes of a warp.
 pub(crate) const LANES: usize = 32;
 /// The mask of all lanes.
 pub(crate) const ALL: u32 = u32::MAX;
-
-/// The number of a register in its bank.
-pub(crate) type Slot = u32;
 
 /// The registers of a warp, in three banks: values of at most 32 bits, values of 64 bits, and predicates, with a bit
 /// for each lane. Constants and special registers are registers that no instruction writes.

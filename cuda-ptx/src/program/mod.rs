@@ -9,9 +9,6 @@ pub(crate) use op::{
     Transfer, Unary, Video, Vote,
 };
 
-use crate::decode;
-use crate::engine::Slot;
-use crate::syntax::Module;
 use std::fmt;
 
 /// The first address of the window of shared memory in generic addresses.
@@ -30,6 +27,9 @@ pub(crate) const WINDOW: u64 = 1 << 40;
 /// The first `CLUSTER_STEP` bytes are the memory of the own block.
 pub(crate) const CLUSTER_STEP: u64 = 1 << 24;
 
+/// The number of a register in its bank.
+pub(crate) type Slot = u32;
+
 /// Linked modules, decoded and ready to run.
 #[derive(Debug)]
 pub struct Program {
@@ -39,14 +39,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// Links modules and decodes their kernels.
-    ///
-    /// # Errors
-    /// A module is not valid, uses a symbol that no module defines, or two modules define a symbol.
-    pub fn link(modules: &[Module<'_>]) -> Result<Self, LinkError> {
-        decode::link(modules)
-    }
-
     /// Returns the kernels.
     pub fn kernels(&self) -> &[Kernel] {
         &self.kernels

@@ -1,6 +1,6 @@
 //! Micro-operations: what the instructions of PTX are decoded into.
 
-use crate::engine::Slot;
+use super::Slot;
 use crate::number::integer::{Overflow, Permutation};
 use crate::number::video::{Mad, Packed, Scalar};
 use crate::number::{Comparison, Format, Mode};
