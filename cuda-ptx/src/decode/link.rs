@@ -249,11 +249,9 @@ impl<'a> Linker<'a> {
 pub(super) fn immediate(value: Immediate, ty: Type) -> u64 {
     match (value, ty) {
         (Immediate::Integer { bits: value, .. }, Type::F32) => {
-            u64::from((value.cast_signed() as f32).to_bits())
+            u64::from((value as i64 as f32).to_bits())
         }
-        (Immediate::Integer { bits: value, .. }, Type::F64) => {
-            (value.cast_signed() as f64).to_bits()
-        }
+        (Immediate::Integer { bits: value, .. }, Type::F64) => (value as i64 as f64).to_bits(),
         (Immediate::Integer { bits: value, .. }, ty) => match bits(ty) {
             1 => u64::from(value != 0),
             size @ 2..64 => value & ((1 << size) - 1),
@@ -441,7 +439,7 @@ impl<'s, 'a> Builder<'s, 'a> {
         for (_, _, constant) in &mut self.image.constants {
             if let Constant::DynamicShared(offset) = constant {
                 let start = i64::from(shared.next_multiple_of(16));
-                *constant = Constant::Bits((start + *offset).cast_unsigned());
+                *constant = Constant::Bits((start + *offset) as u64);
             }
         }
         Ok((self.image, shared))
@@ -522,7 +520,7 @@ impl<'s, 'a> Builder<'s, 'a> {
             *end = at.saturating_add(size);
             clamp(at)
         });
-        Constant::Bits((i64::from(at) + offset).cast_unsigned())
+        Constant::Bits((i64::from(at) + offset) as u64)
     }
 
     /// Returns the offset of new shared memory for a variable of a function.

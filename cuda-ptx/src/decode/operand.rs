@@ -43,7 +43,7 @@ impl<'a> Decoder<'_, '_, 'a> {
     fn address_constant(&mut self, name: &str, offset: i64) -> Result<Option<Constant>, Problem> {
         Ok(match self.symbol(name) {
             Some(Symbol::Shared { offset: at } | Symbol::Param { offset: at }) => {
-                Some(Constant::Bits((i64::from(at) + offset).cast_unsigned()))
+                Some(Constant::Bits((i64::from(at) + offset) as u64))
             }
             Some(_) => None,
             None => match self.global(name) {
@@ -233,7 +233,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             Operand::Name(name) => (*name, offset),
             Operand::Offset(name, more) => (*name, offset.wrapping_add(*more)),
             Operand::Immediate(Immediate::Integer { bits, .. }) => {
-                let offset = offset.wrapping_add(bits.cast_signed());
+                let offset = offset.wrapping_add(*bits as i64);
                 return Ok(Address { space, base: Base::None, offset });
             }
             _ => return Problem::invalid("the base of an address is not a register"),
@@ -261,7 +261,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             Some(Constant::Bits(value)) => {
                 // A generic access to a variable in shared memory by its name.
                 let space = if is_shared { Space::Shared } else { space };
-                Ok(Address { space, base: Base::None, offset: value.cast_signed() })
+                Ok(Address { space, base: Base::None, offset: value as i64 })
             }
             Some(constant) => {
                 let space = match constant {

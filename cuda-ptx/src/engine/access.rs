@@ -102,7 +102,7 @@ fn verb(access: Access) -> &'static str {
 
 impl Warp {
     pub(super) fn addresses(&self, address: &Address) -> [u64; LANES] {
-        let offset = address.offset.cast_unsigned();
+        let offset = address.offset as u64;
         match address.base {
             Base::None => [offset; LANES],
             Base::Wide(slot) => {
@@ -616,9 +616,9 @@ fn from_bytes(bytes: &[u8]) -> u64 {
 #[inline]
 fn sign(value: u64, size: u32, is_signed: bool) -> u64 {
     match (is_signed, size) {
-        (true, 1) => i64::from(value as i8).cast_unsigned(),
-        (true, 2) => i64::from(value as i16).cast_unsigned(),
-        (true, 4) => i64::from(value as i32).cast_unsigned(),
+        (true, 1) => value as i8 as u64,
+        (true, 2) => value as i16 as u64,
+        (true, 4) => value as i32 as u64,
         _ => value,
     }
 }

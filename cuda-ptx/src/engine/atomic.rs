@@ -197,7 +197,7 @@ fn apply(function: AtomicFunction, old: u64, value: u64, new: u64, is_global: bo
 
 fn extremum(ty: Int, a: u64, b: u64, is_max: bool) -> u64 {
     let is_less = match ty {
-        Int::S64 => a.cast_signed() < b.cast_signed(),
+        Int::S64 => (a as i64) < b as i64,
         Int::S32 => (a as i32) < b as i32,
         _ => a < b,
     };

@@ -256,7 +256,7 @@ impl Registers {
             Binary::Extremum16x2(is_max, is_signed, relu) => {
                 let one = move |a: u16, b: u16| {
                     let (a, b) = match is_signed {
-                        true => (i32::from(a.cast_signed()), i32::from(b.cast_signed())),
+                        true => (i32::from(a as i16), i32::from(b as i16)),
                         false => (i32::from(a), i32::from(b)),
                     };
                     let chosen = if is_max { a.max(b) } else { a.min(b) };
@@ -465,7 +465,7 @@ impl Registers {
 
     fn slct(&mut self, mask: u32, bank: Bank, by: SlctBy, d: Slot, abc: [Slot; 3]) {
         let is_a = move |c: u32| match by {
-            SlctBy::Signed => c.cast_signed() >= 0,
+            SlctBy::Signed => c as i32 >= 0,
             SlctBy::Single(flush) => single::compare(Comparison::Ge, c, 0, flush),
         };
         match bank {
@@ -667,7 +667,7 @@ impl Registers {
         let found = self.compare_packed(compare);
         let [low, high] = found.map(|found| self.combined(found, compare.combine).0);
         let one = u32::from(one);
-        self.set(mask, d, |lane| (low >> lane & 1) * one | (high >> lane & 1) * one << 16);
+        self.set(mask, d, |lane| ((low >> lane & 1) * one) | (((high >> lane & 1) * one) << 16));
     }
 
     pub(super) fn selp(&mut self, mask: u32, bank: Bank, d: Slot, ab: [Slot; 2], p: Condition) {
@@ -704,14 +704,14 @@ impl Registers {
         self.set_predicate(mask, d, found);
     }
 
-    fn from_bank(&self, bank: Bank, slot: Slot) -> [u64; LANES] {
+    fn read_bank(&self, bank: Bank, slot: Slot) -> [u64; LANES] {
         match bank {
             Bank::Wide => self.wide[slot as usize],
             _ => self.narrow[slot as usize].map(u64::from),
         }
     }
 
-    fn to_bank(&mut self, mask: u32, bank: Bank, slot: Slot, f: impl Fn(usize) -> u64) {
+    fn write_bank(&mut self, mask: u32, bank: Bank, slot: Slot, f: impl Fn(usize) -> u64) {
         match bank {
             Bank::Wide => self.set(mask, slot, f),
             _ => self.set(mask, slot, |lane| f(lane) as u32),
@@ -784,23 +784,23 @@ impl Registers {
         {
             return self.unary(mask, d, a, |a: u32| f32::from_bits(a) as i32);
         }
-        let from = self.from_bank(how.from_bank, a);
-        self.to_bank(mask, how.to_bank, d, |lane| convert_one(how, from[lane]));
+        let from = self.read_bank(how.from_bank, a);
+        self.write_bank(mask, how.to_bank, d, |lane| convert_one(how, from[lane]));
     }
 
     pub(super) fn convert_packed(&mut self, mask: u32, how: &Convert, d: Slot, [a, b]: [Slot; 2]) {
         let (a, b) = (self.narrow[a as usize], self.narrow[b as usize]);
         let bits = bits_of(how.to);
-        self.to_bank(mask, how.to_bank, d, |lane| {
+        self.write_bank(mask, how.to_bank, d, |lane| {
             convert_one(how, u64::from(a[lane])) << bits | convert_one(how, u64::from(b[lane]))
         });
     }
 
     pub(super) fn convert_unpacked(&mut self, mask: u32, how: &Convert, d: Slot, a: Slot) {
-        let a = self.from_bank(how.from_bank, a);
+        let a = self.read_bank(how.from_bank, a);
         let (from, to) = (bits_of(how.from), bits_of(how.to));
         let low = (1u64 << from) - 1;
-        self.to_bank(mask, how.to_bank, d, |lane| {
+        self.write_bank(mask, how.to_bank, d, |lane| {
             let a = a[lane];
             convert_one(how, a >> from & low) << to | convert_one(how, a & low)
         });
@@ -821,10 +821,10 @@ impl Registers {
         let field = (1u64 << bits) - 1;
         let clamp = move |value: u32| {
             let value = match from.is_signed() {
-                true => i64::from(value.cast_signed()),
+                true => i64::from(value as i32),
                 false => i64::from(value),
             };
-            value.clamp(least, most).cast_unsigned() & field
+            value.clamp(least, most) as u64 & field
         };
         self.ternary(mask, d, abc, |a: u32, b: u32, c: u32| {
             (u64::from(c) << (2 * bits) | clamp(a) << bits | clamp(b)) as u32
@@ -871,16 +871,16 @@ impl Registers {
     pub(super) fn element(&self, element: Element) -> [u64; LANES] {
         match element {
             Element::Discard => [0; LANES],
-            Element::Narrow(slot) => self.from_bank(Bank::Narrow, slot),
-            Element::Wide(slot) => self.from_bank(Bank::Wide, slot),
+            Element::Narrow(slot) => self.read_bank(Bank::Narrow, slot),
+            Element::Wide(slot) => self.read_bank(Bank::Wide, slot),
         }
     }
 
     pub(super) fn set_element(&mut self, mask: u32, d: Element, f: impl Fn(usize) -> u64) {
         match d {
             Element::Discard => {}
-            Element::Narrow(slot) => self.to_bank(mask, Bank::Narrow, slot, f),
-            Element::Wide(slot) => self.to_bank(mask, Bank::Wide, slot, f),
+            Element::Narrow(slot) => self.write_bank(mask, Bank::Narrow, slot, f),
+            Element::Wide(slot) => self.write_bank(mask, Bank::Wide, slot, f),
         }
     }
 }

@@ -28,13 +28,13 @@ impl State {
         Self {
             expected: bits & COUNT,
             pending: bits >> 20 & COUNT,
-            bytes: (bits >> 40 & 0x1f_ffff).cast_signed() - BIAS,
+            bytes: (bits >> 40 & 0x1f_ffff) as i64 - BIAS,
             phase: bits >> 62 & 1,
         }
     }
 
     fn pack(self) -> u64 {
-        let bytes = (self.bytes + BIAS).cast_unsigned() & 0x1f_ffff;
+        let bytes = (self.bytes + BIAS) as u64 & 0x1f_ffff;
         self.expected & COUNT | (self.pending & COUNT) << 20 | bytes << 40 | self.phase << 62
     }
 
@@ -79,16 +79,16 @@ impl Warp {
                 }
                 Mbarrier::Inval | Mbarrier::PendingCount { .. } => {}
                 Mbarrier::ExpectTx { bytes } => {
-                    state.bytes += number(bytes, narrow).cast_signed();
+                    state.bytes += number(bytes, narrow) as i64;
                 }
                 Mbarrier::CompleteTx { bytes } => {
-                    state.bytes -= number(bytes, narrow).cast_signed();
+                    state.bytes -= number(bytes, narrow) as i64;
                     state.complete();
                 }
                 Mbarrier::Arrive { state: d, count, expect, is_drop } => {
                     let before = state.pack();
                     if let Some(expect) = expect {
-                        state.bytes += number(expect, narrow).cast_signed();
+                        state.bytes += number(expect, narrow) as i64;
                     }
                     let count = count.map_or(1, |count| number(count, narrow));
                     if count > state.pending {

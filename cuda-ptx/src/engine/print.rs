@@ -172,7 +172,7 @@ impl Warp {
             let text: Vec<u8> = match kind {
                 b'd' | b'i' => {
                     let value = match is_long {
-                        true => next(self, cx, 8)?.cast_signed(),
+                        true => next(self, cx, 8)? as i64,
                         false => i64::from(next(self, cx, 4)? as i32),
                     };
                     spec.signed(value < 0, value.unsigned_abs().to_string())
@@ -346,7 +346,7 @@ fn hexadecimal(value: f64, precision: Option<usize>) -> String {
     let (lead, power) = match (biased, fraction) {
         (0, 0) => (0, 0),
         (0, _) => (0, -1022),
-        _ => (1, biased.cast_signed() - 1023),
+        _ => (1, biased as i32 - 1023),
     };
     let mut lead = lead;
     let digits = match precision {

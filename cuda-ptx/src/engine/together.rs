@@ -101,8 +101,8 @@ fn redux(function: Redux, a: u32, b: u32) -> u32 {
         Redux::Or => a | b,
         Redux::Xor => a ^ b,
         Redux::Add => a.wrapping_add(b),
-        Redux::Min(Int::S32) => a.cast_signed().min(b.cast_signed()).cast_unsigned(),
-        Redux::Max(Int::S32) => a.cast_signed().max(b.cast_signed()).cast_unsigned(),
+        Redux::Min(Int::S32) => (a as i32).min(b as i32) as u32,
+        Redux::Max(Int::S32) => (a as i32).max(b as i32) as u32,
         Redux::Min(_) => a.min(b),
         Redux::Max(_) => a.max(b),
         Redux::Float(is_max, is_abs, nan) => {
@@ -124,7 +124,7 @@ fn shuffle(kind: Shuffle, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (source, is_valid) = match kind {
         Shuffle::Up => {
             let source = lane.wrapping_sub(b);
-            (source, source.cast_signed() >= most.cast_signed())
+            (source, source as i32 >= most as i32)
         }
         Shuffle::Down => (lane + b, lane + b <= most),
         Shuffle::Butterfly => (lane ^ b, lane ^ b <= most),
