@@ -142,6 +142,9 @@ impl<'a> Decoder<'_, '_, 'a> {
 
     fn transfer(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {
         let is_store = its.opcode() == "st";
+        if words.peek().contains(&"bulk") {
+            return Problem::unsupported("a bulk store");
+        }
         let is_async = self.takes_barrier(words)?;
         let space = space(words);
         let is_ordered = words
