@@ -4,5 +4,6 @@ mod control;
 mod corpus;
 mod device;
 mod faults;
+mod fidelity;
 mod memory;
 mod warps;
