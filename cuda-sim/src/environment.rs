@@ -165,7 +165,7 @@ pub enum Account {
 
 impl Profile {
     /// Turns on the modes that environment variables select: `CUDA_SIM_KERNELS`
-    /// ([`ignoring_unregistered_kernels`](Self::ignoring_unregistered_kernels)), `CUDA_SIM_RACES`
+    /// ([`with_kernels`](Self::with_kernels)), `CUDA_SIM_RACES`
     /// ([`with_race_detection`](Self::with_race_detection)) and `CUDA_SIM_LENIENT`
     /// ([`with_lenient_misuse`](Self::with_lenient_misuse)).
     ///

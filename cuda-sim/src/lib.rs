@@ -35,6 +35,8 @@
 //!   one is reproducible from its seed. Misuses, leaks, deadlocks and panics are violations.
 //! - **Races** ([`races`](mod@races)). On request, the driver reports conflicting accesses by operations
 //!   that no order connects, with both operations and their streams.
+//! - **Kernels** run by their PTX when the work before them is complete. Results are those of an H200; the page
+//!   `fidelity` of `cuda-ptx` has the exceptions. [`Kernels`] has the other modes.
 //! - **Accounting.** The crate records every [call](calls) in order, the objects that are [alive], and
 //!   the context stack of each thread.
 //!
@@ -42,10 +44,10 @@
 //! `libcuda.so.1`; [`environment`] lists the variables that it reads.
 //!
 //! # Limitations
-//! This is not an emulator. It parses PTX for variables and for the names, parameters and limits of
-//! kernels, but does not execute it. A kernel is a [host function](kernel) that is registered under the
-//! kernel's name. Timing is not modeled. The driver implements the functions that `cuda-safe` calls, all
-//! functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory, multicast objects
+//! A kernel runs by its PTX, with `cuda-ptx`, or by a [host function](kernel) that is registered under the
+//! kernel's name and takes its place. Kernels with only machine code, and some instructions, among them those of
+//! tensor cores and textures, do not run. Timing is not modeled. The driver implements the functions that
+//! `cuda-safe` calls, all functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory, multicast objects
 //! and logical endpoints (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C
 //! programs call instead, each with its variant for the per-thread default stream. Every other function returns
 //! `CUDA_ERROR_NOT_SUPPORTED`, which it reports once on stderr; [`not_simulated`] lists these functions.

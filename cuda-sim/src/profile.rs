@@ -32,7 +32,7 @@ pub struct Profile {
     pub(crate) driver_thread: bool,
     pub(crate) race_detection: bool,
     pub(crate) lenient_misuse: bool,
-    /// Whether a launch of a kernel that is not registered does nothing. Otherwise it fails.
+    /// What a launch of a kernel that is not registered does.
     pub(crate) kernels: Kernels,
 }
 

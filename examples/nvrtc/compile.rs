@@ -65,7 +65,7 @@ fn saxpy(a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, Box<dyn Error>> {
     Ok(y.to_vec()?)
 }
 
-/// The software driver runs no device code, so it is told what the kernel does.
+/// Registers a function for the kernel, because the software driver runs PTX and no machine code.
 fn register_saxpy() {
     cuda_sim::kernel::register("saxpy", |launch| {
         let (a, n) = (launch.value::<f32>(0)?, launch.value::<u32>(3)? as usize);

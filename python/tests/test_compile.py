@@ -1,7 +1,7 @@
 """Kernels that are compiled at run time.
 
-The software driver runs no device code. It knows one kernel, `cuda_safe_record_sm`, so the tests that check
-what a kernel has written use this one, and those that need another one need a GPU.
+The software driver runs no machine code, which `compile` produces. It knows one kernel, `cuda_safe_record_sm`,
+so the tests that check what a kernel has written use this one, and those that need another one need a GPU.
 """
 
 import gc

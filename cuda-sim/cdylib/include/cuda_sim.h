@@ -1,7 +1,7 @@
 /* Functions of the software CUDA driver (`libcuda.so.1` of cuda-sim) that a real driver does not have.
  *
- * The software driver does not execute code for GPUs. A program registers a host function for each kernel,
- * and the function runs when the kernel is launched:
+ * The software driver runs kernels by their PTX. A program can register a host function for a kernel, for
+ * example if the kernel has only machine code. The function then runs when the kernel is launched:
  *
  *     // __global__ void scale(float *x, float factor, unsigned n)
  *     static void scale(CUsimLaunch *launch, void *user) {

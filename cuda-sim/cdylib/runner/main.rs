@@ -32,7 +32,7 @@ cuda-sim run [OPTION …] [--] PROGRAM [ARGUMENT …]
       --races            report races between streams
       --lenient          continue after an illegal access of the device
       --faults LIST      the calls that fail, for example cuMemAlloc:3=CUDA_ERROR_OUT_OF_MEMORY
-      --ignore-kernels   kernels that are not registered do nothing, instead of failing
+      --ignore-kernels   kernels that are not registered do nothing, instead of running
       --account FILE     writes the account to a file instead of stderr
       --no-account       writes no account
       --strict           exit status 120 for misuses, races, faults that made no call fail, and if no process

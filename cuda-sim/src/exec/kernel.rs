@@ -1,6 +1,10 @@
 //! Kernels: host functions that are registered under a kernel's name.
 //!
-//! A kernel reads its arguments and the memory that they point to through checked accessors. An access
+//! A kernel that is not registered runs by its PTX. A registered function takes the place of a kernel: of one that
+//! has only machine code, that has instructions which do not run, or that a test wants to replace. The function
+//! runs once for a launch, and computes the results of all threads.
+//!
+//! A function reads its arguments and the memory that they point to through checked accessors. An access
 //! outside of an allocation, to freed memory, or to memory that is not yet allocated in stream order
 //! fails as an illegal address, as on a GPU.
 //!

@@ -1,4 +1,4 @@
-//! The kernels of kernels.cu for the software driver, which runs no device code.
+//! The kernels of kernels.cu for the software driver, which runs no machine code.
 
 use cuda_sim::kernel::{Launch, Plain, register};
 
