@@ -38,6 +38,8 @@ const CRATES: &[&str] = &[
     "-p",
     "cuda-nvrtc",
     "-p",
+    "cuda-ptx",
+    "-p",
     "tensor-backend",
     "-p",
     "tenant-server",
@@ -67,7 +69,7 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
     let mut check = toolchain.cargo_check(CRATES)?;
     succeed(check.arg("--all-features"))?;
     println!(
-        "msrv: cuda-sys, cuda-safe, cuda-memory, cuda-nvrtc and the crates in examples/adopters pass `cargo check` \
+        "msrv: cuda-sys, cuda-safe, cuda-memory, cuda-nvrtc, cuda-ptx and the crates in examples/adopters pass `cargo check` \
          with all features"
     );
 
@@ -75,7 +77,7 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
     toolchain.add_target(&mut check, WINDOWS)?;
     succeed(&mut check)?;
     println!(
-        "msrv: cuda-sys, cuda-safe, cuda-memory, cuda-nvrtc and the crates in examples/adopters pass `cargo check` \
+        "msrv: cuda-sys, cuda-safe, cuda-memory, cuda-nvrtc, cuda-ptx and the crates in examples/adopters pass `cargo check` \
          for {WINDOWS}"
     );
 
