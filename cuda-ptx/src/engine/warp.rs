@@ -16,6 +16,9 @@ use crate::program::{
 /// Backward branches after which a group lets other groups run.
 const PATIENCE: u32 = 200;
 
+/// The cycles that an operation counts on the clock, which is not that of a GPU.
+const CYCLES: u64 = 1024;
+
 /// Threads of a warp with the same next instruction.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
@@ -344,7 +347,8 @@ impl Warp {
             Op::RankOf { d, a, is_generic } => self.rank_of(cx, mask, *d, *a, *is_generic),
             Op::Activemask { d } => registers.set(mask, *d, |_| mask),
             Op::Clock { d, is_high, is_wide } => {
-                let clock = cx.steps;
+                // Programs that wait for a number of cycles end soon.
+                let clock = cx.steps.wrapping_mul(CYCLES);
                 match (is_wide, is_high) {
                     (true, _) => registers.set(mask, *d, |_| clock),
                     (false, true) => registers.set(mask, *d, |_| (clock >> 32) as u32),

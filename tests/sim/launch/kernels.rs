@@ -1,6 +1,7 @@
 //! Kernels of the software driver, which can do what any host function can but no GPU kernel does.
 
 use crate::prelude::*;
+use cuda_sim::Kernels;
 use cuda_sim::kernel::register;
 
 /// PTX with a kernel that the tests do not register.
@@ -135,13 +136,46 @@ fn the_built_in_sm_probe_kernel_can_be_replaced() {
 
 #[test]
 fn a_kernel_that_is_not_registered_is_named() {
-    let words = ["kernel \"other\" is not registered, so it cannot run"];
-    let (context, stream, _end) = &in_child!(with_misuses(&words));
-    let _module = launch_of(context, stream, OTHER, "other");
+    in_child!();
+    start(Profile::h200().with_kernels(Kernels::Registered));
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    let _module = launch_of(&context, &stream, OTHER, "other");
     assert_eq!(cuda_sim::unregistered_kernels(), [""; 0]);
     let error = stream.synchronize().expect_err("no such kernel");
     assert!(error.is_fatal(), "{error}");
     assert_eq!(cuda_sim::unregistered_kernels(), ["other"]);
+    let misuses = cuda_sim::misuses();
+    assert!(
+        misuses[0].contains("kernel \"other\" is not registered, so it cannot run"),
+        "{misuses:?}"
+    );
+}
+
+#[test]
+fn a_kernel_runs_by_its_ptx() {
+    let (context, stream, _end) = &in_child!(with_misuses(&[]));
+    let module = Module::from_ptx(context, include_str!("../../kernels/vector.ptx"));
+    let module = module.expect("the test kernels");
+    let kernel = module.kernel("scale").expect("found");
+    let kernel = kernel.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
+    let mut x = DeviceBuffer::from_slice(stream, &[1, 2, 3, 4]).expect("a buffer");
+    // SAFETY: the kernel accesses four elements.
+    let given = unsafe { kernel.launch(stream, LaunchConfig::linear(4, 128), (&mut x, 10, 5, 4)) };
+    given.expect("a launch");
+    assert_eq!(x.to_vec().expect("a copy"), [15, 25, 35, 45]);
+    assert_eq!(cuda_sim::unregistered_kernels(), [""; 0]);
+}
+
+#[test]
+fn a_trap_in_a_kernel_is_named_with_its_place() {
+    const TRAP: &str = ".version 6.0\n.target sm_50\n.address_size 64\n\
+                        .visible .entry other()\n{\ntrap;\nret; }";
+    let words = ["kernel \"other\": the kernel executes a trap: `trap` at line 6 of the PTX"];
+    let (context, stream, _end) = &in_child!(with_misuses(&words));
+    let _module = launch_of(context, stream, TRAP, "other");
+    let error = stream.synchronize().expect_err("a trap");
+    assert!(error.is_fatal(), "{error}");
 }
 
 #[test]
