@@ -71,6 +71,13 @@ pub(crate) fn parse(ptx: &str) -> Result<(), String> {
     syntax::parse(ptx).map(drop).map_err(|error| error.to_string())
 }
 
+/// Returns whether the engine has no objection to a module.
+pub(crate) fn accepts(ptx: &str) -> bool {
+    let Ok(module) = syntax::parse(ptx) else { return false };
+    let Ok(program) = Program::link(&[module]) else { return false };
+    program.kernels().iter().all(|kernel| kernel.unsupported().next().is_none())
+}
+
 /// Runs a kernel whose first two parameters are the addresses of `input` and of `output_len` bytes,
 /// which are 0 before. `more` are its other parameters. Returns the output.
 ///

@@ -6,6 +6,22 @@ pub(crate) fn is_unpredictable(name: &str) -> bool {
     name == "%warpid"
 }
 
+/// Returns whether the compiler rejects a form only for some targets or in some modes. The engine accepts it.
+pub(crate) fn is_accepted(name: &str) -> bool {
+    [
+        // Targets before sm_70, and after sm_90.
+        "vote.all.pred",
+        "vote.ballot.b32",
+        "shfl.up.b32",
+        "min.f32 of three",
+        "cvt.rn.satfinite.tf32.f32",
+        // Functions without a stack.
+        "call with u8",
+        "call with u16",
+    ]
+    .contains(&name)
+}
+
 /// Returns why the engine refuses a form, if it does. GPUs emulate video instructions, and some deviate from the
 /// manual without a rule.
 pub(crate) fn refusal(name: &str) -> Option<&'static str> {

@@ -39,7 +39,7 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
     }
     println!(
         "{cases} cases; {same} forms are the same, {} differ, {refused} are refused, {unpredictable} have \
-         unpredictable results, {rejected} were rejected by the compiler",
+         unpredictable results, {rejected} are rejected by the compiler",
         different.len(),
     );
     different.is_empty()
@@ -88,7 +88,14 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
     }
     let results = match &record.outcome {
         Outcome::Results(results) => results,
-        Outcome::Rejected(_) => return Ok(Played::Rejected),
+        Outcome::Rejected(_) => {
+            let accepts = engine::accepts(&kernel::module([(number, form)]));
+            return match (accepts, exceptions::is_accepted(&form.name)) {
+                (true, false) => Err("the compiler rejects it, and the engine does not".to_owned()),
+                (false, true) => Err("the engine rejects it".to_owned()),
+                _ => Ok(Played::Rejected),
+            };
+        }
     };
     let threads = kernel::threads(form, &input);
     let expected = data::unpack(form, results, threads);

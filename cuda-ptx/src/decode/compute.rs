@@ -4,7 +4,7 @@ use super::Problem;
 use super::function::{Decoder, Symbol, bank};
 use super::words::{Words, bits, float, int};
 use crate::number::integer::{Overflow, Permutation};
-use crate::number::{Comparison, Format, Property};
+use crate::number::{Comparison, Format, Mode, Property};
 use crate::program::{
     Approximate, Bank, Binary, Compare, Compared, Convert, Element, Extremum, Float, Int, Logic,
     Number, Op, SlctBy, Slot, Ternary, Unary,
@@ -34,11 +34,17 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let mode = words.mode();
                 let ty = words.ty()?;
                 let of = float(ty).ok_or_else(not_float)?;
-                // A product of halves that is added to a number of f32.
-                if words.try_ty().is_some() {
-                    return Problem::unsupported("a multiplication of mixed types");
+                match words.try_ty() {
+                    // A product of halves that is added to a number of f32.
+                    Some(narrow) => {
+                        let a = self.widened(self.operand(operands, 1)?, narrow, ty)?;
+                        let b = self.widened(self.operand(operands, 2)?, narrow, ty)?;
+                        let c = self.source(self.operand(operands, 3)?, ty)?;
+                        let d = self.target(self.operand(operands, 0)?, ty)?;
+                        self.emit(Op::Ternary(Ternary::Fma(of, mode), d, [a, b, c]));
+                    }
+                    None => self.ternary(operands, Ternary::Fma(of, mode), [ty; 4])?,
                 }
-                self.ternary(operands, Ternary::Fma(of, mode), [ty; 4])?;
             }
             "mul24" | "mad24" => {
                 let is_high = words.one_of(&["hi", "lo"]) == Some("hi");
@@ -258,6 +264,7 @@ impl<'a> Decoder<'_, '_, 'a> {
         f: Unary,
         [d, a]: [Type; 2],
     ) -> Result<(), Problem> {
+        count(operands, 2)?;
         let a = self.source(self.operand(operands, 1)?, a)?;
         let d = self.target(self.operand(operands, 0)?, d)?;
         self.emit(Op::Unary(f, d, a));
@@ -270,6 +277,7 @@ impl<'a> Decoder<'_, '_, 'a> {
         f: Binary,
         [d, a, b]: [Type; 3],
     ) -> Result<(), Problem> {
+        count(operands, 3)?;
         let a = self.source(self.operand(operands, 1)?, a)?;
         let b = self.source(self.operand(operands, 2)?, b)?;
         let d = self.target(self.operand(operands, 0)?, d)?;
@@ -303,9 +311,7 @@ impl<'a> Decoder<'_, '_, 'a> {
         }
         let mode = words.mode();
         let ty = words.ty()?;
-        if words.try_ty().is_some() {
-            return Problem::unsupported("an addition of mixed types");
-        }
+        let narrow = words.try_ty();
         let f = match (float(ty), is_sub) {
             (Some(of), false) => Binary::AddFloat(of, mode),
             (Some(of), true) => Binary::SubFloat(of, mode),
@@ -314,7 +320,39 @@ impl<'a> Decoder<'_, '_, 'a> {
             (None, false) => Binary::Add(int(ty)),
             (None, true) => Binary::Sub(int(ty)),
         };
+        if let Some(narrow) = narrow {
+            let a = self.widened(self.operand(operands, 1)?, narrow, ty)?;
+            let b = self.source(self.operand(operands, 2)?, ty)?;
+            let d = self.target(self.operand(operands, 0)?, ty)?;
+            self.emit(Op::Binary(f, d, [a, b]));
+            return Ok(());
+        }
         self.binary(operands, f, [ty; 3])
+    }
+
+    /// Returns a register with an operand of f16 or bf16 as a number of f32.
+    fn widened(&mut self, operand: &Operand<'a>, narrow: Type, ty: Type) -> Result<Slot, Problem> {
+        let from = match narrow {
+            Type::F16 => Format::F16,
+            Type::Bf16 => Format::Bf16,
+            _ => return Problem::invalid("there is no such operation of mixed types"),
+        };
+        if ty != Type::F32 {
+            return Problem::invalid("the result of mixed types is not a number of f32");
+        }
+        let a = self.source(operand, narrow)?;
+        let d = self.builder.register(Bank::Narrow);
+        let convert = Convert {
+            from: Number::Float(from),
+            to: Number::Float(Format::F32),
+            mode: Mode::EXACT,
+            is_integral: false,
+            is_finite: false,
+            to_bank: Bank::Narrow,
+            from_bank: Bank::Narrow,
+        };
+        self.emit(Op::Convert { convert, d, a });
+        Ok(d)
     }
 
     fn carry_chain(
@@ -755,6 +793,14 @@ impl<'a> Decoder<'_, '_, 'a> {
         };
         self.emit(Op::CvtPack { bits, is_signed, from, d, a: [a, b, c] });
         Ok(())
+    }
+}
+
+/// Checks the number of operands.
+fn count(operands: &[Operand<'_>], expected: usize) -> Result<(), Problem> {
+    match operands.len() {
+        count if count == expected => Ok(()),
+        count => Problem::invalid(format!("{count} operands instead of {expected}")),
     }
 }
 

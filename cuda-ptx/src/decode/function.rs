@@ -417,7 +417,8 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
             self.guard = Some(self.condition(guard)?);
         }
         let mut words = Words::new(its.modifiers());
-        let done = self.decode(its, &mut words).and_then(|()| words.finish());
+        let done = super::check::check(its.opcode(), words.peek());
+        let done = done.and_then(|()| self.decode(its, &mut words)).and_then(|()| words.finish());
         match done {
             Ok(()) => Ok(()),
             Err(Problem::Unsupported(_)) => {

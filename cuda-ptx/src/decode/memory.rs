@@ -160,6 +160,9 @@ impl<'a> Decoder<'_, '_, 'a> {
         };
         // The policy of caches is an optional third operand.
         let address = self.address(self.operand(&its.operands, address)?, space)?;
+        if is_store && address.space == Space::Param {
+            return Problem::invalid("a parameter of a kernel is not written");
+        }
         let ty_of_element = if ty == Type::B128 { Type::B64 } else { ty };
         let mut elements = self.elements(self.operand(&its.operands, value)?, ty_of_element)?;
         let elements = match elements.len() {

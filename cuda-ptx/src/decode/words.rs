@@ -77,7 +77,8 @@ impl<'a> Words<'a> {
     }
 }
 
-fn type_of(word: &str) -> Option<Type> {
+/// Returns the type that a modifier names.
+pub(super) fn type_of(word: &str) -> Option<Type> {
     Some(match word {
         "b8" => Type::B8,
         "b16" => Type::B16,

@@ -1,6 +1,7 @@
 //! The engine runs kernels.
 
 mod control;
+mod copies;
 mod corpus;
 mod device;
 mod faults;

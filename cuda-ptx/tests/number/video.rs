@@ -72,8 +72,15 @@ fn scalar_shifts_clamp_or_wrap() {
     let both = [SIGNED, UNSIGNED];
     let right = scalar(Operation::ShiftRight(Overflow::Clamp), both, true, false, Second::None);
     assert_eq!(right(0x8000_0000, 0x21, 0), 0xffff_ffff);
-    let left = scalar(Operation::ShiftLeft(Overflow::Clamp), both, false, true, Second::None);
-    assert_eq!((left(0x4000_0000, 2, 0), left(0xffff_ffff, 1, 0)), (0xffff_ffff, 0));
+}
+
+#[test]
+fn unsigned_results_are_clamped_only_at_zero() {
+    let both = [UNSIGNED, SIGNED];
+    let add = scalar(Operation::Add, both, false, true, Second::None);
+    assert_eq!((add(1, 0xffff_fff0, 0), add(0xffff_ffff, 2, 0)), (0, 1));
+    let add = scalar(Operation::Add, both, true, true, Second::None);
+    assert_eq!(add(0xffff_ffff, 2, 0), 0x7fff_ffff);
 }
 
 #[test]
