@@ -35,7 +35,7 @@ pub(super) fn check(opcode: &str, words: &[&str]) -> Result<(), Problem> {
         "add" | "sub" if !is_float && (has_rounding || has("sat") && ty != Type::S32) => {
             Problem::invalid("integers have no such modifier")
         }
-        "mul" | "mad" if !is_float && !(has("lo") || has("hi") || has("wide")) => {
+        "mul" | "mad" if !(is_float || has("lo") || has("hi") || has("wide")) => {
             Problem::invalid("a product needs `.lo`, `.hi` or `.wide`")
         }
         "mul" if !is_float && has("sat") => Problem::invalid("a product is not clamped"),

@@ -406,7 +406,9 @@ impl<'a> Decoder<'_, '_, 'a> {
     ) -> Result<(), Problem> {
         // Copies are complete when they are issued.
         if words.one_of(&["commit_group", "wait_group", "prefetch"]).is_some() {
-            words.drop_all(|word| matches!(word, "read" | "L2" | "global"));
+            words.drop_all(|word| {
+                matches!(word, "read" | "L2" | "global") || word.starts_with("L2::")
+            });
             self.emit(Op::Nop);
             return Ok(());
         }

@@ -84,6 +84,9 @@ impl<'a> Decoder<'_, '_, 'a> {
             check(name, its, ty)?;
             return Ok(slot);
         }
+        if name.starts_with("%reserved_smem_offset_") {
+            return Problem::unsupported("this offset of reserved shared memory");
+        }
         if name == "WARP_SZ" {
             return Ok(self.builder.constant(wanted, Constant::Bits(32)));
         }
