@@ -156,13 +156,22 @@ macro_rules! functions {
         $(function!($class $name [$($per_thread)?] ($($params)*) => $body);)*
 
         fn $find(symbol: &str) -> *const c_void {
-            match symbol {
-                $(stringify!($name) => {
+            // The names as bytes: the compiler compares a string with one pattern after another, but searches
+            // slices of bytes by their length and their first different byte.
+            #[allow(non_upper_case_globals, reason = "NVIDIA's names")]
+            mod names {
+                $(
+                    pub(super) const $name: &[u8] = stringify!($name).as_bytes();
+                    $(pub(super) const $per_thread: &[u8] = stringify!($per_thread).as_bytes();)?
+                )*
+            }
+            match symbol.as_bytes() {
+                $(names::$name => {
                     // With the type of the symbol, so that a wrong signature does not compile.
                     let function: $home::$name = $name;
                     function as *const c_void
                 }
-                $(stringify!($per_thread) => {
+                $(names::$per_thread => {
                     let function: cuda_sys::ptds::$per_thread = $per_thread;
                     function as *const c_void
                 })?)*
