@@ -38,7 +38,8 @@ impl Call {
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 static MISUSES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static NOT_SIMULATED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-static COUNTS: Mutex<BTreeMap<&'static str, [u64; 2]>> = Mutex::new(BTreeMap::new());
+/// The counts of the calls that [`clear_calls`] removed from [`CALLS`]. It is locked after [`CALLS`].
+static CLEARED: Mutex<Counts> = Mutex::new(Counts::new());
 static UNREGISTERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEED: AtomicU64 = AtomicU64::new(0);
 static OPTIONS: AtomicBool = AtomicBool::new(false);
@@ -75,10 +76,26 @@ pub struct CallCount {
     pub failures: u64,
 }
 
+/// The numbers of calls and of failures of each function.
+type Counts = BTreeMap<&'static str, [u64; 2]>;
+
+fn add_to(counts: &mut Counts, calls: &[Call]) {
+    for call in calls {
+        let [calls, failures] = counts.entry(call.function).or_default();
+        *calls += 1;
+        *failures += u64::from(!call.result.is_success());
+    }
+}
+
 /// Returns how often each function was called since [`install`](crate::install), ordered by symbol.
 /// [`clear_calls`] does not reset the counts.
 pub fn call_counts() -> Vec<CallCount> {
-    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = {
+        let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = CLEARED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        add_to(&mut counts, &calls);
+        counts
+    };
     counts
         .iter()
         .map(|(function, [calls, failures])| CallCount {
@@ -105,12 +122,6 @@ pub fn unregistered_kernels() -> Vec<String> {
 }
 
 pub(crate) fn record(function: &'static str, arguments: Vec<Argument>, result: CUresult) {
-    {
-        let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let [calls, failures] = counts.entry(function).or_default();
-        *calls += 1;
-        *failures += u64::from(!result.is_success());
-    }
     CALLS.lock().unwrap_or_else(PoisonError::into_inner).push(Call {
         function,
         thread: thread::id(),
@@ -171,7 +182,9 @@ pub fn calls() -> Vec<Call> {
 
 /// Clears the record of calls.
 pub fn clear_calls() {
-    CALLS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    add_to(&mut CLEARED.lock().unwrap_or_else(PoisonError::into_inner), &calls);
+    calls.clear();
 }
 
 /// Returns the misuses detected so far: incorrect calls that a real driver accepts or crashes on. Each

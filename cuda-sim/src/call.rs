@@ -129,9 +129,12 @@ fn answer(class: Class, name: &'static str, arguments: Vec<Argument>, body: Body
 /// Returns the name of a function without the suffix of its variant for the per-thread default stream. The
 /// same rules apply to both.
 fn without_suffix(name: &'static str) -> &'static str {
-    let suffixes = ["_ptsz", "_ptds"].into_iter();
-    let mut base = suffixes.filter_map(|suffix| name.strip_suffix(suffix));
-    base.next().unwrap_or(name)
+    match name.as_bytes() {
+        [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'] => {
+            &name[..name.len() - "_ptsz".len()]
+        }
+        _ => name,
+    }
 }
 
 fn guarded(class: Class, name: &'static str, body: Body<'_>) -> CUresult {

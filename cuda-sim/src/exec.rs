@@ -31,7 +31,7 @@ use crate::thread;
 use cuda_sys::CUresult;
 use ready::Ready;
 use run::run;
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::thread::ThreadId;
 use work::is_told_of_failures;
@@ -89,7 +89,7 @@ pub(crate) struct Executor {
     /// Callbacks on the driver's thread that no call waits for.
     late: BTreeSet<u64>,
     /// Threads that wait for a callback to end.
-    blocked: HashSet<ThreadId>,
+    blocked: Vec<ThreadId>,
     /// The callback that the host must run next.
     pub(crate) callback: Option<Callback>,
     /// The happens-before order, if races are detected.

@@ -24,9 +24,11 @@ thread_local! {
 /// Returns the id of the calling thread. The id is cached, because std does not return it late in the
 /// destruction of a thread, when C code may still call.
 pub(crate) fn id() -> ThreadId {
-    let id = ID.get().unwrap_or_else(|| std::thread::current().id());
-    ID.set(Some(id));
-    id
+    ID.get().unwrap_or_else(|| {
+        let id = std::thread::current().id();
+        ID.set(Some(id));
+        id
+    })
 }
 
 pub(crate) fn push(context: usize) {

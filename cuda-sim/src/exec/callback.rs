@@ -149,10 +149,9 @@ impl Executor {
     /// Sets whether this thread waits for a callback to end.
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
         let here = thread::id();
+        self.blocked.retain(|its| *its != here);
         if blocked {
-            self.blocked.insert(here);
-        } else {
-            self.blocked.remove(&here);
+            self.blocked.push(here);
         }
     }
 }

@@ -56,8 +56,10 @@ pub fn register(
         .write()
         .unwrap_or_else(PoisonError::into_inner)
         .insert(name.to_owned(), Arc::new(body));
-    replaced_ones().extend(replaced);
-    drop_replaced();
+    if let Some(replaced) = replaced {
+        replaced_ones().push(replaced);
+        drop_replaced();
+    }
 }
 
 fn replaced_ones() -> MutexGuard<'static, Vec<KernelFn>> {
