@@ -37,7 +37,7 @@ use worker::{Item, Worker};
 const THREADS: u64 = 16;
 
 /// The number of steps of each thread, unless a duration is set.
-const STEPS: usize = 400;
+const STEPS: usize = if cfg!(miri) { 1 } else { 400 };
 
 /// The state that the threads share.
 struct Arena {
