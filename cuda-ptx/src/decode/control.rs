@@ -54,11 +54,11 @@ impl<'a> Decoder<'_, '_, 'a> {
             "exit" => {
                 self.emit(Op::Exit);
             }
-            "trap" => {
+            "trap" | "brkpt" => {
                 self.emit(Op::Trap);
             }
-            "brkpt" | "pmevent" | "nanosleep" | "membar" | "fence" | "griddepcontrol"
-            | "setmaxnreg" | "createpolicy" => {
+            "pmevent" | "nanosleep" | "membar" | "fence" | "griddepcontrol" | "setmaxnreg"
+            | "createpolicy" => {
                 if its.opcode() == "createpolicy" {
                     return Problem::unsupported("a policy of caches");
                 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The kind of an error of a kernel. Each has a code of the driver.
+/// The kind of an error of a kernel, with the code that the driver reports for it on an H200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultKind {
@@ -10,17 +10,17 @@ pub enum FaultKind {
     IllegalAddress,
     /// `__assertfail` (710).
     Assert,
-    /// An instruction that is not supported (715).
+    /// An instruction that is not supported, or whose operands are not valid (715).
     IllegalInstruction,
     /// An address that is no multiple of the size of the access (716).
     MisalignedAddress,
-    /// A generic address of a space that the instruction cannot access (717).
+    /// An instruction on an address of a space that it cannot access (717).
     InvalidAddressSpace,
-    /// An indirect call or branch to an address without code (718).
+    /// An indirect call or branch to an address without code (715).
     InvalidProgramCounter,
-    /// `trap` (719).
+    /// `trap`, `brkpt`, or more arrivals than an `mbarrier` expects (719).
     Trap,
-    /// More local memory than the stack limit allows (700 on a GPU).
+    /// More local memory than the stack limit allows (700).
     StackOverflow,
     /// Threads that wait for each other. On a GPU the kernel does not end.
     Deadlock,

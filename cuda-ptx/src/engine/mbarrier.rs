@@ -96,7 +96,7 @@ impl Warp {
                             "{count} arrivals at a barrier that expects {} more",
                             state.pending
                         );
-                        return Err(Raise::new(FaultKind::IllegalInstruction, lane, text));
+                        return Err(Raise::new(FaultKind::Trap, lane, text));
                     }
                     if is_drop {
                         state.expected = state.expected.saturating_sub(count);

@@ -454,7 +454,7 @@ impl Warp {
             }
             Op::Trap => {
                 let lane = mask.trailing_zeros() as usize;
-                return Err(Raise::new(FaultKind::Trap, lane, "the kernel executes a trap"));
+                return Err(Raise::new(FaultKind::Trap, lane, "the kernel ends itself"));
             }
             Op::Together { mask: slot, operation } => {
                 self.meet(at, mask, *slot, operation)?;

@@ -93,17 +93,19 @@ fn relocate(program: &cuda_ptx::Program, call: &Call, addresses: &[u64], memory:
     }
 }
 
+/// Returns the code of an error (measured on an H200, except for those of waits without end).
 fn code_of(kind: FaultKind) -> CUresult {
     match kind {
-        FaultKind::IllegalAddress => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        FaultKind::IllegalAddress | FaultKind::StackOverflow => {
+            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+        }
         FaultKind::Assert => CUresult::CUDA_ERROR_ASSERT,
-        FaultKind::IllegalInstruction => CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+        FaultKind::IllegalInstruction | FaultKind::InvalidProgramCounter => {
+            CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+        }
         FaultKind::MisalignedAddress => CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
         FaultKind::InvalidAddressSpace => CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
-        FaultKind::InvalidProgramCounter => CUresult::CUDA_ERROR_INVALID_PC,
         FaultKind::Deadlock | FaultKind::StepLimit => CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
-        FaultKind::Trap | FaultKind::StackOverflow => CUresult::CUDA_ERROR_LAUNCH_FAILED,
-        // A kind that a later engine adds.
         _ => CUresult::CUDA_ERROR_LAUNCH_FAILED,
     }
 }

@@ -167,15 +167,65 @@ fn a_kernel_runs_by_its_ptx() {
     assert_eq!(cuda_sim::unregistered_kernels(), [""; 0]);
 }
 
+/// Returns PTX with a kernel of a body, with registers.
+fn kernel_of(body: &str) -> String {
+    format!(
+        ".version 7.8\n.target sm_80\n.address_size 64\n.shared .align 8 .b8 shared[16];\n\
+         .visible .entry other()\n{{\n.reg .b32 %r<4>; .reg .b64 %d<4>;\n{body}\nret; }}"
+    )
+}
+
 #[test]
 fn a_trap_in_a_kernel_is_named_with_its_place() {
-    const TRAP: &str = ".version 6.0\n.target sm_50\n.address_size 64\n\
-                        .visible .entry other()\n{\ntrap;\nret; }";
-    let words = ["kernel \"other\": the kernel executes a trap: `trap` at line 6 of the PTX"];
+    let words = ["kernel \"other\": the kernel ends itself: `trap` at line 8 of the PTX"];
     let (context, stream, _end) = &in_child!(with_misuses(&words));
-    let _module = launch_of(context, stream, TRAP, "other");
+    let _module = launch_of(context, stream, &kernel_of("trap;"), "other");
     let error = stream.synchronize().expect_err("a trap");
     assert!(error.is_fatal(), "{error}");
+}
+
+/// Runs a kernel that ends with an error, and compares the code with that of an H200.
+fn ends_with(body: &str, code: CUresult) {
+    let (context, stream, _end) = &in_child!(with_misuses(&["kernel \"other\""]));
+    let _module = launch_of(context, stream, &kernel_of(body), "other");
+    let error = stream.synchronize().expect_err("an error of the kernel");
+    assert_eq!(error.code(), Some(code), "{error}");
+    assert!(error.is_fatal(), "{error}");
+    let again = stream.synchronize().expect_err("the error stays");
+    assert_eq!(again.code(), Some(code), "{again}");
+}
+
+#[test]
+fn a_trap_or_breakpoint_is_a_launch_failure() {
+    ends_with("brkpt;", CUresult::CUDA_ERROR_LAUNCH_FAILED);
+}
+
+#[test]
+fn a_store_to_a_null_pointer_is_an_illegal_address() {
+    let body = "mov.u64 %d1, 0; st.global.u32 [%d1], 1;";
+    ends_with(body, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn a_load_beyond_shared_memory_is_an_illegal_address() {
+    ends_with("ld.shared.u32 %r1, [shared+1048576];", CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn a_misaligned_store_to_shared_memory_is_a_misaligned_address() {
+    ends_with("st.shared.u32 [shared+1], 1;", CUresult::CUDA_ERROR_MISALIGNED_ADDRESS);
+}
+
+#[test]
+fn a_call_of_an_address_without_code_is_an_illegal_instruction() {
+    let body = "mov.u64 %d1, 1193040; p: .callprototype _ (); call %d1, (), p;";
+    ends_with(body, CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION);
+}
+
+#[test]
+fn more_arrivals_than_a_barrier_expects_are_a_launch_failure() {
+    let body = "mbarrier.init.shared.b64 [shared], 1; mbarrier.arrive.shared.b64 %d1, [shared], 5;";
+    ends_with(body, CUresult::CUDA_ERROR_LAUNCH_FAILED);
 }
 
 #[test]
