@@ -14,7 +14,7 @@ use cuda_safe::sys::{
     cuModuleUnload,
 };
 use cuda_safe::{Context, Device, Stream};
-use cuda_sim::{Profile, kernel};
+use cuda_sim::Profile;
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -38,12 +38,6 @@ fn main() -> ExitCode {
 
 fn run() -> Result {
     cuda_sim::install(Profile::h200().with_race_detection())?;
-    // __global__ void scale(int *x, int factor, int offset, unsigned n)
-    kernel::register("scale", |launch| {
-        let (factor, offset) = (launch.value::<i32>(1)?, launch.value::<i32>(2)?);
-        let n = launch.value::<u32>(3)? as usize;
-        launch.update::<i32>(0, n, |_, x| x.wrapping_mul(factor).wrapping_add(offset))
-    });
     let context = Context::primary(&Device::get(0)?)?;
 
     println!("A pipeline without an event between its streams:");

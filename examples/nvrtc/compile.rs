@@ -38,7 +38,6 @@ fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(line) = support::choose(support::take_sim(&mut arguments)?.as_deref())? {
         println!("{line}");
-        register_saxpy();
     }
     let y = saxpy(2.0, &[1.0; 1000], &[3.0; 1000])?;
     println!("2 * 1 + 3 = {}", y[999]);
@@ -63,13 +62,4 @@ fn saxpy(a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, Box<dyn Error>> {
     // SAFETY: the kernel reads the first n elements of `x` and updates those of `y`, which have n elements.
     unsafe { saxpy.launch(&stream, config, (a, &x, &mut y, u32::try_from(n)?)) }?;
     Ok(y.to_vec()?)
-}
-
-/// Registers a function for the kernel, because the software driver runs PTX and no machine code.
-fn register_saxpy() {
-    cuda_sim::kernel::register("saxpy", |launch| {
-        let (a, n) = (launch.value::<f32>(0)?, launch.value::<u32>(3)? as usize);
-        let x = launch.read::<f32>(1, n)?;
-        launch.update::<f32>(2, n, |i, y| a * x[i] + y)
-    });
 }

@@ -4,8 +4,6 @@
 //! The load runs three times: without partitions, with a partition for each tenant, and once more while
 //! the partitions change. Run it with `cargo run --release -p tenant-server --example serve -- --help`.
 
-#[path = "../tests/software/mod.rs"]
-mod software;
 #[path = "../../../support/mod.rs"]
 mod support;
 
@@ -141,7 +139,6 @@ fn parse() -> Result<Option<Options>, Error> {
 fn run(options: &Options) -> Result<(), Error> {
     let line = support::choose(options.sim.as_deref())?;
     if let Some(line) = &line {
-        software::register_kernels();
         support::say(line, options.json);
     }
     let simulated = line.is_some();

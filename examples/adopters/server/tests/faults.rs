@@ -26,7 +26,6 @@ fn start() -> (MutexGuard<'static, ()>, Server) {
         };
         set_memory_manager(move |context| CachingManager::with(context, options))
             .expect("this version of the interface");
-        software::register_kernels();
     });
     let device = Device::get(0).expect("a device");
     (lock, Server::start(&device, 2).expect("a server"))

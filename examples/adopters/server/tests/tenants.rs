@@ -26,9 +26,6 @@ fn start(tenants: usize) -> Option<(MutexGuard<'static, ()>, Server)> {
         };
         set_memory_manager(move |context| CachingManager::with(context, options))
             .expect("this version of the interface");
-        if common::is_software() {
-            software::register_kernels();
-        }
     });
     let device = Device::get(0).expect("a device");
     let server = Server::start(&device, tenants).expect("a server");

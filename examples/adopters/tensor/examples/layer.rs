@@ -4,8 +4,6 @@
 //! Run it with `cargo run --release -p tensor-backend --example layer`, and with `-- --sim PROFILE` on the
 //! software driver, where times are meaningless.
 
-#[path = "../tests/software/mod.rs"]
-mod software;
 #[path = "../../../support/mod.rs"]
 mod support;
 
@@ -43,7 +41,6 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let line = support::choose(support::take_sim(&mut arguments)?.as_deref())?;
     if let Some(line) = &line {
-        software::register_kernels();
         support::say(line, false);
     }
     let backend = Backend::with_pool(0)?;

@@ -1,8 +1,6 @@
 //! What a GPU does not show on demand: allocations that fail, and which calls the backend makes. These tests run
 //! on the software driver, also on a machine with a GPU.
 
-mod software;
-
 use cuda_sim::Profile;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use tensor_backend::{Backend, Error, Executor, Result};
@@ -15,7 +13,6 @@ fn backend() -> (MutexGuard<'static, ()>, Backend) {
     let lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ONCE.call_once(|| {
         cuda_sim::install(Profile::h200()).expect("nothing was called before");
-        software::register_kernels();
     });
     (lock, Backend::with_pool(0).expect("a backend"))
 }

@@ -2,7 +2,6 @@
 
 #[path = "../../../../tests/common/mod.rs"]
 mod common;
-mod software;
 
 use std::sync::OnceLock;
 use tensor_backend::{Backend, Eager, Element, Error, Executor, Result, Tensor};
@@ -11,12 +10,7 @@ use tensor_backend::{Backend, Eager, Element, Error, Executor, Result, Tensor};
 fn backend() -> Option<&'static Backend> {
     static BACKEND: OnceLock<Backend> = OnceLock::new();
     common::gpu()?;
-    Some(BACKEND.get_or_init(|| {
-        if common::is_software() {
-            software::register_kernels();
-        }
-        Backend::with_pool(0).expect("a backend")
-    }))
+    Some(BACKEND.get_or_init(|| Backend::with_pool(0).expect("a backend")))
 }
 
 /// Returns an executor of the calling thread.

@@ -1,15 +1,6 @@
-//! The kernel of kernels.cu on the host: for the software driver, and to check the answers.
+//! The kernel of kernels.cu on the host, to check the answers.
 
-use cuda_sim::kernel::register;
 use tenant_server::Request;
-
-pub(crate) fn register_kernels() {
-    register("iterate", |launch| {
-        let n = launch.value::<u32>(1)? as usize;
-        let (seed, rounds) = (launch.value::<u32>(2)?, launch.value::<u32>(3)?);
-        launch.update::<u32>(0, n, |i, _| iterate(seed.wrapping_add(i as u32), rounds))
-    });
-}
 
 /// Returns the answer to a request.
 #[allow(dead_code, reason = "only one of the users checks the answers")]
