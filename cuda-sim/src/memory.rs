@@ -308,8 +308,23 @@ impl Memory {
             }
             return self.host_bytes(address, len);
         }
+        let (start, offset) = self.device_place(address, len)?;
+        let Some(allocation) = self.device.get_mut(&start) else {
+            return Err(format!("{len} bytes at {address:#x} are not allocated"));
+        };
+        if allocation.managed.is_some() {
+            let first = core::ptr::with_exposed_provenance_mut(allocation.bytes.address() + offset);
+            // SAFETY: these bytes are in the allocation, as checked above, which the result borrows. The
+            // program must not access them on the host while a device uses them, but may access others.
+            return Ok(unsafe { core::slice::from_raw_parts_mut(first, len) });
+        }
+        Ok(&mut allocation.bytes[offset..offset + len])
+    }
+
+    /// Returns the start of the allocation that contains some bytes, and their offset, if they may be used now.
+    fn device_place(&self, address: u64, len: usize) -> Result<(u64, usize), String> {
         let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
-        let Some((start, allocation)) = self.device.range_mut(..=address).next_back() else {
+        let Some((start, allocation)) = self.device.range(..=address).next_back() else {
             return wrong("are not allocated");
         };
         let offset = usize::try_from(address - start).unwrap_or(usize::MAX);
@@ -323,20 +338,18 @@ impl Memory {
         let size = allocation.bytes.len();
         let end = offset.saturating_add(len);
         if offset >= size && len != 0 {
-            return wrong("are not allocated, or were freed");
+            return wrong(&format!(
+                "are not allocated, or were freed; {} bytes before them is the end of an allocation of {size} \
+                 bytes at {start:#x}",
+                offset - size
+            ));
         }
         if end > size {
             return wrong(&format!(
                 "go past the end of an allocation of {size} bytes at {start:#x}"
             ));
         }
-        if allocation.managed.is_some() {
-            let first = core::ptr::with_exposed_provenance_mut(allocation.bytes.address() + offset);
-            // SAFETY: these bytes are in the allocation, as checked above, which the result borrows. The
-            // program must not access them on the host while a device uses them, but may access others.
-            return Ok(unsafe { core::slice::from_raw_parts_mut(first, len) });
-        }
-        Ok(&mut allocation.bytes[offset..end])
+        Ok((*start, offset))
     }
 
     /// Fails for memory of another device that kernels of `context` cannot access, and for `len` bytes of

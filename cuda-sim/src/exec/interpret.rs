@@ -129,7 +129,14 @@ impl Device for Memories<'_> {
         let range = (address, usize::try_from(len).unwrap_or(usize::MAX));
         let mut memory = self.lock();
         memory.check_reach(range, context, device, wanted)?;
-        let (start, host, size) = memory.region_for(range, wanted, access == Access::Atomic)?;
+        let found = memory.region_for(range, wanted, access == Access::Atomic);
+        let (start, host, size) = found.map_err(|what| {
+            // The report of the engine names the bytes.
+            match what.strip_prefix(&format!("{len} bytes at {address:#x} ")) {
+                Some(rest) => format!("they {rest}"),
+                None => what,
+            }
+        })?;
         // SAFETY: the memory is alive until the kernel ends: nothing is freed meanwhile, since the driver is locked. It
         // is in memory of the host at `host`, and the words of its first and last byte are too: allocations have whole
         // words, and those of registered memory are in its pages. The device accesses it through these words only, and

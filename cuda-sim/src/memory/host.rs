@@ -330,6 +330,16 @@ impl Memory {
 
     /// Returns the bytes of host memory at a device address, for the stream whose operation is running.
     pub(super) fn host_bytes(&mut self, device: u64, len: usize) -> Result<&mut [u8], String> {
+        let address = self.host_place(device, len)?;
+        let bytes = core::ptr::with_exposed_provenance_mut(address);
+        // SAFETY: the memory is alive. Memory that the driver allocated is removed from the map before
+        // it is freed, under the lock that is held here, and the program that registered memory keeps it
+        // alive. The program must not access the memory on the host while a device uses it.
+        Ok(unsafe { core::slice::from_raw_parts_mut(bytes, len) })
+    }
+
+    /// Returns the address on the host of bytes of host memory, if a device may use them now.
+    pub(super) fn host_place(&mut self, device: u64, len: usize) -> Result<usize, String> {
         let stream = self.running;
         let wrong = |what: &str| Err(format!("{len} bytes at {device:#x} {what}"));
         let (distance, address) = host_address(device).unwrap_or_default();
@@ -351,11 +361,7 @@ impl Memory {
             }
             _ => {}
         }
-        let bytes = core::ptr::with_exposed_provenance_mut(address);
-        // SAFETY: the memory is alive. Memory that the driver allocated is removed from the map before
-        // it is freed, under the lock that is held here, and the program that registered memory keeps it
-        // alive. The program must not access the memory on the host while a device uses it.
-        Ok(unsafe { core::slice::from_raw_parts_mut(bytes, len) })
+        Ok(address)
     }
 
     pub(crate) fn attach(&mut self, address: usize, attached: Attached) {

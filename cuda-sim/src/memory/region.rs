@@ -1,6 +1,6 @@
 //! Memory as kernels access it that run by their PTX.
 
-use super::{Kind, Memory, Use};
+use super::{BASE, Kind, Memory, Use};
 use crate::races::Access;
 
 impl Memory {
@@ -15,12 +15,21 @@ impl Memory {
         if let Some(log) = &mut self.accesses {
             log.mode = is_atomic.then_some(Access::Atomic);
         }
-        let found = self.bytes_for(address, len, wanted);
-        let found = found.map(|bytes| bytes.as_mut_ptr().expose_provenance());
+        self.note_access(address, len, wanted.into());
         if let Some(log) = &mut self.accesses {
             log.mode = None;
         }
-        let host = found?;
+        // No reference to the bytes is made: other threads of the host access them as atomic words.
+        let host = match self.containing(address) {
+            None if address < BASE && self.is_virtual(address) => {
+                self.virtual_place(address, len, wanted)?
+            }
+            None if address < BASE => self.host_place(address, len)?,
+            _ => {
+                let (start, offset) = self.device_place(address, len)?;
+                self.device.get(&start).map_or(0, |its| its.bytes.address()) + offset
+            }
+        };
         if self.dead.contains(&self.containing(address).map_or(0, |(start, _)| start)) {
             return Err(format!("{len} bytes at {address:#x} were freed by the kernel"));
         }

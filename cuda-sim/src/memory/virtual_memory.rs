@@ -379,6 +379,21 @@ impl Memory {
         its.view.as_mut().map(|view| Ok(unsafe { view.bytes(at, len) }))
     }
 
+    /// Returns the address on the host of `len` bytes of a reservation, if they may be used.
+    pub(super) fn virtual_place(
+        &mut self,
+        address: u64,
+        len: usize,
+        wanted: Use,
+    ) -> Result<usize, String> {
+        let operation = self.running_operation;
+        let its = self.virtual_memory.reservation_mut(address);
+        let its = its.ok_or_else(|| format!("{address:#x} is not mapped"))?;
+        let at = its.find(address, len, None, wanted, operation)?;
+        let view = its.view.as_ref().ok_or_else(|| format!("{address:#x} is not mapped"))?;
+        Ok(view.start() + at)
+    }
+
     /// Returns `len` bytes of a reservation, if they may be read.
     pub(super) fn virtual_bytes_to_read(&self, address: u64, len: usize) -> Option<&[u8]> {
         let (_, its) = self.virtual_memory.reservation(address)?;
