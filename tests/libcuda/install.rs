@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The packages that are not in a registry: the command, and those that it needs for a build or a test.
-const PACKAGES: [&str; 4] = ["cuda-sys", "cuda-safe", "cuda-sim", "cuda-sim-cdylib"];
+const PACKAGES: [&str; 5] = ["cuda-sys", "cuda-safe", "cuda-ptx", "cuda-sim", "cuda-sim-cdylib"];
 
 /// Runs Cargo or another program, which must succeed.
 #[track_caller]
