@@ -66,7 +66,7 @@ fn a_wrong_value_of_any_variable_gives_a_driver_without_devices() {
     let python = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))";
     for (variable, value, reason) in [
         ("CUDA_SIM", "h200@12.5", "no profile 12.5: the GPUs are"),
-        ("CUDA_SIM_KERNELS", "yes", "\"yes\" is not \"ignore\""),
+        ("CUDA_SIM_KERNELS", "yes", "\"yes\" is not \"interpret\", \"registered\" or \"ignore\""),
         ("CUDA_SIM_RACES", "typo", "\"typo\" is neither \"0\" nor \"1\""),
         ("CUDA_SIM_LENIENT", "yes", "\"yes\" is neither \"0\" nor \"1\""),
         ("CUDA_SIM_ACCOUNT", "stderr", "\"stderr\" is neither \"-\" nor the absolute path"),

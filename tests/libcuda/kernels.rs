@@ -75,11 +75,15 @@ fn a_c_program_registers_kernels() {
 }
 
 #[test]
-fn a_kernel_that_is_not_registered_fails_with_its_name_or_does_nothing() {
+fn a_kernel_that_is_not_registered_runs_by_its_ptx_or_fails_with_its_name_or_does_nothing() {
     let driver = or_skip!(driver());
     let program = or_skip!(compile(&driver));
     let mut run = command(&program, &driver, "h200");
-    let output = run.arg("unregistered").output().expect("starting a program");
+    run.arg("unregistered");
+    // The kernel runs by its PTX.
+    assert_eq!(output_of(&mut run), "scale 0\n");
+
+    let output = run.env("CUDA_SIM_KERNELS", "registered").output().expect("starting a program");
     assert_eq!(text(&output.stdout), "scale 700\n");
     let errors = text(&output.stderr);
     let reason = "cuda-sim: misuse: kernel \"scale\" is not registered, so it cannot run: ";

@@ -74,6 +74,11 @@ pub(crate) fn images(trace: &mut Trace) -> Result<()> {
     // The header of a fatbin without images. The software driver gets the contents in another way.
     let image = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     cuda_sim::kernel::register_image(&image, &[("scale", &[8, 4, 4, 4])]);
+    cuda_sim::kernel::register("scale", |launch| {
+        let (factor, offset) = (launch.value::<i32>(1)?, launch.value::<i32>(2)?);
+        let n = launch.value::<u32>(3)? as usize;
+        launch.update::<i32>(0, n, |_, x| x.wrapping_mul(factor).wrapping_add(offset))
+    });
     let context = primary()?;
     let options = JitOptions { info_log: true, ..Default::default() };
     // SAFETY: the image is complete for the software driver, here and below.
