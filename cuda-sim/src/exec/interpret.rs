@@ -60,7 +60,7 @@ fn launch(code: &Code, call: &Call, memory: &mut Memory) -> Result<(), Failure> 
     launch.sm_count = u32::try_from(call.sms.len()).unwrap_or(1);
     launch.seed = memory.seed;
     // Races are noted in the order of the accesses.
-    let threads = call.grid.iter().zip(&call.block).map(|(grid, block)| u64::from(grid * block));
+    let threads = call.grid.iter().chain(&call.block).map(|extent| u64::from(*extent));
     let is_large = threads.fold(1, u64::saturating_mul) > SMALL;
     if is_large && !kernel_code.depends_on_order() && memory.accesses.is_none() {
         launch.threads = std::thread::available_parallelism().map_or(1, usize::from);

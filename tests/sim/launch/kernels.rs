@@ -167,6 +167,18 @@ fn a_kernel_runs_by_its_ptx() {
     assert_eq!(cuda_sim::unregistered_kernels(), [""; 0]);
 }
 
+#[test]
+fn a_grid_may_have_more_threads_than_32_bits_count() {
+    let (context, stream, _end) = &in_child!(with_misuses(&[]));
+    let module = Module::from_ptx(context, include_str!("../../kernels/vector.ptx"));
+    let kernel = module.expect("the test kernels").kernel("nothing").expect("found");
+    let kernel = kernel.typed::<()>().expect("its parameters");
+    // SAFETY: the kernel uses no memory.
+    let given = unsafe { kernel.launch(stream, LaunchConfig::linear(1 << 23, 1024), ()) };
+    given.expect("a launch");
+    stream.synchronize().expect("a kernel without effect");
+}
+
 /// Returns PTX with a kernel of a body, with registers.
 fn kernel_of(body: &str) -> String {
     format!(
