@@ -347,6 +347,7 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
             shared,
             cluster: cluster(its),
             param_bytes: usize::try_from(end).unwrap_or(usize::MAX),
+            depends_on_order: image.depends_on_order(),
             image,
         });
     }

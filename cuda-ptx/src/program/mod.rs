@@ -145,6 +145,7 @@ pub struct Kernel {
     /// The number of blocks of a cluster along x, y and z, if the kernel requires it.
     pub cluster: Option<[u32; 3]>,
     pub(crate) param_bytes: usize,
+    pub(crate) depends_on_order: bool,
     pub(crate) image: Image,
 }
 
@@ -154,14 +155,10 @@ impl Kernel {
         self.param_bytes
     }
 
-    /// Returns whether the result may depend on the order in which blocks run: the kernel has atomic operations, waits for
-    /// memory to change, prints, or allocates memory.
+    /// Returns whether the result may depend on the order in which blocks run: the kernel has atomic operations or
+    /// reductions, waits for memory to change, prints, or allocates memory.
     pub fn depends_on_order(&self) -> bool {
-        self.image.code.iter().any(|inst| match &inst.op {
-            Op::Atomic(_) | Op::AtomicWide(_) | Op::Intrinsic { .. } | Op::Clock { .. } => true,
-            Op::Load(transfer) => transfer.is_ordered,
-            _ => false,
-        })
+        self.depends_on_order
     }
 
     /// Returns the instructions that are not supported, with their lines. A thread that reaches one ends the kernel.
@@ -241,6 +238,21 @@ pub(crate) struct Image {
     pub(crate) wide: u32,
     pub(crate) predicates: u32,
     pub(crate) constants: Vec<(Bank, Slot, Constant)>,
+}
+
+impl Image {
+    /// Returns whether an operation may see what other blocks do at the time.
+    pub(crate) fn depends_on_order(&self) -> bool {
+        self.code.iter().any(|inst| match &inst.op {
+            Op::Atomic(_)
+            | Op::AtomicWide(_)
+            | Op::CopyBulk(_)
+            | Op::Intrinsic { .. }
+            | Op::Clock { .. } => true,
+            Op::Load(transfer) => transfer.is_ordered,
+            _ => false,
+        })
+    }
 }
 
 /// An operation with its guard predicate.

@@ -1,6 +1,6 @@
 //! Functions of a warp, barriers and clusters.
 
-use crate::device::{Memory, kernel, launch, launch_with};
+use crate::device::{Memory, kernel, launch, launch_with, link};
 
 #[test]
 fn a_block_sums_in_shared_memory() {
@@ -112,4 +112,16 @@ fn atomic_operations_of_all_threads_add_up() {
     let out = memory.words(&[0; 4]);
     launch_with(&text, &memory, (10, 100), &[out], |launch| launch.threads = 2).unwrap();
     assert_eq!(memory.read(out), [1000, 99, 0, 1000f32.to_bits()]);
+}
+
+#[test]
+fn atomic_operations_of_each_kind_depend_on_the_order_of_blocks() {
+    let depends = |body: &str| {
+        let program = link(&kernel(1, &format!("ld.param.u64 %d1, [p0]; {body}")));
+        program.kernels()[0].depends_on_order()
+    };
+    assert!(!depends("st.global.u32 [%d1], 1;"));
+    assert!(depends("red.global.add.u32 [%d1], 1;"));
+    assert!(depends("atom.global.add.v2.f32 {%f1, %f2}, [%d1], {%f3, %f4};"));
+    assert!(depends("ld.volatile.global.u32 %r1, [%d1];"));
 }
