@@ -128,46 +128,40 @@ impl Warp {
         if address & (len - 1) != 0 {
             return Err(misaligned(lane, address, len, access));
         }
+        let outside = |offset: u64, of: &str, size: usize| {
+            let verb = verb(access);
+            let text =
+                format!("{verb} {len} bytes at the offset {offset:#x} of {of} of {size} bytes");
+            Err(illegal(lane, address, text))
+        };
+        let fits = |offset: u64, size: usize| {
+            let size = size as u64;
+            offset < size && size - offset >= len
+        };
         let shared = |offset: u64| {
             let rank = match offset / CLUSTER_STEP {
                 0 => cx.rank,
                 rank => rank as usize - 1,
             };
             let at = offset % CLUSTER_STEP;
-            match cx.shared.get(rank) {
-                Some(bytes) if at + len <= bytes.len() as u64 => {
-                    Ok(Place::Shared(rank, at as usize))
-                }
-                bytes => {
-                    let size = bytes.map_or(0, Vec::len);
-                    let text = format!(
-                        "{} {len} bytes at the offset {at:#x} of shared memory, which has {size} bytes",
-                        verb(access)
-                    );
-                    Err(illegal(lane, address, text))
-                }
+            let size = cx.shared.get(rank).map_or(0, Vec::len);
+            match fits(at, size) {
+                true => Ok(Place::Shared(rank, at as usize)),
+                false => outside(at, "shared memory", size),
             }
         };
-        let local = |offset: u64| match self.local[lane].len() as u64 {
-            size if offset < size && size - offset >= len => Ok(Place::Local(offset as usize)),
-            size => {
-                let text = format!(
-                    "{} {len} bytes at the offset {offset:#x} of local memory, which has {size} bytes",
-                    verb(access)
-                );
-                Err(illegal(lane, address, text))
+        let local = |offset: u64| {
+            let size = self.local[lane].len();
+            match fits(offset, size) {
+                true => Ok(Place::Local(offset as usize)),
+                false => outside(offset, "local memory", size),
             }
         };
-        let param = |offset: u64| match cx.launch.params.len() as u64 {
-            size if offset < size && size - offset >= len && access == Access::Read => {
-                Ok(Place::Param(offset as usize))
-            }
-            size => {
-                let text = format!(
-                    "{} {len} bytes at the offset {offset:#x} of the parameters, which have {size} bytes",
-                    verb(access)
-                );
-                Err(illegal(lane, address, text))
+        let param = |offset: u64| {
+            let size = cx.launch.params.len();
+            match fits(offset, size) && access == Access::Read {
+                true => Ok(Place::Param(offset as usize)),
+                false => outside(offset, "the parameters", size),
             }
         };
         match space {

@@ -4,7 +4,7 @@ use super::Launch;
 use super::access::{Context, Regions};
 use super::fault::{Fault, FaultKind, Raise};
 use super::registers::{ALL, LANES, Registers};
-use super::warp::{Stop, Wait, Warp};
+use super::warp::{Wait, Warp};
 use crate::device::Device;
 use crate::program::{Image, Special};
 
@@ -110,6 +110,17 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
+    /// Begins with no arrivals. The memory of an earlier cluster is used again.
+    fn reset(&mut self, blocks: usize, warps: usize) {
+        for list in [&mut self.arrived, &mut self.released] {
+            list.resize(blocks, Vec::new());
+            for lanes in list {
+                lanes.clear();
+                lanes.resize(warps, 0);
+            }
+        }
+    }
+
     pub(super) fn arrive(&mut self, rank: usize, warp: u32, mask: u32) {
         self.arrived[rank][warp as usize] |= mask;
     }
@@ -171,10 +182,7 @@ impl Unit {
         let shared = kernel.shared.next_multiple_of(16) as usize + launch.dynamic_shared as usize;
         self.shared.resize(size, Vec::new());
         self.blocks.resize_with(size, Block::default);
-        self.cluster = Cluster {
-            arrived: vec![vec![0; warps]; if size > 1 { size } else { 1 }],
-            released: vec![vec![0; warps]; size],
-        };
+        self.cluster.reset(size, warps);
         for (rank, block) in self.blocks.iter_mut().enumerate() {
             self.shared[rank].clear();
             self.shared[rank].resize(shared, 0);
@@ -233,12 +241,9 @@ impl Unit {
                         steps: *steps,
                         regions,
                     };
-                    let stop = warp.run(&mut cx, SLICE);
+                    let done = warp.run(&mut cx, SLICE);
                     *steps = cx.steps;
-                    match stop {
-                        Ok(Stop::Waits | Stop::Slice) => {}
-                        Err(raise) => return Err(fault(launch, *id, (warp.index, warp.pc), raise)),
-                    }
+                    done.map_err(|raise| fault(launch, *id, (warp.index, warp.pc), raise))?;
                 }
                 if std::mem::take(&mut state.changed) {
                     while let Some(release) = state.complete(|warp| warps[warp].alive) {
@@ -247,9 +252,7 @@ impl Unit {
                 }
                 is_done &= warps.iter().all(|warp| warp.alive == 0);
             }
-            if self.blocks.len() > 1 || has_cluster_wait(&self.blocks) {
-                self.complete_cluster();
-            }
+            self.complete_cluster();
             if is_done {
                 return Ok(Progress::Done);
             }
@@ -325,11 +328,6 @@ impl Unit {
         };
         fault(launch, block.id, (warp.index, pc), raise)
     }
-}
-
-fn has_cluster_wait(blocks: &[Block]) -> bool {
-    let mut groups = blocks.iter().flat_map(|block| &block.warps).flat_map(|warp| &warp.groups);
-    groups.any(|group| group.wait == Wait::Cluster)
 }
 
 /// Returns the place of an element in an order that the seed chooses. The seed zero keeps the order.

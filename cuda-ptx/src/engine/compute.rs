@@ -92,10 +92,55 @@ macro_rules! by_mode {
     };
 }
 
+/// Calls `neg` or `abs` for each type of floating-point numbers.
+macro_rules! sign_of_float {
+    ($registers:expr, $f:ident, $ty:expr, ($mask:expr, $d:expr, $a:expr), $flush:expr) => {
+        match $ty {
+            Float::F16 => $registers.unary($mask, $d, $a, |a| f16::$f(a, $flush)),
+            Float::Bf16 => $registers.unary($mask, $d, $a, |a| bf16::$f(a, $flush)),
+            Float::F16x2 => {
+                $registers.unary($mask, $d, $a, |a| packed1(a, |a| f16::$f(a, $flush)));
+            }
+            Float::Bf16x2 => {
+                $registers.unary($mask, $d, $a, |a| packed1(a, |a| bf16::$f(a, $flush)));
+            }
+            Float::F32 => $registers.unary($mask, $d, $a, |a| single::$f(a, $flush)),
+            Float::F32x2 => {
+                $registers.unary($mask, $d, $a, |a| singles2(a, a, |a, _| single::$f(a, $flush)));
+            }
+            Float::F64 => $registers.unary($mask, $d, $a, double::$f),
+        }
+    };
+}
+
+/// Calls `add`, `sub` or `mul` for each type of floating-point numbers.
+macro_rules! sum_of_floats {
+    ($registers:expr, $f:ident, $ty:expr, ($mask:expr, $d:expr, $ab:expr), $mode:ident) => {
+        match $ty {
+            Float::F32 => $registers.binary($mask, $d, $ab, |a, b| single::$f(a, b, $mode)),
+            Float::F64 => $registers.binary($mask, $d, $ab, |a, b| double::$f(a, b, $mode)),
+            Float::F16 => $registers.binary($mask, $d, $ab, |a, b| f16::$f(a, b, $mode)),
+            Float::Bf16 => $registers.binary($mask, $d, $ab, |a, b| bf16::$f(a, b, $mode)),
+            Float::F16x2 => {
+                let both = |a, b| packed2(a, b, |a, b| f16::$f(a, b, $mode));
+                $registers.binary($mask, $d, $ab, both);
+            }
+            Float::Bf16x2 => {
+                let both = |a, b| packed2(a, b, |a, b| bf16::$f(a, b, $mode));
+                $registers.binary($mask, $d, $ab, both);
+            }
+            Float::F32x2 => {
+                let both = |a, b| singles2(a, b, |a, b| single::$f(a, b, $mode));
+                $registers.binary($mask, $d, $ab, both);
+            }
+        }
+    };
+}
+
 /// `.rn.ftz`, which compilers emit with `--use_fast_math`.
 const FLUSHING: Mode = Mode { flush: true, ..Mode::EXACT };
 
-/// Calls a function of halves for each half of 32 bits, or for each half of 64 bits.
+/// Calls a function of singles for each half of 64 bits.
 fn singles2(a: u64, b: u64, f: impl Fn(u32, u32) -> u32) -> u64 {
     u64::from(f(a as u32, b as u32)) | u64::from(f((a >> 32) as u32, (b >> 32) as u32)) << 32
 }
@@ -135,22 +180,8 @@ impl Registers {
             Unary::Bfind(ty, shift) => {
                 by_int!(ty, T => self.unary(mask, d, a, |a: T| integer::bfind(a, shift)));
             }
-            Unary::NegFloat(ty, flush) => match ty {
-                Float::F16 => self.unary(mask, d, a, |a| f16::neg(a, flush)),
-                Float::Bf16 => self.unary(mask, d, a, |a| bf16::neg(a, flush)),
-                Float::F16x2 => self.unary(mask, d, a, |a| packed1(a, |a| f16::neg(a, flush))),
-                Float::Bf16x2 => self.unary(mask, d, a, |a| packed1(a, |a| bf16::neg(a, flush))),
-                Float::F32 | Float::F32x2 => self.unary(mask, d, a, |a| single::neg(a, flush)),
-                Float::F64 => self.unary(mask, d, a, double::neg),
-            },
-            Unary::AbsFloat(ty, flush) => match ty {
-                Float::F16 => self.unary(mask, d, a, |a| f16::abs(a, flush)),
-                Float::Bf16 => self.unary(mask, d, a, |a| bf16::abs(a, flush)),
-                Float::F16x2 => self.unary(mask, d, a, |a| packed1(a, |a| f16::abs(a, flush))),
-                Float::Bf16x2 => self.unary(mask, d, a, |a| packed1(a, |a| bf16::abs(a, flush))),
-                Float::F32 | Float::F32x2 => self.unary(mask, d, a, |a| single::abs(a, flush)),
-                Float::F64 => self.unary(mask, d, a, double::abs),
-            },
+            Unary::NegFloat(ty, flush) => sign_of_float!(self, neg, ty, (mask, d, a), flush),
+            Unary::AbsFloat(ty, flush) => sign_of_float!(self, abs, ty, (mask, d, a), flush),
             Unary::Rcp(Float::F64, mode) => self.unary(mask, d, a, |a| double::rcp(a, mode)),
             Unary::Rcp(_, mode) => self.unary(mask, d, a, |a| single::rcp(a, mode)),
             Unary::Sqrt(Float::F64, mode) => self.unary(mask, d, a, |a| double::sqrt(a, mode)),
@@ -278,51 +309,15 @@ impl Registers {
             Binary::Szext(signed, how) => {
                 self.binary(mask, d, ab, |a, b| integer::szext(a, b, how, signed));
             }
-            Binary::AddFloat(ty, mode) => by_mode!(mode, MODE => match ty {
-                Float::F32 => self.binary(mask, d, ab, |a, b| single::add(a, b, MODE)),
-                Float::F64 => self.binary(mask, d, ab, |a, b| double::add(a, b, MODE)),
-                Float::F16 => self.binary(mask, d, ab, |a, b| f16::add(a, b, MODE)),
-                Float::Bf16 => self.binary(mask, d, ab, |a, b| bf16::add(a, b, MODE)),
-                Float::F16x2 => {
-                    self.binary(mask, d, ab, |a, b| packed2(a, b, |a, b| f16::add(a, b, MODE)));
-                }
-                Float::Bf16x2 => {
-                    self.binary(mask, d, ab, |a, b| packed2(a, b, |a, b| bf16::add(a, b, MODE)));
-                }
-                Float::F32x2 => {
-                    self.binary(mask, d, ab, |a, b| singles2(a, b, |a, b| single::add(a, b, MODE)));
-                }
-            }),
-            Binary::SubFloat(ty, mode) => by_mode!(mode, MODE => match ty {
-                Float::F32 => self.binary(mask, d, ab, |a, b| single::sub(a, b, MODE)),
-                Float::F64 => self.binary(mask, d, ab, |a, b| double::sub(a, b, MODE)),
-                Float::F16 => self.binary(mask, d, ab, |a, b| f16::sub(a, b, MODE)),
-                Float::Bf16 => self.binary(mask, d, ab, |a, b| bf16::sub(a, b, MODE)),
-                Float::F16x2 => {
-                    self.binary(mask, d, ab, |a, b| packed2(a, b, |a, b| f16::sub(a, b, MODE)));
-                }
-                Float::Bf16x2 => {
-                    self.binary(mask, d, ab, |a, b| packed2(a, b, |a, b| bf16::sub(a, b, MODE)));
-                }
-                Float::F32x2 => {
-                    self.binary(mask, d, ab, |a, b| singles2(a, b, |a, b| single::sub(a, b, MODE)));
-                }
-            }),
-            Binary::MulFloat(ty, mode) => by_mode!(mode, MODE => match ty {
-                Float::F32 => self.binary(mask, d, ab, |a, b| single::mul(a, b, MODE)),
-                Float::F64 => self.binary(mask, d, ab, |a, b| double::mul(a, b, MODE)),
-                Float::F16 => self.binary(mask, d, ab, |a, b| f16::mul(a, b, MODE)),
-                Float::Bf16 => self.binary(mask, d, ab, |a, b| bf16::mul(a, b, MODE)),
-                Float::F16x2 => {
-                    self.binary(mask, d, ab, |a, b| packed2(a, b, |a, b| f16::mul(a, b, MODE)));
-                }
-                Float::Bf16x2 => {
-                    self.binary(mask, d, ab, |a, b| packed2(a, b, |a, b| bf16::mul(a, b, MODE)));
-                }
-                Float::F32x2 => {
-                    self.binary(mask, d, ab, |a, b| singles2(a, b, |a, b| single::mul(a, b, MODE)));
-                }
-            }),
+            Binary::AddFloat(ty, mode) => {
+                by_mode!(mode, MODE => sum_of_floats!(self, add, ty, (mask, d, ab), MODE));
+            }
+            Binary::SubFloat(ty, mode) => {
+                by_mode!(mode, MODE => sum_of_floats!(self, sub, ty, (mask, d, ab), MODE));
+            }
+            Binary::MulFloat(ty, mode) => {
+                by_mode!(mode, MODE => sum_of_floats!(self, mul, ty, (mask, d, ab), MODE));
+            }
             Binary::DivFloat(ty, mode) => by_mode!(mode, MODE => match ty {
                 Float::F64 => self.binary(mask, d, ab, |a, b| double::div(a, b, MODE)),
                 _ => self.binary(mask, d, ab, |a, b| single::div(a, b, MODE)),
@@ -506,30 +501,17 @@ impl Registers {
         } else {
             0
         };
-        let mut after = 0;
-        macro_rules! each {
-            ($T:ty) => {{
-                let (a, b) = (*self.get::<$T>(a), *self.get::<$T>(b));
-                let results: [($T, bool); LANES] = std::array::from_fn(|lane| {
-                    let taken = taken >> lane & 1 != 0;
-                    match is_sub {
-                        true => integer::sub_carry(a[lane], b[lane], taken),
-                        false => integer::add_carry(a[lane], b[lane], taken),
-                    }
-                });
-                for (lane, (_, out)) in results.iter().enumerate() {
-                    after |= u32::from(*out) << lane;
+        let gives = gives.then_some(carry);
+        by_bits!(ty, T => {
+            let (a, b) = (*self.get::<T>(a), *self.get::<T>(b));
+            self.set_with_carry(mask, d, gives, |lane| {
+                let (a, b, taken) = (T::of(a[lane]), T::of(b[lane]), taken >> lane & 1 != 0);
+                match is_sub {
+                    true => integer::sub_carry(a, b, taken),
+                    false => integer::add_carry(a, b, taken),
                 }
-                self.set(mask, d, |lane| results[lane].0);
-            }};
-        }
-        match ty.bits() {
-            64 => each!(u64),
-            _ => each!(u32),
-        }
-        if gives {
-            self.set_predicate(mask, carry, after);
-        }
+            });
+        });
     }
 
     /// Adds a product and the carry bit in each lane.
@@ -543,32 +525,34 @@ impl Registers {
         [a, b, c]: [Slot; 3],
     ) {
         let taken = if takes { self.predicates[carry as usize] } else { 0 };
-        let mut after = 0;
-        macro_rules! each {
-            ($T:ty) => {{
-                let (a, b) = (*self.get::<$T>(a), *self.get::<$T>(b));
-                let c = *self.get::<$T>(c);
-                let results: [($T, bool); LANES] = std::array::from_fn(|lane| {
-                    let (a, b) = (a[lane] as $T, b[lane] as $T);
-                    let product = match is_high {
-                        true => integer::mul_hi(a, b),
-                        false => a.wrapping_mul(b),
-                    };
-                    integer::add_carry(product, c[lane] as $T, taken >> lane & 1 != 0)
-                });
-                for (lane, (_, out)) in results.iter().enumerate() {
-                    after |= u32::from(*out) << lane;
-                }
-                self.set(mask, d, |lane| results[lane].0);
-            }};
-        }
-        match ty {
-            Int::U64 => each!(u64),
-            Int::S64 => each!(i64),
-            Int::U32 => each!(u32),
-            _ => each!(i32),
-        }
-        if gives {
+        let gives = gives.then_some(carry);
+        by_int!(ty, T => {
+            let (a, b) = (*self.get::<T>(a), *self.get::<T>(b));
+            let c = *self.get::<T>(c);
+            self.set_with_carry(mask, d, gives, |lane| {
+                let (a, b) = (T::of(a[lane]), T::of(b[lane]));
+                let product = match is_high {
+                    true => integer::mul_hi(a, b),
+                    false => a.wrapping_mul(b),
+                };
+                integer::add_carry(product, T::of(c[lane]), taken >> lane & 1 != 0)
+            });
+        });
+    }
+
+    /// Sets a register, and the carry bit of each lane if there is a predicate for it.
+    fn set_with_carry<T: Lane>(
+        &mut self,
+        mask: u32,
+        d: Slot,
+        carry: Option<Slot>,
+        f: impl Fn(usize) -> (T, bool),
+    ) {
+        let results: [(T, bool); LANES] = std::array::from_fn(f);
+        self.set(mask, d, |lane| results[lane].0);
+        if let Some(carry) = carry {
+            let lanes = results.iter().enumerate();
+            let after = lanes.fold(0, |all, (lane, (_, out))| all | u32::from(*out) << lane);
             self.set_predicate(mask, carry, after);
         }
     }

@@ -54,15 +54,7 @@ struct Call {
     saved: Option<(u32, Box<[u64]>)>,
 }
 
-/// Why a warp stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// No group is ready.
-    Waits,
-    /// The slice is over.
-    Slice,
-}
-
+/// The threads of a warp, with their registers and local memory.
 #[derive(Debug, Default)]
 pub(super) struct Warp {
     pub(super) index: u32,
@@ -76,7 +68,7 @@ pub(super) struct Warp {
     calls: Vec<Vec<Call>>,
     pub(super) local: Vec<Vec<u8>>,
     clock: u64,
-    /// The guard predicate and operation of the running instruction, for the report.
+    /// The running instruction, for the report of an error.
     pub(super) pc: u32,
 }
 
@@ -182,11 +174,11 @@ impl Warp {
     }
 
     /// Runs until no group is ready or the slice is over.
-    pub(super) fn run(&mut self, cx: &mut Context<'_, '_>, mut slice: u32) -> Result<Stop, Raise> {
+    pub(super) fn run(&mut self, cx: &mut Context<'_, '_>, mut slice: u32) -> Result<(), Raise> {
         let image = cx.image;
         let mut fair = false;
         'choose: loop {
-            let Some(at) = self.choose(fair) else { return Ok(Stop::Waits) };
+            let Some(at) = self.choose(fair) else { return Ok(()) };
             let mut patience = if self.groups.len() > 1 { PATIENCE } else { u32::MAX };
             fair = false;
             self.clock += 1;
@@ -197,7 +189,7 @@ impl Warp {
                 if pc >= meeting || slice == 0 {
                     self.groups[at].pc = pc;
                     if slice == 0 {
-                        return Ok(Stop::Slice);
+                        return Ok(());
                     }
                     continue 'choose;
                 }
@@ -240,7 +232,6 @@ impl Warp {
                         fair = true;
                         continue 'choose;
                     }
-                    // A branch to a lower place than that of another group at the same depth.
                 }
                 pc = next;
             }

@@ -152,47 +152,7 @@ pub fn sqrt(a: u32, mode: Mode) -> u32 {
     finish(result, mode)
 }
 
-/// Maps a pattern to an integer of the same order, −0 before +0.
-#[inline(always)]
-fn key(a: u32) -> i32 {
-    (a ^ (((a as i32) >> 31) as u32 >> 1)) as i32
-}
-
-#[inline(always)]
-fn select(a: u32, b: u32, nan: bool, first: impl Fn(u32, u32) -> bool) -> u32 {
-    let (a_nan, b_nan) = (a & !SIGN > INFINITY, b & !SIGN > INFINITY);
-    let chosen = if first(a, b) { a } else { b };
-    let chosen = if a_nan { b } else { chosen };
-    let chosen = if b_nan { a } else { chosen };
-    if (a_nan & b_nan) | (nan & (a_nan | b_nan)) { NAN } else { chosen }
-}
-
-/// Applies `.xorsign.abs` to the operands and result of a minimum or maximum.
-#[inline(always)]
-fn xorsign(a: u32, b: u32, xorsign_abs: bool, f: impl Fn(u32, u32) -> u32) -> u32 {
-    if xorsign_abs {
-        let result = f(a & !SIGN, b & !SIGN);
-        if result == NAN { NAN } else { result | ((a ^ b) & SIGN) }
-    } else {
-        f(a, b)
-    }
-}
-
-/// Returns the lesser operand. A NaN operand is ignored, or returned with `nan` (`.NaN`).
-#[inline(always)]
-pub fn min(a: u32, b: u32, flush: bool, nan: bool, xorsign_abs: bool) -> u32 {
-    xorsign(flushed(a, flush), flushed(b, flush), xorsign_abs, |a, b| {
-        select(a, b, nan, |a, b| key(a) < key(b))
-    })
-}
-
-/// Returns the greater operand. A NaN operand is ignored, or returned with `nan` (`.NaN`).
-#[inline(always)]
-pub fn max(a: u32, b: u32, flush: bool, nan: bool, xorsign_abs: bool) -> u32 {
-    xorsign(flushed(a, flush), flushed(b, flush), xorsign_abs, |a, b| {
-        select(a, b, nan, |a, b| key(a) > key(b))
-    })
-}
+super::extremum::extrema!(u32, i32);
 
 /// Returns the absolute value.
 #[inline(always)]

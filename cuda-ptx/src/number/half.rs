@@ -196,47 +196,7 @@ macro_rules! arithmetic {
             finish(result, mode)
         }
 
-        /// Maps a pattern to an integer of the same order, −0 before +0.
-        #[inline(always)]
-        fn key(a: u16) -> i16 {
-            (a ^ (((a as i16) >> 15) as u16 >> 1)) as i16
-        }
-
-        #[inline(always)]
-        fn select(a: u16, b: u16, nan: bool, first: impl Fn(i16, i16) -> bool) -> u16 {
-            let (a_nan, b_nan) = (a & !SIGN > INFINITY, b & !SIGN > INFINITY);
-            let chosen = if first(key(a), key(b)) { a } else { b };
-            let chosen = if a_nan { b } else { chosen };
-            let chosen = if b_nan { a } else { chosen };
-            if (a_nan & b_nan) | (nan & (a_nan | b_nan)) { NAN } else { chosen }
-        }
-
-        /// Applies `.xorsign.abs` to the operands and result of a minimum or maximum.
-        #[inline(always)]
-        fn xorsign(a: u16, b: u16, xorsign_abs: bool, f: impl Fn(u16, u16) -> u16) -> u16 {
-            if xorsign_abs {
-                let result = f(a & !SIGN, b & !SIGN);
-                if result == NAN { NAN } else { result | ((a ^ b) & SIGN) }
-            } else {
-                f(a, b)
-            }
-        }
-
-        /// Returns the lesser operand. A NaN operand is ignored, or returned with `nan` (`.NaN`).
-        #[inline(always)]
-        pub fn min(a: u16, b: u16, flush: bool, nan: bool, xorsign_abs: bool) -> u16 {
-            xorsign(flushed(a, flush), flushed(b, flush), xorsign_abs, |a, b| {
-                select(a, b, nan, |a, b| a < b)
-            })
-        }
-
-        /// Returns the greater operand. A NaN operand is ignored, or returned with `nan` (`.NaN`).
-        #[inline(always)]
-        pub fn max(a: u16, b: u16, flush: bool, nan: bool, xorsign_abs: bool) -> u16 {
-            xorsign(flushed(a, flush), flushed(b, flush), xorsign_abs, |a, b| {
-                select(a, b, nan, |a, b| a > b)
-            })
-        }
+        super::extremum::extrema!(u16, i16);
 
         /// Returns the absolute value.
         #[inline(always)]

@@ -34,6 +34,7 @@
 
 pub mod bf16;
 pub mod convert;
+mod extremum;
 pub mod f16;
 pub mod f32;
 pub mod f64;
