@@ -19,8 +19,8 @@ pub(crate) struct Contents {
     pub(crate) offered: Vec<String>,
     /// The PTX, if the image has it.
     pub(crate) texts: Vec<Arc<str>>,
-    /// Whether some of it is machine code.
-    pub(crate) has_machine_code: bool,
+    /// Whether some of it is machine code without PTX.
+    pub(crate) lacks_ptx: bool,
 }
 
 /// A variable of a module.

@@ -78,28 +78,54 @@ pub(crate) fn parse(
     let runs = |code: &&Code| code.architecture <= number && !is_specific(code);
     let cubins = || codes.iter().filter(|code| code.kind == CodeKind::Cubin);
     let of_device = cubins().filter(runs).filter(|code| is_of_family(code));
+    let texts = codes.iter().filter(|code| code.kind == CodeKind::Ptx);
+    let texts = texts.filter(runs).filter(|code| code.suffix.is_empty() || is_of_family(code));
+    let text = texts.max_by_key(|code| code.architecture);
     if let Some(code) = of_device.max_by_key(|code| code.architecture) {
         let bytes = decompressed(code)?;
         let cubin = Cubin::read(&bytes).map_err(|_| Unloadable::Damaged)?;
         // Unverified (from documentation): a driver does not know the format of a later major version.
         if cubin.format_since.major() <= driver {
-            return contents(&cubin).ok_or_else(damaged);
+            let contents = contents(&cubin).ok_or_else(damaged)?;
+            // The driver does not compile the PTX, so its version does not matter.
+            let text = text.and_then(|code| text_of(code).ok());
+            let text = text.and_then(|text| ptx::parse(&text, (u32::MAX, 0)).ok());
+            return Ok(match text {
+                Some(text) => run_by_text(text, contents),
+                None => contents,
+            });
         }
     }
-    let texts = codes.iter().filter(|code| code.kind == CodeKind::Ptx);
-    let texts = texts.filter(runs).filter(|code| code.suffix.is_empty() || is_of_family(code));
-    if let Some(code) = texts.max_by_key(|code| code.architecture) {
-        let bytes = decompressed(code)?;
-        let text = String::from_utf8_lossy(&bytes);
-        // A decompressed text ends with a NUL.
-        let text = text.trim_end_matches('\0');
-        return ptx::parse(text, newest_ptx).map_err(Unloadable::Text);
+    if let Some(code) = text {
+        return ptx::parse(&text_of(code)?, newest_ptx).map_err(Unloadable::Text);
     }
     let is_damaged = |code: &Code| code.bytes.is_some_and(|its| Cubin::read(its).is_err());
     Err(match cubins().any(is_damaged) {
         true => Unloadable::Damaged,
         false => Unloadable::NoCode,
     })
+}
+
+/// Returns the contents of PTX with the limits of the kernels of a cubin, which the driver loads. The PTX is what runs.
+fn run_by_text(mut text: Contents, cubin: Contents) -> Contents {
+    for kernel in &mut text.kernels {
+        if let Some(other) = cubin.kernels.iter().find(|other| other.name == kernel.name) {
+            kernel.clone_from(other);
+        }
+    }
+    let has_all =
+        cubin.kernels.iter().all(|one| text.kernels.iter().any(|its| its.name == one.name));
+    match has_all {
+        true => text,
+        false => cubin,
+    }
+}
+
+/// Returns the text of PTX.
+fn text_of(code: &Code) -> Result<String, Unloadable> {
+    let bytes = decompressed(code)?;
+    // A decompressed text ends with a NUL.
+    Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
 }
 
 /// Returns the bytes of a cubin or text.
@@ -126,7 +152,7 @@ fn contents(cubin: &Cubin) -> Option<Contents> {
     let mut contents = Contents {
         wanted: owned(&cubin.undefined),
         offered: owned(&cubin.functions),
-        has_machine_code: true,
+        lacks_ptx: true,
         ..Contents::default()
     };
     for kernel in &cubin.kernels {

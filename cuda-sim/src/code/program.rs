@@ -8,19 +8,19 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     texts: Vec<Arc<str>>,
-    has_machine_code: bool,
+    lacks_ptx: bool,
     program: OnceLock<Result<Program, String>>,
 }
 
 impl Code {
     pub(crate) fn new(contents: &Contents) -> Self {
-        let Contents { texts, has_machine_code, .. } = contents;
-        Self { texts: texts.clone(), has_machine_code: *has_machine_code, ..Self::default() }
+        let Contents { texts, lacks_ptx, .. } = contents;
+        Self { texts: texts.clone(), lacks_ptx: *lacks_ptx, ..Self::default() }
     }
 
-    /// Returns whether all of the module is PTX.
+    /// Returns whether all of the module has PTX.
     pub(crate) fn is_ptx(&self) -> bool {
-        !self.texts.is_empty() && !self.has_machine_code
+        !self.texts.is_empty() && !self.lacks_ptx
     }
 
     /// Returns the decoded program, or what is wrong with it.

@@ -68,6 +68,24 @@ fn a_later_minor_architecture_gets_the_cubin_of_an_earlier_one() {
 }
 
 #[test]
+fn a_kernel_with_a_cubin_and_ptx_runs_by_its_ptx() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    for image in [STORED, ZSTD, LZ4] {
+        let module = load(&context, image).expect("code for the device");
+        let add = module.kernel("add").expect("the kernel");
+        let add = add.typed::<(&[f32], &[f32], &mut [f32], u32)>().expect("the parameters");
+        let stream = context.stream().expect("a stream");
+        let [a, b] =
+            [1.0, 2.0].map(|x| DeviceBuffer::from_slice(&stream, &[x; 100]).expect("memory"));
+        let mut sum = DeviceBuffer::zeroed(&stream, 100).expect("memory");
+        let config = LaunchConfig::for_elements(100, 32).expect("a shape");
+        // SAFETY: the kernel accesses 100 elements of the buffers.
+        unsafe { add.launch(&stream, config, (&a, &b, &mut sum, 100)) }.expect("a launch");
+        assert_eq!(sum.to_vec().expect("a copy"), [3.0f32; 100]);
+    }
+}
+
+#[test]
 fn a_device_without_a_cubin_gets_the_ptx_of_a_fat_binary() {
     expect_architecture(Profile::v100(), 52);
 }

@@ -36,13 +36,13 @@ impl World {
         };
         let linker = self.linker(state)?;
         linker.log = log;
-        let Contents { kernels, variables, wanted, offered, texts, has_machine_code } = read?;
+        let Contents { kernels, variables, wanted, offered, texts, lacks_ptx } = read?;
         linker.contents.kernels.extend(kernels);
         linker.contents.variables.extend(variables);
         linker.contents.wanted.extend(wanted);
         linker.contents.offered.extend(offered);
         linker.contents.texts.extend(texts);
-        linker.contents.has_machine_code |= has_machine_code;
+        linker.contents.lacks_ptx |= lacks_ptx;
         Ok(())
     }
 }
