@@ -86,6 +86,16 @@ impl Architecture {
         }
     }
 
+    /// Returns the end of the name.
+    #[inline]
+    pub(crate) fn suffix(self) -> &'static str {
+        match self.features {
+            Features::Portable => "",
+            Features::Family => "f",
+            Features::Specific => "a",
+        }
+    }
+
     /// Returns whether a driver can compile PTX for this architecture for a device of the architecture
     /// `device`.
     #[inline]
@@ -100,12 +110,7 @@ impl Architecture {
 impl fmt::Display for Architecture {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.major, self.minor)?;
-        f.write_str(match self.features {
-            Features::Portable => "",
-            Features::Family => "f",
-            Features::Specific => "a",
-        })
+        write!(f, "{}{}{}", self.major, self.minor, self.suffix())
     }
 }
 

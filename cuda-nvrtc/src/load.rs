@@ -6,6 +6,7 @@ use crate::compiled::Compiled;
 use crate::error::{Error, Invalid, NotLoadable, Result};
 use cuda_safe::module::JitOptions;
 use cuda_safe::sys::CUresult;
+use cuda_safe::sys::image::fat_binary;
 use cuda_safe::{Context, Device, Module};
 
 impl Architecture {
@@ -52,6 +53,8 @@ impl Target {
 impl Compiled {
     /// Loads the code into a context: the cubin if the device can run it, otherwise the PTX.
     ///
+    /// The driver gets both, as a fat binary, if there are both. A software driver that executes PTX only can run it.
+    ///
     /// # Errors
     /// [`Error::NotLoadable`] if the code is for other devices, or needs a newer driver; [`Error::Driver`] with
     /// the errors of [`Module::from_ptx`]; [`Invalid::NoCode`] for LTO-IR.
@@ -85,8 +88,13 @@ impl Compiled {
             ptx: None,
         };
         if let Some(cubin) = self.cubin.as_ref().filter(|_| architecture.runs_cubin_on(device)) {
-            // SAFETY: NVIDIA's compiler or linker has made the cubin, and nothing has changed it.
-            match unsafe { Module::from_image_with(context, cubin, options) } {
+            let both = self
+                .ptx
+                .as_ref()
+                .and_then(|ptx| fat_binary(cubin, ptx, architecture.suffix()).ok());
+            let image = both.as_deref().unwrap_or(cubin);
+            // SAFETY: NVIDIA's compiler or linker has made the code, and nothing has changed it.
+            match unsafe { Module::from_image_with(context, image, options) } {
                 Err(error) if is_of_another_driver(&error) => not_loadable.cubin = Some(error),
                 result => return Ok(result?),
             }

@@ -166,17 +166,62 @@ pub fn codes(image: &[u8]) -> Result<Vec<Code<'_>>, ImageError> {
     Ok(codes)
 }
 
+/// Returns a fat binary with a cubin and the PTX that it was made from, for the architecture of the cubin. `suffix` is
+/// the end of the architecture's name (see [`Code::suffix`]).
+///
+/// The driver loads the cubin if it can run it, and otherwise compiles the PTX.
+///
+/// # Errors
+/// The cubin is damaged.
+pub fn fat_binary(cubin: &[u8], ptx: &str, suffix: &str) -> Result<Vec<u8>, ImageError> {
+    let architecture = cubin::architecture(cubin)?;
+    // A text ends with a NUL at least.
+    let text = [ptx.as_bytes(), b"\0"].concat();
+    let specific = match suffix {
+        "a" => SPECIFIC,
+        "f" => FAMILY,
+        _ => 0,
+    };
+    let mut members = Vec::new();
+    // The version of the file's format. For PTX, the driver reads the version in the text.
+    for (kind, bytes, version) in [(2u16, cubin, [8, 0, 1, 0]), (1, &text, [0; 4])] {
+        let length = bytes.len().next_multiple_of(8);
+        let mut header = [0; MEMBER];
+        header[..2].copy_from_slice(&kind.to_le_bytes());
+        header[2..4].copy_from_slice(&MEMBER_FORMAT.to_le_bytes());
+        header[4] = MEMBER as u8;
+        header[8..16].copy_from_slice(&(length as u64).to_le_bytes());
+        header[24..28].copy_from_slice(&version);
+        header[28..32].copy_from_slice(&architecture.to_le_bytes());
+        header[40..48].copy_from_slice(&(specific | WIDE).to_le_bytes());
+        members.extend(header);
+        members.extend_from_slice(bytes);
+        members.resize(members.len().next_multiple_of(8), 0);
+    }
+    let mut image = FATBIN.to_vec();
+    image.extend([1, 0, 16, 0]);
+    image.extend((members.len() as u64).to_le_bytes());
+    image.extend(members);
+    Ok(image)
+}
+
+/// The length of the header that every member of a fat binary has. Options follow it.
+const MEMBER: usize = 64;
+/// The version of a member's format.
+const MEMBER_FORMAT: u16 = 0x101;
+
+// Bits of the flags of a member.
+const COMPRESSED: u64 = 0xf000;
+/// The code has addresses of 64 bits. The other bit is set in all images that were seen.
+const WIDE: u64 = 0x11;
+const SPECIFIC: u64 = 1 << 20;
+const FAMILY: u64 = 1 << 21;
+
 /// Returns the first member of the rest of a fat binary, and its length with its header, which is not zero.
 fn member(rest: &[u8]) -> Option<(Code<'_>, usize)> {
-    /// The length of the header that every member has. Options follow it.
-    const HEADER: usize = 64;
-    // Bits of the flags.
-    const COMPRESSED: u64 = 0xf000;
-    const SPECIFIC: u64 = 1 << 20;
-    const FAMILY: u64 = 1 << 21;
     let header = word(rest, 4)? as usize;
     let length = position(rest, 8)?;
-    let data = slice(rest, header, length).filter(|_| header >= HEADER)?;
+    let data = slice(rest, header, length).filter(|_| header >= MEMBER)?;
     let flags = u64::from_le_bytes(rest.get(40..48)?.try_into().ok()?);
     let kind = match half(rest, 0)? {
         1 => CodeKind::Ptx,
@@ -239,7 +284,7 @@ fn position(bytes: &[u8], at: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Code, CodeKind, Compression, Cubin, ImageError, codes};
+    use super::{Code, CodeKind, Compression, Cubin, ImageError, codes, fat_binary};
     use std::ops::Range;
 
     /// Two cubins and the PTX of tests/kernels/vector.ptx, as `fatbinary` of CUDA 13.0 writes them.
@@ -318,6 +363,22 @@ mod tests {
             let kernels: Vec<&str> = cubin.kernels.iter().map(|kernel| kernel.name).collect();
             assert!(kernels.contains(&"add"), "{kernels:?}");
         }
+    }
+
+    #[test]
+    fn a_fat_binary_of_a_cubin_and_ptx_has_both() {
+        let stored = codes(STORED).expect("a fat binary");
+        let cubin = stored[1].bytes.expect("not compressed");
+        for (text, suffix) in [("", ""), (".version 6.0", "a"), (".version 6.0\n\n\n\n", "f")] {
+            let image = fat_binary(cubin, text, suffix).expect("a cubin");
+            let [code, ptx] = codes(&image).expect("a fat binary")[..] else {
+                panic!("two members");
+            };
+            assert_eq!((code.kind, code.bytes), (CodeKind::Cubin, Some(cubin)));
+            assert_eq!((ptx.kind, ptx.bytes), (CodeKind::Ptx, Some(text.as_bytes())));
+            assert_eq!([code, ptx].map(|its| (its.architecture, its.suffix)), [(90, suffix); 2]);
+        }
+        assert!(fat_binary(&cubin[..10], "", "").is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Loading compiled code into a context of a GPU or of the software driver.
 
-use crate::common::{self, child::in_child, is_software};
+use crate::common::{self, child::in_child};
 use crate::{libraries, or_skip};
 use cuda_nvrtc::{
     Architecture, CompileOptions, Error, Invalid, Program, Target, supported_architectures, version,
@@ -24,13 +24,6 @@ fn for_target(target: Target) -> CompileOptions {
 
 /// Runs SAXPY, and checks the result.
 fn run(context: &Context, program: &Program, target: Target) {
-    if is_software() {
-        cuda_sim::kernel::register("saxpy", |launch| {
-            let (a, n) = (launch.value::<f32>(0)?, launch.value::<u32>(3)? as usize);
-            let x = launch.read::<f32>(1, n)?;
-            launch.update::<f32>(2, n, |i, y| a.mul_add(x[i], y))
-        });
-    }
     let compiled = program.compile(&for_target(target)).expect("a correct program");
     let module = compiled.load(context).expect("code for this device");
     let kernel = module.kernel("saxpy").expect("the kernel");
