@@ -2,24 +2,11 @@
  * cuda-sim, which the compiler includes before this file. Prints what it finds; the test knows what that has to
  * be. */
 
+#include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-unsigned cuInit(unsigned flags);
-unsigned cuDevicePrimaryCtxRetain(void **context, int device);
-unsigned cuCtxSetCurrent(void *context);
-unsigned cuCtxSynchronize(void);
-unsigned cuModuleLoadData(void **module, const void *image);
-unsigned cuModuleGetFunction(void **function, void *module, const char *name);
-unsigned cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                        unsigned bz, unsigned shared, void *stream, void **params, void **extra);
-unsigned cuMemAlloc_v2(unsigned long long *address, size_t size);
-unsigned cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t size);
-unsigned cuMemcpyDtoH_v2(void *to, unsigned long long from, size_t size);
-unsigned cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags, int *status);
 
 #define CHECK(call)                                                                                          \
     do {                                                                                                     \
@@ -96,8 +83,8 @@ int main(int count, char **words) {
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuModuleLoadData(&module, ptx));
-    CHECK(cuMemAlloc_v2(&x, sizeof values));
-    CHECK(cuMemcpyHtoD_v2(x, values, sizeof values));
+    CHECK(cuMemAlloc(&x, sizeof values));
+    CHECK(cuMemcpyHtoD(x, values, sizeof values));
     if (strcmp(what, "unregistered") != 0) {
         register_kernels();
         CHECK(cuSimRegisterKernel("look", look, "me"));
@@ -109,7 +96,7 @@ int main(int count, char **words) {
     printf("scale %u\n", cuCtxSynchronize());
     if (strcmp(what, "unregistered") == 0)
         return 0;
-    CHECK(cuMemcpyDtoH_v2(values, x, sizeof values));
+    CHECK(cuMemcpyDtoH(values, x, sizeof values));
     printf("%g %g %g %g\n", values[0], values[1], values[2], values[3]);
 
     CHECK(cuModuleGetFunction(&function, module, "look"));

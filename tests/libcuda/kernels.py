@@ -1,4 +1,46 @@
-# Launches the kernel that the README of cuda-sim registers in Python. The README's code precedes this file.
+# Registers a kernel in Python, and launches it.
+
+import ctypes
+import sys
+import time
+
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+class Launch(ctypes.Structure):  # CUsimLaunch of cuda_sim.h
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("cluster", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("argument_count", ctypes.c_size_t),
+        ("arguments", ctypes.POINTER(ctypes.c_void_p)),
+        ("argument_sizes", ctypes.POINTER(ctypes.c_size_t)),
+    ]
+
+
+Kernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(Launch), ctypes.c_void_p)
+memory = [ctypes.POINTER(Launch), ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t]
+cuda.cuSimRead.argtypes = cuda.cuSimWrite.argtypes = memory
+cuda.cuSimRegisterKernel.argtypes = [ctypes.c_char_p, Kernel, ctypes.c_void_p]
+
+
+# Python must keep the function alive while it is registered.
+@Kernel  # __global__ void scale(float *x, float factor, unsigned n)
+def scale(launch, user):
+    arguments = launch.contents.arguments
+    x = ctypes.c_uint64.from_address(arguments[0]).value
+    factor = ctypes.c_float.from_address(arguments[1]).value
+    n = ctypes.c_uint32.from_address(arguments[2]).value
+    values = (ctypes.c_float * n)()
+    if cuda.cuSimRead(launch, x, values, ctypes.sizeof(values)) == 0:
+        for i in range(n):
+            values[i] *= factor
+        cuda.cuSimWrite(launch, x, values, ctypes.sizeof(values))
+
+
+cuda.cuSimRegisterKernel(b"scale", scale, None)
 
 
 def check(code):
@@ -27,8 +69,8 @@ for at, argument in enumerate([x, factor, n]):
     arguments[at] = ctypes.addressof(argument)
 check(cuda.cuLaunchKernel(function, 1, 1, 1, 4, 1, 1, 0, None, arguments, None))
 # The kernel runs here, or on the driver's thread while this one sleeps.
-if len(__import__("sys").argv) > 1:
-    __import__("time").sleep(0.1)
+if len(sys.argv) > 1:
+    time.sleep(0.1)
 check(cuda.cuCtxSynchronize())
 check(cuda.cuMemcpyDtoH_v2(values, x, ctypes.c_size_t(size)))
 print(*values)

@@ -1,38 +1,85 @@
-//! Kernels that programs in C and Python register. The code is that of the README of `cuda-sim`.
+//! Kernels of programs in C and Python: those that run by their PTX, and those that the programs register. The code is
+//! that of the README of `cuda-sim`.
 
 use crate::common::{c, skip};
 use crate::{REPOSITORY, command, driver, folder, or_skip, output_of, output_with, text, unique};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the code of a language in the README of `cuda-sim`.
-fn documented(language: &str) -> String {
+/// Returns the code of a language in the README of `cuda-sim` that contains `part`.
+fn documented(language: &str, part: &str) -> String {
     let page = Path::new(REPOSITORY).join("cuda-sim/README.md");
     let page = fs::read_to_string(page).expect("the README of cuda-sim");
     let start = format!("```{language}\n");
-    let mut blocks = page.split("\n```\n").filter_map(|part| part.split_once(&start));
+    let blocks = page.split("\n```\n").filter_map(|block| block.split_once(&start));
+    let mut blocks = blocks.filter(|(_, code)| code.contains(part));
     let (_, code) = blocks.next().expect("code of the language");
-    assert!(blocks.next().is_none(), "one example of {language}");
+    assert!(blocks.next().is_none(), "one example of {language} with {part}");
     code.to_owned() + "\n"
 }
 
+/// Compiles the harness, with the functions of the README before it.
 fn compile(driver: &Path) -> Option<PathBuf> {
     let source = Path::new(REPOSITORY).join("tests/libcuda/kernels.c");
-    let (program, example) = (unique(&folder(), "kernels"), unique(&folder(), "readme"));
-    fs::write(&example, documented("c")).expect("writing the example");
-    c::compile(&source, &program, |compiler| {
+    let example = unique(&folder(), "readme");
+    fs::write(&example, documented("c", "cuSimRegisterKernel")).expect("writing the example");
+    let program = compile_with(driver, &source, &["-include".as_ref(), example.as_os_str()]);
+    fs::remove_file(example).expect("a file of this test");
+    program
+}
+
+fn compile_with(driver: &Path, source: &Path, options: &[&OsStr]) -> Option<PathBuf> {
+    let program = unique(&folder(), "kernels");
+    c::compile(source, &program, |compiler| {
         compiler
             .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
             .arg(Path::new(REPOSITORY).join("cuda-sim/cdylib/include"))
-            .arg("-include")
-            .arg(&example)
+            .arg("-I")
+            .arg(Path::new(REPOSITORY).join("tests/libcuda/include"))
+            .args(options)
             .arg("-L")
             .arg(driver)
             .args(["-lcuda", "-ldl"]);
     })?;
-    fs::remove_file(example).expect("a file of this test");
     Some(program)
+}
+
+/// Returns a folder with the PTX of the kernel in the README.
+fn folder_with_ptx() -> PathBuf {
+    let folder = unique(&folder(), "scale");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("scale.ptx"), include_str!("scale.ptx")).expect("writing the PTX");
+    folder
+}
+
+#[test]
+fn a_c_program_runs_a_kernel_by_its_ptx() {
+    let driver = or_skip!(driver());
+    let folder = folder_with_ptx();
+    let source = folder.join("program.c");
+    fs::write(&source, documented("c", "cuModuleLoad")).expect("writing the program");
+    let program = or_skip!(compile_with(&driver, &source, &[]));
+    output_of(command(&program, &driver, "h200").current_dir(&folder));
+    // Without the kernel, the values do not change.
+    let mut run = command(&program, &driver, "h200");
+    let output = run.current_dir(&folder).env("CUDA_SIM_KERNELS", "ignore").output();
+    assert!(text(&output.expect("starting a program").stderr).contains("values[0] == 2.5f"));
+    fs::remove_file(program).expect("a file of this test");
+    fs::remove_dir_all(folder).expect("a folder of this test");
+}
+
+#[test]
+fn a_python_program_runs_a_kernel_by_its_ptx() {
+    let driver = or_skip!(driver());
+    if Command::new("python3").arg("-V").output().is_err() {
+        return skip("no python3");
+    }
+    let folder = folder_with_ptx();
+    fs::write(folder.join("program.py"), documented("python", "")).expect("writing the program");
+    output_of(command("python3", &driver, "h200").arg("program.py").current_dir(&folder));
+    fs::remove_dir_all(folder).expect("a folder of this test");
 }
 
 /// The output of `kernels.c` before the last kernel.
@@ -104,7 +151,7 @@ fn a_python_program_registers_a_kernel() {
     let harness = Path::new(REPOSITORY).join("tests/libcuda/kernels.py");
     let harness = fs::read_to_string(harness).expect("the harness");
     let program = unique(&folder(), "kernels.py");
-    fs::write(&program, documented("python") + &harness).expect("writing the program");
+    fs::write(&program, harness).expect("writing the program");
     for argument in [None, Some("on the driver's thread")] {
         let mut run = command("python3", &driver, "h200");
         let output = output_with(run.arg(&program).args(argument), "");
