@@ -71,11 +71,31 @@ pub(crate) fn parse(ptx: &str) -> Result<(), String> {
     syntax::parse(ptx).map(drop).map_err(|error| error.to_string())
 }
 
-/// Returns whether the engine has no objection to a module.
-pub(crate) fn accepts(ptx: &str) -> bool {
-    let Ok(module) = syntax::parse(ptx) else { return false };
-    let Ok(program) = Program::link(&[module]) else { return false };
-    program.kernels().iter().all(|kernel| kernel.unsupported().next().is_none())
+/// What the engine says about a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    Accepted,
+    /// It is not PTX.
+    Rejected,
+    /// An instruction does not run.
+    Refused,
+}
+
+/// Returns what the engine says about a module, and why.
+pub(crate) fn verdict(ptx: &str) -> (Verdict, String) {
+    let program = syntax::parse(ptx).map_err(|error| error.to_string());
+    let program =
+        program.and_then(|module| Program::link(&[module]).map_err(|error| error.to_string()));
+    match program {
+        Err(why) => (Verdict::Rejected, why),
+        Ok(program) => {
+            let refused = program
+                .kernels()
+                .iter()
+                .find_map(|kernel| kernel.unsupported().next().map(|why| format!("{why:?}")));
+            refused.map_or((Verdict::Accepted, String::new()), |why| (Verdict::Refused, why))
+        }
+    }
 }
 
 /// Runs a kernel whose first two parameters are the addresses of `input` and of `output_len` bytes,

@@ -7,6 +7,8 @@
 //! - `record FILE [FILTER]` runs the forms on a GPU and adds their results to a file. FILTER is a part of
 //!   the name. `gzip -9n` makes the file of this folder from it;
 //! - `show FILTER` prints the recorded results with their operands;
+//! - `mutants ASSEMBLER COUNT SEED` changes a word of a form, and compares whether the engine and `ptxas` accept the
+//!   result;
 //! - no command, or `replay FILTER`: the engine must give the recorded results.
 //!
 //! A form without `record`ed results, or with other operands than those recorded, is an error.
@@ -19,6 +21,7 @@ mod exceptions;
 mod form;
 mod forms;
 mod kernel;
+mod mutants;
 mod operands;
 mod record;
 mod replay;
@@ -46,6 +49,10 @@ fn main() -> ExitCode {
             replay::show(&forms::all(), &recording, filter);
             true
         }),
+        ["mutants", assembler, count, seed] => match (count.parse(), seed.parse()) {
+            (Ok(count), Ok(seed)) => mutants::compare(&forms::all(), assembler, count, seed),
+            _ => Err("COUNT and SEED are numbers".to_owned()),
+        },
         ["replay", filter] => replay(filter),
         // A filter of `cargo test` names tests of other binaries.
         _ => replay(""),

@@ -1,4 +1,4 @@
-//! Modifiers that an instruction does not have for its types.
+//! Modifiers that an instruction does not have for its types, and numbers of operands that it does not have.
 
 use super::Problem;
 use super::words::{bits, float, int, type_of};
@@ -9,9 +9,62 @@ fn is_rounding(word: &&str) -> bool {
     matches!(*word, "rn" | "rz" | "rm" | "rp" | "rna" | "rs")
 }
 
-/// Checks that an instruction has its modifiers for these types. Instructions that are not looked at pass.
-pub(super) fn check(opcode: &str, words: &[&str]) -> Result<(), Problem> {
+/// Returns the number of operands of an instruction, if it has one number of them.
+fn operands(opcode: &str, words: &[&str]) -> Option<usize> {
     let has = |word: &str| words.contains(&word);
+    Some(match opcode {
+        "exit" | "ret" | "trap" | "brkpt" | "membar" | "fence" | "griddepcontrol" => 0,
+        "activemask" | "stacksave" | "stackrestore" | "nanosleep" | "pmevent" => 1,
+        "abs" | "neg" | "not" | "cnot" | "popc" | "clz" | "brev" | "bfind" | "rcp" | "sqrt"
+        | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "testp" | "isspacep" | "mov" => 2,
+        "mul" | "div" | "rem" | "mul24" | "and" | "or" | "xor" | "shl" | "shr" | "copysign"
+        | "bmsk" | "szext" => 3,
+        "mad" | "madc" | "mad24" | "fma" | "sad" | "selp" | "slct" | "prmt" | "bfe" | "fns"
+        | "shf" | "dp2a" | "dp4a" => 4,
+        "bfi" => 5,
+        "set" | "setp" if ["and", "or", "xor"].into_iter().any(has) => 4,
+        "set" | "setp" => 3,
+        _ => return None,
+    })
+}
+
+/// Checks that an instruction has its modifiers for these types, and its number of operands. Instructions that are not
+/// looked at pass.
+pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Problem> {
+    let has = |word: &str| words.contains(&word);
+    if let Some(wanted) = operands(opcode, words).filter(|wanted| *wanted != count) {
+        return Problem::invalid(format!("it has {wanted} operands, and {count} are given"));
+    }
+    let has_scope = ["cta", "cluster", "gpu", "sys"].into_iter().any(has);
+    let has_order = ["relaxed", "acquire", "release", "sc", "acq_rel"].into_iter().any(has);
+    let has_proxy = words.iter().any(|word| word.starts_with("proxy"));
+    match opcode {
+        "ld" | "st" if has_scope != has_order => {
+            return Problem::invalid("an order needs a scope, and a scope an order");
+        }
+        "fence" if !(has_scope || has_proxy || has("mbarrier_init")) => {
+            return Problem::invalid("a fence needs a scope");
+        }
+        "membar" if !(has("cta") || has("gl") || has("sys") || has_proxy) => {
+            return Problem::invalid("a fence needs a level");
+        }
+        "griddepcontrol" if !(has("wait") || has("launch_dependents")) => {
+            return Problem::invalid("it needs `.wait` or `.launch_dependents`");
+        }
+        "redux" | "match" | "elect" if !has("sync") => {
+            return Problem::invalid("it needs `.sync`");
+        }
+        "bmsk" | "szext" if !(has("clamp") || has("wrap")) => {
+            return Problem::invalid("it needs `.clamp` or `.wrap`");
+        }
+        "sin" | "cos" | "lg2" | "ex2" | "tanh" | "rsqrt" if !has("approx") => {
+            return Problem::invalid("it needs `.approx`");
+        }
+        "ld" if has("nc") && (!has("global") || has("volatile") || has_order) => {
+            return Problem::invalid("`.nc` needs `.global`, and no order");
+        }
+        _ => {}
+    }
     let types: Vec<Type> = words.iter().filter_map(|word| type_of(word)).collect();
     let Some(&ty) = types.first() else { return Ok(()) };
     let is_float = float(ty).is_some();
@@ -39,7 +92,14 @@ pub(super) fn check(opcode: &str, words: &[&str]) -> Result<(), Problem> {
             Problem::invalid("a product needs `.lo`, `.hi` or `.wide`")
         }
         "mul" if !is_float && has("sat") => Problem::invalid("a product is not clamped"),
-        "div" | "sqrt" | "rcp" | "fma"
+        "add" | "sub" | "mul"
+            if !matches!(ty, Type::F32 | Type::F64 | Type::F32x2)
+                && is_float
+                && ["rz", "rm", "rp"].into_iter().any(has) =>
+        {
+            Problem::invalid("the type does not have this rounding")
+        }
+        "div" | "sqrt" | "rcp" | "fma" | "mad"
             if is_float && !(has_rounding || has("approx") || has("full")) =>
         {
             Problem::invalid("the rounding is missing")

@@ -9,7 +9,7 @@ use crate::program::{
     Approximate, Bank, Binary, Compare, Compared, Convert, Element, Extremum, Float, Int, Logic,
     Number, Op, SlctBy, Slot, Ternary, Unary,
 };
-use crate::syntax::{Instruction, Operand, Type};
+use crate::syntax::{Immediate, Instruction, Operand, Type};
 
 /// Returns whether a type of a minimum or maximum is a pair of 16-bit integers.
 fn is_packed_integer(word: &str) -> bool {
@@ -671,7 +671,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             };
             let (to_ty, from_ty) = (of(count(to)), of(count(from)));
             let a = self.elements(from, from_ty)?.into_boxed_slice();
-            let d = self.elements(to, to_ty)?.into_boxed_slice();
+            let d = self.element_targets(to, to_ty)?.into_boxed_slice();
             if count(to) == count(from) {
                 for (d, a) in d.iter().zip(&a) {
                     match (d, a) {
@@ -703,6 +703,11 @@ impl<'a> Decoder<'_, '_, 'a> {
         }
         let is_finite = words.take("satfinite");
         let integral = words.one_of(&["rni", "rzi", "rmi", "rpi"]);
+        let has_rounding =
+            words.peek().iter().any(|word| matches!(*word, "rn" | "rz" | "rna" | "rs"));
+        if integral.is_some() && has_rounding {
+            return Problem::invalid("it has two roundings");
+        }
         let mut mode = words.mode();
         if let Some(integral) = integral {
             mode.rounding = match integral {
@@ -722,8 +727,17 @@ impl<'a> Decoder<'_, '_, 'a> {
         let (to, from, packed) = match (to, from) {
             (FormatOf::One(to, to_bits), FormatOf::One(from, from_bits)) => {
                 let operand = self.operand(operands, 1)?;
-                let a = self.element(operand, raw(from_bits))?;
-                let d = self.element(self.operand(operands, 0)?, raw(to_bits))?;
+                // The type of a constant decides its form.
+                let from_ty = match (operand, from) {
+                    (Operand::Immediate(_), Number::Float(Format::F32)) => Type::F32,
+                    (Operand::Immediate(_), Number::Float(Format::F64)) => Type::F64,
+                    (Operand::Immediate(_), Number::Float(_)) => Type::F16,
+                    (Operand::Immediate(Immediate::Integer { .. }), _) => raw(from_bits),
+                    (Operand::Immediate(_), _) => Type::U32,
+                    _ => raw(from_bits),
+                };
+                let a = self.element(operand, from_ty)?;
+                let d = self.element_target(self.operand(operands, 0)?, raw(to_bits))?;
                 let (a, from_bank) = slot_of(a)?;
                 let (d, to_bank) = slot_of(d)?;
                 let is_integral = integral.is_some()
@@ -738,12 +752,16 @@ impl<'a> Decoder<'_, '_, 'a> {
             }
             (FormatOf::Two(to, to_bits), FormatOf::One(from, 32)) => (to, from, Some(to_bits)),
             (FormatOf::Two(to, _), FormatOf::Two(from, from_bits)) => {
-                let a = self.element(self.operand(operands, 1)?, raw(from_bits.max(8)))?;
+                let operand = self.operand(operands, 1)?;
+                if let Operand::Immediate(_) = operand {
+                    return Problem::invalid("a pair is not a constant");
+                }
+                let a = self.element(operand, raw(from_bits.max(8)))?;
                 let (a, from_bank) = slot_of(a)?;
                 let is_small =
                     |number| !matches!(number, Number::Float(Format::F16 | Format::Bf16));
                 let to_bits = if is_small(to) { raw(16) } else { Type::B32 };
-                let d = self.element(self.operand(operands, 0)?, to_bits)?;
+                let d = self.element_target(self.operand(operands, 0)?, to_bits)?;
                 let (d, to_bank) = slot_of(d)?;
                 let convert =
                     Convert { from, to, mode, is_integral: false, is_finite, to_bank, from_bank };
@@ -756,9 +774,12 @@ impl<'a> Decoder<'_, '_, 'a> {
         if operands.len() != 3 {
             return Problem::unsupported("this conversion");
         }
+        if !has_rounding {
+            return Problem::invalid("the rounding is missing");
+        }
         let a = self.source(self.operand(operands, 1)?, Type::F32)?;
         let b = self.source(self.operand(operands, 2)?, Type::F32)?;
-        let d = self.element(self.operand(operands, 0)?, raw(to_bits.max(8)))?;
+        let d = self.element_target(self.operand(operands, 0)?, raw(to_bits.max(8)))?;
         let (d, to_bank) = slot_of(d)?;
         let convert = Convert {
             from,

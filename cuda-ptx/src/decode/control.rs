@@ -3,12 +3,40 @@
 use super::Problem;
 use super::function::{Decoder, Symbol};
 use super::link::{Global, place};
-use super::words::Words;
+use super::words::{Words, type_of};
 use crate::program::{Bank, Barrier, Element, Op, Pass, Passed, Slot};
 use crate::syntax::{Instruction, Operand, Type};
 
 /// The offset and size of each parameter or result in the frame of the callee.
 type Places = Vec<(u32, u32)>;
+
+/// Returns whether a modifier of an instruction without effect changes nothing: the engine executes all accesses in
+/// order.
+fn has_no_effect(word: &str) -> bool {
+    let families = ["proxy", "async", "tensormap", "sync_restrict", "op_restrict", "shared"];
+    families.iter().any(|family| word.starts_with(family))
+        || matches!(
+            word,
+            "sc" | "acq_rel"
+                | "acquire"
+                | "release"
+                | "cta"
+                | "cluster"
+                | "gpu"
+                | "gl"
+                | "sys"
+                | "alias"
+                | "global"
+                | "mbarrier_init"
+                | "wait"
+                | "launch_dependents"
+                | "mask"
+                | "inc"
+                | "dec"
+                | "sync"
+                | "aligned"
+        )
+}
 
 impl<'a> Decoder<'_, '_, 'a> {
     /// Decodes an instruction that chooses the next one, or waits. Returns whether it is one.
@@ -62,7 +90,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 if its.opcode() == "createpolicy" {
                     return Problem::unsupported("a policy of caches");
                 }
-                words.drop_all(|_| true);
+                words.drop_all(|word| has_no_effect(word) || type_of(word) == Some(Type::U32));
                 self.emit(Op::Nop);
             }
             "bar" | "barrier" => self.barrier(operands, words)?,

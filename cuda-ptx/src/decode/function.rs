@@ -130,7 +130,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
         if function.is_entry {
             let (places, _) = place(&function.params, 0);
             for (its, (offset, _)) in function.params.iter().zip(places) {
-                self.declare(its.name, Symbol::Param { offset });
+                self.declare(its.name, Symbol::Param { offset })?;
             }
             return Ok(());
         }
@@ -141,21 +141,21 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
             match its.space {
                 Space::Register => {
                     let symbol = self.register(its)?;
-                    self.declare(its.name, symbol.clone());
+                    self.declare(its.name, symbol.clone())?;
                     self.results.push((symbol, offset));
                 }
-                _ => self.declare(its.name, Symbol::Frame { offset, size }),
+                _ => self.declare(its.name, Symbol::Frame { offset, size })?,
             }
         }
         for (its, (offset, size)) in function.params.iter().zip(params) {
             match its.space {
                 Space::Register => {
                     let symbol = self.register(its)?;
-                    self.declare(its.name, symbol.clone());
+                    self.declare(its.name, symbol.clone())?;
                     let transfer = self.in_frame(&symbol, offset)?;
                     self.emit(Op::Load(transfer));
                 }
-                _ => self.declare(its.name, Symbol::Frame { offset, size }),
+                _ => self.declare(its.name, Symbol::Frame { offset, size })?,
             }
         }
         Ok(())
@@ -164,7 +164,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
     /// Returns the transfer between a register and its bytes in the frame.
     fn in_frame(&self, symbol: &Symbol, offset: u32) -> Result<Transfer, Problem> {
         let Symbol::Register { slot, ty } = symbol else {
-            return Problem::unsupported("a vector as a parameter");
+            return Problem::unsupported("a vector as a parameter")?;
         };
         let element = match bank(*ty)? {
             Bank::Narrow => Element::Narrow(*slot),
@@ -205,9 +205,11 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
         at
     }
 
-    fn declare(&mut self, name: &'a str, symbol: Symbol) {
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.symbols.insert(name, symbol);
+    fn declare(&mut self, name: &'a str, symbol: Symbol) -> Result<(), Problem> {
+        let scope = self.scopes.last_mut();
+        match scope.and_then(|scope| scope.symbols.insert(name, symbol)) {
+            Some(_) => Problem::invalid(format!("`{name}` is declared twice")),
+            None => Ok(()),
         }
     }
 
@@ -250,18 +252,18 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
                     return Problem::unsupported("a range of registers of 128 bits");
                 }
                 let symbol = self.register(its)?;
-                self.declare(its.name, symbol);
+                self.declare(its.name, symbol)?;
             }
             Space::Shared => {
                 let offset = self.builder.add_shared(its);
-                self.declare(its.name, Symbol::Shared { offset });
+                self.declare(its.name, Symbol::Shared { offset })?;
             }
             Space::Local | Space::Param => {
                 let (size, align) = layout(its);
                 let offset = self.frame.next_multiple_of(align);
                 self.frame = offset.saturating_add(size);
                 let symbol = Symbol::Frame { offset: clamp(offset), size: clamp(size) };
-                self.declare(its.name, symbol);
+                self.declare(its.name, symbol)?;
             }
             _ => {
                 return Problem::unsupported("a variable in this state space inside of a function");
@@ -277,7 +279,9 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
                     self.position = *position;
                     let at = self.builder.emit_at();
                     if let Some(scope) = self.scopes.last_mut() {
-                        scope.labels.insert(name, at);
+                        if scope.labels.insert(name, at).is_some() {
+                            return Problem::invalid(format!("the label `{name}` is there twice"));
+                        }
                     }
                 }
                 Statement::Instruction(its) => self.instruction(its)?,
@@ -297,7 +301,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
                     if let Some(scope) = self.scopes.last_mut() {
                         scope.tables.insert(name, labels.clone());
                     }
-                    self.declare(name, Symbol::Targets);
+                    self.declare(name, Symbol::Targets)?;
                 }
                 Statement::CallTargets { name, functions, .. } => {
                     let global = functions.first().and_then(|name| self.global(name));
@@ -306,11 +310,11 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
                     };
                     let its = self.builder.symbols.functions[index].1;
                     let symbol = prototype(&its.results, &its.params);
-                    self.declare(name, symbol);
+                    self.declare(name, symbol)?;
                 }
                 Statement::CallPrototype { name, results, params, .. } => {
                     let symbol = prototype(results, params);
-                    self.declare(name, symbol);
+                    self.declare(name, symbol)?;
                 }
             }
         }
@@ -417,7 +421,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
             self.guard = Some(self.condition(guard)?);
         }
         let mut words = Words::new(its.modifiers());
-        let done = super::check::check(its.opcode(), words.peek());
+        let done = super::check::check(its.opcode(), words.peek(), its.operands.len());
         let done = done.and_then(|()| self.decode(its, &mut words)).and_then(|()| words.finish());
         match done {
             Ok(()) => Ok(()),

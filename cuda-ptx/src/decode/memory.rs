@@ -85,7 +85,12 @@ impl<'a> Decoder<'_, '_, 'a> {
                 self.emit(Op::IsSpace { space, p, a: Base::Wide(a) });
             }
             "prefetch" | "prefetchu" | "applypriority" | "discard" => {
-                words.drop_all(|_| true);
+                words.drop_all(|word| {
+                    matches!(
+                        word,
+                        "L1" | "L2" | "global" | "local" | "const" | "param" | "tensormap"
+                    ) || word.starts_with("L2::")
+                });
                 self.emit(Op::Nop);
             }
             // Accesses ignore the policy.
@@ -152,7 +157,12 @@ impl<'a> Decoder<'_, '_, 'a> {
             .iter()
             .any(|word| matches!(*word, "volatile" | "acquire" | "relaxed" | "release" | "mmio"));
         drop_order(words);
-        words.one_of(&["v2", "v4", "v8"]);
+        let count = match words.one_of(&["v2", "v4", "v8"]) {
+            None => 1,
+            Some("v2") => 2,
+            Some("v4") => 4,
+            Some(_) => 8,
+        };
         let ty = words.ty()?;
         let (value, address) = match is_store {
             true => (1, 0),
@@ -164,7 +174,23 @@ impl<'a> Decoder<'_, '_, 'a> {
             return Problem::invalid("a parameter of a kernel is not written");
         }
         let ty_of_element = if ty == Type::B128 { Type::B64 } else { ty };
-        let mut elements = self.elements(self.operand(&its.operands, value)?, ty_of_element)?;
+        let value = self.operand(&its.operands, value)?;
+        let mut elements = match is_store {
+            true => self.elements(value, ty_of_element)?,
+            false => self.element_targets(value, ty_of_element)?,
+        };
+        // A value of 128 bits is two elements.
+        let of_value = if ty == Type::B128 { 2 } else { 1 };
+        if elements.len() != count * of_value
+            && !elements.iter().all(|its| matches!(its, Element::Discard))
+        {
+            return Problem::invalid(format!("the vector does not have {count} elements"));
+        }
+        let is_wide = |its: &Element| matches!(its, Element::Wide(_));
+        let registers = || elements.iter().filter(|its| !matches!(its, Element::Discard));
+        if registers().any(is_wide) && !registers().all(is_wide) {
+            return Problem::invalid("the registers of a vector have different sizes");
+        }
         let elements = match elements.len() {
             1 => Elements::One(elements.remove(0)),
             _ => Elements::Several(elements.into_boxed_slice()),

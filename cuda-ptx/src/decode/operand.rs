@@ -4,7 +4,7 @@ use super::Problem;
 use super::function::{Decoder, Symbol, bank};
 use super::link::{Global, immediate};
 use super::special;
-use super::words::bits;
+use super::words::{bits, float};
 use crate::program::{
     Address, Bank, Base, Condition, Constant, Element, FUNCTION_STEP, FUNCTION_WINDOW, Op, Slot,
     Space, Special,
@@ -70,7 +70,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 if wanted == Bank::Predicate {
                     return Problem::unsupported("a constant predicate");
                 }
-                let value = immediate(*value, ty);
+                let value = constant(*value, ty)?;
                 return Ok(self.builder.constant(wanted, Constant::Bits(value)));
             }
             Operand::Name(name) => (*name, 0),
@@ -126,7 +126,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             Operand::Discard => return Ok(Element::Discard),
             Operand::Name(name) => *name,
             Operand::Immediate(value) => {
-                let value = immediate(*value, ty);
+                let value = constant(*value, ty)?;
                 let bank = bank(ty)?;
                 let is_wide = bank == Bank::Wide;
                 let slot = self.builder.constant(bank, Constant::Bits(value));
@@ -175,6 +175,29 @@ impl<'a> Decoder<'_, '_, 'a> {
             },
             operand => Ok(vec![self.element(operand, ty)?]),
         }
+    }
+
+    /// Returns the register of a load or conversion that is written, and may be wider than the value.
+    pub(super) fn element_target(
+        &mut self,
+        operand: &Operand<'a>,
+        ty: Type,
+    ) -> Result<Element, Problem> {
+        is_target(operand)?;
+        self.element(operand, ty)
+    }
+
+    /// Returns the registers of a vector or of a single operand that are written.
+    pub(super) fn element_targets(
+        &mut self,
+        operand: &Operand<'a>,
+        ty: Type,
+    ) -> Result<Vec<Element>, Problem> {
+        match operand {
+            Operand::Vector(list) => list.iter().try_for_each(is_target)?,
+            operand => is_target(operand)?,
+        }
+        self.elements(operand, ty)
     }
 
     /// Returns the predicate of an operand, or its negation.
@@ -236,6 +259,9 @@ impl<'a> Decoder<'_, '_, 'a> {
             Operand::Name(name) => (*name, offset),
             Operand::Offset(name, more) => (*name, offset.wrapping_add(*more)),
             Operand::Immediate(Immediate::Integer { bits, .. }) => {
+                if space != Space::Local {
+                    return Problem::invalid("only an address in local memory may be a constant");
+                }
                 let offset = offset.wrapping_add(*bits as i64);
                 return Ok(Address { space, base: Base::None, offset });
             }
@@ -243,6 +269,9 @@ impl<'a> Decoder<'_, '_, 'a> {
         };
         if let Some((slot, ty)) = self.named(name)? {
             let base = match bank(ty)? {
+                Bank::Narrow if matches!(space, Space::Generic | Space::Global) => {
+                    return Problem::invalid(format!("the address `{name}` has 32 bits"));
+                }
                 Bank::Narrow => Base::Narrow(slot),
                 Bank::Wide => Base::Wide(slot),
                 Bank::Predicate => return Problem::invalid("an address is a predicate"),
@@ -276,6 +305,28 @@ impl<'a> Decoder<'_, '_, 'a> {
             }
             None => Problem::invalid(format!("`{name}` is not defined")),
         }
+    }
+}
+
+/// Checks that an operand that is written is no constant.
+fn is_target(operand: &Operand) -> Result<(), Problem> {
+    match operand {
+        Operand::Immediate(_) => Problem::invalid("the result is not a register"),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the bits of a constant that is an operand of this type.
+fn constant(value: Immediate, ty: Type) -> Result<u64, Problem> {
+    let is_right = match (ty, value) {
+        (Type::F32 | Type::F64, value) => !matches!(value, Immediate::Integer { .. }),
+        (_, Immediate::Integer { .. }) => float(ty).is_none(),
+        (_, Immediate::Single(_)) => ty == Type::B32,
+        (_, Immediate::Double(_)) => ty == Type::B64,
+    };
+    match is_right {
+        true => Ok(immediate(value, ty)),
+        false => Problem::invalid("the type does not have this constant"),
     }
 }
 

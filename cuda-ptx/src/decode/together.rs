@@ -73,7 +73,8 @@ impl<'a> Decoder<'_, '_, 'a> {
                     Some("add") => Redux::Add,
                     Some(which) if ty == Type::F32 => Redux::Float(which == "max", is_abs, nan),
                     Some("min") => Redux::Min(int(ty)),
-                    _ => Redux::Max(int(ty)),
+                    Some(_) => Redux::Max(int(ty)),
+                    None => return Problem::invalid("the operation is missing"),
                 };
                 let a = self.source(self.operand(operands, 1)?, ty)?;
                 let d = self.target(self.operand(operands, 0)?, ty)?;

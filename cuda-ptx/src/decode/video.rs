@@ -167,6 +167,10 @@ impl<'a> Decoder<'_, '_, 'a> {
         mut packed: Packed<LANES>,
         wrap: impl Fn(Packed<LANES>) -> Video,
     ) -> Result<(), Problem> {
+        let is_constant = |its: &Operand| matches!(its, Operand::Immediate(_));
+        if operands.len() != 4 || operands.iter().any(is_constant) {
+            return Problem::invalid("it needs four registers");
+        }
         let ([d, a, b], c) = self.video_operands(operands)?;
         let letter = if LANES == 2 { 'h' } else { 'b' };
         for (selector, lanes) in [(a.1, &mut packed.a), (b.1, &mut packed.b)] {

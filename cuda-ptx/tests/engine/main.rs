@@ -7,4 +7,5 @@ mod device;
 mod faults;
 mod fidelity;
 mod memory;
+mod rejected;
 mod warps;

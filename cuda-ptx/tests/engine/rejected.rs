@@ -1,0 +1,46 @@
+//! Instructions that NVIDIA's assembler rejects, each beside one that it accepts.
+
+use cuda_ptx::{Program, syntax};
+
+/// Returns the error of a kernel with this code, if there is one.
+fn error(code: &str) -> Option<String> {
+    let text = format!(
+        ".version 9.0 .target sm_90 .address_size 64 .visible .entry k(.param .u64 out) {{
+             .reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>;
+             ld.param.u64 %d0, [out]; {code} ret; }}"
+    );
+    let module = syntax::parse(&text).unwrap_or_else(|error| panic!("{code}: {error}"));
+    Program::link(&[module]).err().map(|error| error.to_string())
+}
+
+#[test]
+fn an_instruction_that_the_assembler_rejects_is_an_error() {
+    for (accepted, rejected, why) in [
+        ("add.f32 %f1, %f2, 1.5;", "add.f32 %f1, %f2, 1;", "this constant"),
+        ("add.u32 %r1, %r2, 1;", "add.u32 %r1, %r2, 0f3F800000;", "this constant"),
+        ("mov.b32 %r1, 0f3F800000;", "mov.b32 %r1, 1.5;", "this constant"),
+        ("mov.b64 %d1, 1.5;", "mov.b64 %d1, 0f3F800000;", "this constant"),
+        ("add.f16 %h1, %h2, %h3;", "add.f16 %h1, %h2, 1.5;", "this constant"),
+        ("cvt.rn.f32.s32 %f1, 1;", "cvt.rn.f32.s32 %f1, 1.5;", "this constant"),
+        ("cvt.rni.s32.f32 %r1, 1.5;", "cvt.rni.s32.f32 1, %f1;", "not a register"),
+        ("ld.global.u32 %r1, [%d0];", "ld.global.u32 1, [%d0];", "not a register"),
+        ("ld.local.u32 %r1, [8];", "ld.global.u32 %r1, [8];", "local memory"),
+        ("ld.shared.u32 %r1, [%r2];", "ld.global.u32 %r1, [%r2];", "32 bits"),
+        ("ld.v2.u32 {%r1, %r2}, [%d0];", "ld.u32 {%r1, %r2}, [%d0];", "1 elements"),
+        ("ld.v2.u8 {%r1, %r2}, [%d0];", "ld.v2.u8 {%r1, %d2}, [%d0];", "different sizes"),
+        ("ld.relaxed.gpu.u32 %r1, [%d0];", "ld.relaxed.u32 %r1, [%d0];", "needs a scope"),
+        ("ld.global.nc.u32 %r1, [%d0];", "ld.nc.u32 %r1, [%d0];", "`.nc`"),
+        ("fence.sc.gpu;", "fence.sc;", "needs a scope"),
+        ("clz.b32 %r1, %r2;", "clz.b32 %r1, %r2, %r3;", "2 operands"),
+        ("setp.eq.u32 %p1, %r1, %r2;", "setp.eq.u32 %p1, %r1, %r2, %p2;", "3 operands"),
+        ("redux.sync.max.s32 %r1, %r2, -1;", "redux.max.s32 %r1, %r2, -1;", "`.sync`"),
+        ("tanh.approx.f32 %f1, %f2;", "tanh.f32 %f1, %f2;", "`.approx`"),
+        ("fma.rn.f32 %f1, %f2, %f3, %f1;", "fma.f32 %f1, %f2, %f3, %f1;", "rounding"),
+        (".reg .b32 %x;", ".reg .b32 %x; .reg .b64 %x;", "declared twice"),
+        ("$x: bra.uni $x;", "$x: bra.uni $x; $x: ret;", "twice"),
+    ] {
+        assert_eq!(error(accepted), None, "{accepted}");
+        let found = error(rejected).unwrap_or_else(|| panic!("{rejected} is accepted"));
+        assert!(found.contains(why), "{rejected}: {found}");
+    }
+}
