@@ -121,6 +121,7 @@ mod program;
 struct Readme;
 pub mod syntax;
 
+pub use decode::is_device_function;
 pub use device::{Access, Device, Region};
 pub use engine::{Fault, FaultKind, Launch, run};
 pub use program::{Kernel, LinkError, Param, Program, Relocation, Target, Variable};

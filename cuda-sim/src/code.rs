@@ -1,15 +1,13 @@
 //! Code that programs load: kernels and variables, as PTX and cubins declare them.
 
 pub(crate) mod binary;
-mod program;
 pub(crate) mod ptx;
 
-pub(crate) use program::Code;
-
+use cuda_ptx::Program;
 use std::sync::Arc;
 
 /// The contents of a PTX text or an image.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) kernels: Vec<KernelInfo>,
     pub(crate) variables: Vec<Variable>,
@@ -19,8 +17,17 @@ pub(crate) struct Contents {
     pub(crate) offered: Vec<String>,
     /// The PTX, if the image has it.
     pub(crate) texts: Vec<Arc<str>>,
-    /// Whether some of it is machine code without PTX.
-    pub(crate) lacks_ptx: bool,
+    /// What runs: the program of all texts, unless some of the code is machine code without PTX.
+    pub(crate) program: Option<Arc<Program>>,
+}
+
+/// What a kernel executes, unless a function is registered for it.
+#[derive(Clone, Debug)]
+pub(crate) enum Code {
+    Ptx(Arc<Program>),
+    Machine,
+    /// Only registered functions run.
+    None,
 }
 
 /// A variable of a module.

@@ -164,6 +164,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             _ => match self.global(name) {
                 Some(Global::Function(index)) => Ok((index, None)),
                 Some(Global::Intrinsic(intrinsic, index)) => Ok((index, Some(intrinsic))),
+                Some(Global::Undefined) => return Problem::unsupported("an undefined function"),
                 _ => return Problem::invalid(format!("the function `{name}` is not defined")),
             },
         };

@@ -1,7 +1,7 @@
 //! The statements of a function.
 
 use super::Problem;
-use super::link::{Builder, clamp, layout, place};
+use super::link::{Builder, clamp, layout, place, round_up};
 use super::words::{Words, bits};
 use crate::program::{
     Address, Bank, Base, Condition, Element, Elements, Inst, Op, Place, Slot, Space as OpSpace,
@@ -117,7 +117,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
         }
         let image = &mut self.builder.image;
         let info = &mut image.functions[index];
-        info.frame = clamp(self.frame.next_multiple_of(16));
+        info.frame = clamp(round_up(self.frame, 16));
         info.narrow = (before.0, image.narrow - before.0);
         info.wide = (before.1, image.wide - before.1);
         info.predicates = (before.2, image.predicates - before.2);
@@ -260,7 +260,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
             }
             Space::Local | Space::Param => {
                 let (size, align) = layout(its);
-                let offset = self.frame.next_multiple_of(align);
+                let offset = round_up(self.frame, align);
                 self.frame = offset.saturating_add(size);
                 let symbol = Symbol::Frame { offset: clamp(offset), size: clamp(size) };
                 self.declare(its.name, symbol)?;

@@ -10,7 +10,7 @@ use crate::syntax::{
     Function, Immediate, Initializer, Item, Linkage, Module, Position, Space, Type,
     Variable as Declared,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a name at the top level of a module refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(super) enum Global {
     Shared(usize),
     /// A texture, sampler or surface.
     Texture,
+    /// A symbol that no module defines.
+    Undefined,
 }
 
 /// All symbols of the modules.
@@ -66,18 +68,28 @@ pub(super) fn place(list: &[Declared<'_>], mut at: u64) -> (Vec<(u32, u32)>, u64
     let mut places = Vec::new();
     for its in list {
         let (size, align) = layout(its);
-        at = at.next_multiple_of(align);
+        at = round_up(at, align);
         places.push((clamp(at), clamp(size)));
         at = at.saturating_add(size);
     }
     (places, at)
 }
 
+/// The largest size of the static shared memory of a kernel, in bytes.
+const MOST_SHARED: u64 = 48 << 10;
+/// The largest size of the parameters of a kernel since PTX 8.1, in bytes.
+const MOST_PARAMS: u64 = 32_764;
+
+/// Returns the next multiple of an alignment, or the largest number if there is none.
+pub(super) fn round_up(at: u64, align: u64) -> u64 {
+    at.checked_next_multiple_of(align).unwrap_or(u64::MAX)
+}
+
 pub(super) fn clamp(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-fn intrinsic(name: &str) -> Option<Intrinsic> {
+pub(super) fn intrinsic(name: &str) -> Option<Intrinsic> {
     Some(match name {
         "vprintf" => Intrinsic::Vprintf,
         "__assertfail" => Intrinsic::Assertfail,
@@ -291,13 +303,12 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
             }
         }
     }
+    let mut undefined = Vec::new();
     for (at, module) in modules.iter().enumerate() {
         for item in &module.items {
-            let (name, position, prototype) = match item {
-                Item::Function(its) if its.body.is_none() => (its.name, its.position, Some(its)),
-                Item::Variable(its) if its.linkage == Linkage::Extern => {
-                    (its.name, its.position, None)
-                }
+            let (name, prototype) = match item {
+                Item::Function(its) if its.body.is_none() => (its.name, Some(its)),
+                Item::Variable(its) if its.linkage == Linkage::Extern => (its.name, None),
                 Item::Alias { name, function } => {
                     let names = &mut linker.symbols.names[at];
                     if let Some(global) = names.get(function).copied() {
@@ -318,13 +329,15 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
                         linker.symbols.functions.push((at, prototype));
                         Global::Intrinsic(its, linker.symbols.functions.len() - 1)
                     }
+                    None if prototype.linkage == Linkage::Extern => Global::Undefined,
                     // A prototype of a function that nothing calls is no error.
                     None => continue,
                 },
-                (None, None) => {
-                    return Err(error(at, position, format!("`{name}` is not defined")));
-                }
+                (None, None) => Global::Undefined,
             };
+            if global == Global::Undefined {
+                undefined.push(name.to_owned());
+            }
             linker.symbols.names[at].insert(name, global);
         }
     }
@@ -335,8 +348,12 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
     find_addressed(&mut symbols);
     let mut kernels = Vec::new();
     let entries = symbols.functions.iter().enumerate().filter(|(_, (_, its))| its.is_entry);
-    for (index, (_, its)) in entries {
+    for (index, (module, its)) in entries {
         let (places, end) = place(&its.params, 0);
+        if end > MOST_PARAMS {
+            let text = format!("the kernel has more than {MOST_PARAMS} bytes of parameters");
+            return Err(error(*module, its.position, text));
+        }
         let (image, shared) = Builder::new(&symbols).build(index)?;
         kernels.push(Kernel {
             name: its.name.to_owned(),
@@ -346,13 +363,31 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
                 .collect(),
             shared,
             cluster: cluster(its),
+            max_threads: max_threads(its),
             param_bytes: usize::try_from(end).unwrap_or(usize::MAX),
             depends_on_order: image.depends_on_order(),
             image,
         });
     }
+    // Functions that no kernel calls are checked, and not kept.
+    let mut reached: HashSet<usize> = HashSet::new();
+    for kernel in &kernels {
+        reached.extend(kernel.image.functions.iter().map(|its| its.index));
+    }
+    for (index, (_, its)) in symbols.functions.iter().enumerate() {
+        if its.body.is_some() && reached.insert(index) {
+            let (image, _) = Builder::new(&symbols).build(index)?;
+            reached.extend(image.functions.iter().map(|its| its.index));
+        }
+    }
     let functions = symbols.functions.iter().map(|(_, its)| its.name.to_owned()).collect();
-    Ok(Program { kernels, variables, functions })
+    Ok(Program { kernels, variables, functions, undefined })
+}
+
+/// Returns the number of threads of a block that a kernel allows at most.
+fn max_threads(its: &Function<'_>) -> Option<u32> {
+    let its = its.directives.iter().find(|its| matches!(its.name, "maxntid" | "reqntid"))?;
+    Some(clamp(its.numbers.iter().copied().fold(1, u64::saturating_mul)))
 }
 
 /// Returns the blocks of a cluster that a kernel requires.
@@ -436,6 +471,12 @@ impl<'s, 'a> Builder<'s, 'a> {
                 .map_err(|(position, text)| error(module, position, text))?;
         }
         self.mark_recursive();
+        let (module, function) = self.symbols.functions[kernel];
+        if self.shared_end > MOST_SHARED {
+            let text =
+                format!("the kernel has more than {MOST_SHARED} bytes of static shared memory");
+            return Err(error(module, function.position, text));
+        }
         let shared = clamp(self.shared_end);
         for (_, _, constant) in &mut self.image.constants {
             if let Constant::DynamicShared(offset) = constant {
@@ -517,7 +558,7 @@ impl<'s, 'a> Builder<'s, 'a> {
         }
         let end = &mut self.shared_end;
         let at = *self.shared.entry(index).or_insert_with(|| {
-            let at = end.next_multiple_of(align);
+            let at = round_up(*end, align);
             *end = at.saturating_add(size);
             clamp(at)
         });
@@ -527,7 +568,7 @@ impl<'s, 'a> Builder<'s, 'a> {
     /// Returns the offset of new shared memory for a variable of a function.
     pub(super) fn add_shared(&mut self, its: &Declared<'a>) -> u32 {
         let (size, align) = layout(its);
-        let at = self.shared_end.next_multiple_of(align);
+        let at = round_up(self.shared_end, align);
         self.shared_end = at.saturating_add(size);
         clamp(at)
     }

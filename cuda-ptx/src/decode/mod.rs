@@ -19,10 +19,15 @@ impl Program {
     /// Links modules and decodes their kernels.
     ///
     /// # Errors
-    /// A module is not valid, uses a symbol that no module defines, or two modules define a symbol.
+    /// A module is not valid, or two modules define a symbol.
     pub fn link(modules: &[Module<'_>]) -> Result<Self, LinkError> {
         link::link(modules)
     }
+}
+
+/// Returns whether every device has a function of this name, such as `vprintf`.
+pub fn is_device_function(name: &str) -> bool {
+    link::intrinsic(name).is_some()
 }
 
 /// Why an instruction cannot be decoded.

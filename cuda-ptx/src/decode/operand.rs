@@ -55,6 +55,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 Some(Global::Intrinsic(..)) => {
                     return Problem::unsupported("the address of a function of the driver");
                 }
+                Some(Global::Undefined) => return Problem::unsupported("an undefined symbol"),
                 Some(Global::Texture) => return Problem::unsupported("a texture reference"),
                 None => None,
             },

@@ -55,6 +55,15 @@ pub(super) fn register(name: &str) -> Option<(Special, bool)> {
             "reserved_smem_offset_begin" => Special::ReservedSmem(0),
             "reserved_smem_offset_end" => Special::ReservedSmem(0x120),
             "reserved_smem_offset_cap" => Special::ReservedSmem(0x400),
+            // The performance counters of a GPU that nobody has set up.
+            base if base.starts_with("pm") => {
+                let (number, is_wide) = match base[2..].strip_suffix("_64") {
+                    Some(number) => (number, true),
+                    None => (&base[2..], false),
+                };
+                let _: u8 = number.parse().ok().filter(|number| *number < 8)?;
+                return Some((Special::PerformanceCounter, is_wide));
+            }
             base => {
                 let number: u8 = base.strip_prefix("envreg")?.parse().ok()?;
                 Special::Envreg(number)

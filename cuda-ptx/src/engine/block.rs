@@ -445,7 +445,7 @@ impl Placing<'_> {
             // The address of the memory that synchronizes a grid.
             Special::Envreg(1) if launch.is_cooperative => super::access::GRID_WINDOW >> 32,
             Special::Envreg(2) if launch.is_cooperative => super::access::GRID_WINDOW & 0xffff_ffff,
-            Special::Envreg(_) => 0,
+            Special::Envreg(_) | Special::PerformanceCounter => 0,
         }
     }
 }

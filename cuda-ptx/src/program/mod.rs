@@ -36,6 +36,7 @@ pub struct Program {
     pub(crate) kernels: Vec<Kernel>,
     pub(crate) variables: Vec<Variable>,
     pub(crate) functions: Vec<String>,
+    pub(crate) undefined: Vec<String>,
 }
 
 impl Program {
@@ -47,6 +48,17 @@ impl Program {
     /// Returns the index of the kernel with this name.
     pub fn kernel(&self, name: &str) -> Option<usize> {
         self.kernels.iter().position(|kernel| kernel.name == name)
+    }
+
+    /// Returns the symbols that a module declares as external, and no module defines. An instruction that uses one is
+    /// [unsupported](Kernel::unsupported).
+    pub fn undefined(&self) -> &[String] {
+        &self.undefined
+    }
+
+    /// Returns the names of the functions and kernels, and of the functions of the driver that the modules declare.
+    pub fn functions(&self) -> &[String] {
+        &self.functions
     }
 
     /// Returns the variables in global and constant memory. A launch takes their addresses in this order.
@@ -62,7 +74,8 @@ pub struct LinkError {
     pub module: usize,
     /// The place in its text.
     pub position: crate::syntax::Position,
-    pub(crate) text: String,
+    /// What is wrong.
+    pub text: String,
 }
 
 impl fmt::Display for LinkError {
@@ -144,6 +157,8 @@ pub struct Kernel {
     pub shared: u32,
     /// The number of blocks of a cluster along x, y and z, if the kernel requires it.
     pub cluster: Option<[u32; 3]>,
+    /// The number of threads of a block, if the kernel limits it.
+    pub max_threads: Option<u32>,
     pub(crate) param_bytes: usize,
     pub(crate) depends_on_order: bool,
     pub(crate) image: Image,
@@ -223,6 +238,7 @@ pub(crate) enum Special {
     /// An offset in the shared memory that the driver reserves.
     ReservedSmem(u32),
     Envreg(u8),
+    PerformanceCounter,
 }
 
 /// The code of a kernel and of all functions that it may call.

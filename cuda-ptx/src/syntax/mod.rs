@@ -8,7 +8,7 @@ mod print;
 mod tree;
 
 pub use error::ParseError;
-pub use parser::parse;
+pub use parser::{parse, version};
 pub use tree::{
     Address, Directive, File, Function, Guard, Immediate, Initializer, Inlined, Instruction, Item,
     Linkage, Location, Module, Operand, Position, Section, Space, Statement, Type, Variable,

@@ -44,3 +44,42 @@ fn an_instruction_that_the_assembler_rejects_is_an_error() {
         assert!(found.contains(why), "{rejected}: {found}");
     }
 }
+
+#[test]
+fn a_function_that_nothing_calls_is_checked() {
+    let text = |operand: &str| {
+        format!(
+            ".version 9.0 .target sm_90 .address_size 64 .visible .func f() {{
+                 .reg .b32 %r; add.u32 %r, %r, {operand}; ret; }}"
+        )
+    };
+    for (operand, is_right) in [("1", true), ("%nonsense", false)] {
+        let text = text(operand);
+        let program = Program::link(&[syntax::parse(&text).expect("it parses")]);
+        assert_eq!(program.is_ok(), is_right, "{program:?}");
+    }
+}
+
+#[test]
+fn sizes_that_no_gpu_has_are_errors() {
+    for (accepted, rejected, why) in [
+        (".shared .b8 x[49152];", ".shared .b8 x[49153];", "shared memory"),
+        (".shared .b8 x;", ".shared .b8 x; .shared .b64 y[2305843009213693951];", "shared memory"),
+    ] {
+        assert_eq!(error(accepted), None);
+        assert!(error(rejected).is_some_and(|error| error.contains(why)), "{rejected}");
+    }
+    let text = |param: &str| {
+        format!(".version 9.0 .target sm_90 .address_size 64 .entry k({param}) {{ ret; }}")
+    };
+    for (param, is_right) in [
+        (".param .b8 a[32764]", true),
+        (".param .b8 a[32765]", false),
+        (".param .align 8 .u64 a[9223372036854775807]", false),
+        (".param .u8 a, .param .align 9223372036854775808 .b8 b[1]", false),
+    ] {
+        let text = text(param);
+        let program = Program::link(&[syntax::parse(&text).expect("it parses")]);
+        assert_eq!(program.is_ok(), is_right, "{param}");
+    }
+}

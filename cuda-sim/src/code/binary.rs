@@ -152,7 +152,6 @@ fn contents(cubin: &Cubin) -> Option<Contents> {
     let mut contents = Contents {
         wanted: owned(&cubin.undefined),
         offered: owned(&cubin.functions),
-        lacks_ptx: true,
         ..Contents::default()
     };
     for kernel in &cubin.kernels {

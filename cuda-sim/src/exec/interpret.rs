@@ -1,10 +1,9 @@
 //! Kernels that run by their PTX.
 
 use super::{Call, Failure};
-use crate::code::Code;
 use crate::memory::{Memory, Use};
 use crate::thread;
-use cuda_ptx::{Access, Device, FaultKind, Launch, Region};
+use cuda_ptx::{Access, Device, FaultKind, Launch, Program, Region};
 use cuda_sys::CUresult;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const STACK: u32 = 512 << 10;
 
 /// Runs a kernel by its PTX.
-pub(super) fn run(code: &Code, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
+pub(super) fn run(program: &Program, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
     let name = &call.kernel.info.name;
     // A panic must not unwind into C.
-    let done = catch_unwind(AssertUnwindSafe(|| thread::kernel(|| launch(code, call, memory))));
+    let done = catch_unwind(AssertUnwindSafe(|| thread::kernel(|| launch(program, call, memory))));
     let done = done.unwrap_or_else(|_| Err(Failure::from("the engine panicked".to_owned())));
     done.map_err(|Failure { code, text }| Failure {
         code,
@@ -25,9 +24,8 @@ pub(super) fn run(code: &Code, call: &Call, memory: &mut Memory) -> Result<(), F
     })
 }
 
-fn launch(code: &Code, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
+fn launch(program: &Program, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
     let invalid = |text: String| Failure { code: CUresult::CUDA_ERROR_INVALID_PTX, text };
-    let program = code.program().map_err(invalid)?;
     let info = &call.kernel.info;
     let kernel = program.kernel(&info.name).ok_or_else(|| invalid("not in its PTX".into()))?;
     let variables: Vec<u64> = program
@@ -77,7 +75,7 @@ fn launch(code: &Code, call: &Call, memory: &mut Memory) -> Result<(), Failure> 
 const SMALL: u64 = 1 << 14;
 
 /// Writes the addresses that initial values of variables contain, once for each context.
-fn relocate(program: &cuda_ptx::Program, call: &Call, addresses: &[u64], memory: &mut Memory) {
+fn relocate(program: &Program, call: &Call, addresses: &[u64], memory: &mut Memory) {
     let Some(placed) = &call.kernel.variables else { return };
     if placed.is_relocated.swap(true, std::sync::atomic::Ordering::Relaxed) {
         return;

@@ -3,6 +3,7 @@
 use super::kernel::{self, Launch};
 use super::{Call, Done, Failure, Work, interpret};
 use crate::account::{note_unregistered, setting};
+use crate::code::Code;
 use crate::memory::{Memory, pinned_byte};
 use crate::races::Access;
 use cuda_sys::CUstreamAtomicReductionOpType;
@@ -212,9 +213,9 @@ fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), Failure> {
         return done.map_err(|what| format!("kernel \"{name}\": {what}").into());
     }
     let why = match &call.kernel.code {
-        Some(code) if code.is_ptx() => return interpret::run(code, &call, memory),
-        Some(_) => "has no PTX (compile it to PTX)",
-        None => "is not registered",
+        Code::Ptx(program) => return interpret::run(program, &call, memory),
+        Code::Machine => "has no PTX (compile it to PTX)",
+        Code::None => "is not registered",
     };
     note_unregistered(name);
     Err(Failure::from(format!(

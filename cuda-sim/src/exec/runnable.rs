@@ -15,8 +15,8 @@ pub(crate) struct Runnable {
     /// The module or library of the kernel.
     pub(crate) module: usize,
     pub(crate) body: Option<KernelFn>,
-    /// The PTX of its module. It runs if there is no host function.
-    pub(crate) code: Option<Arc<Code>>,
+    /// What runs if there is no host function.
+    pub(crate) code: Code,
     pub(crate) settings: FunctionSettings,
     /// The variables of its module in the context where it runs.
     pub(crate) variables: Option<Arc<Placed>>,

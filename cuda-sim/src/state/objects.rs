@@ -3,10 +3,11 @@
 use super::capture::Branch;
 use super::graph::node::Shown;
 use super::green::Queues;
-use crate::code::{Code, Contents, KernelInfo, Variable};
+use crate::code::{Contents, KernelInfo, Variable};
 use crate::exec::{FunctionSettings, Placed};
 use crate::state::process::logs::Logs;
 use core::ffi::c_char;
+use cuda_ptx::Program;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
@@ -138,8 +139,8 @@ pub(crate) struct Module {
     /// `None` for a library, which belongs to every context.
     pub(crate) context: Option<usize>,
     pub(crate) kernels: Arc<[Arc<KernelInfo>]>,
-    /// The PTX of the kernels.
-    pub(crate) code: Arc<Code>,
+    /// The PTX of the kernels, unless they are machine code.
+    pub(crate) program: Option<Arc<Program>>,
     /// The first kernel of each name.
     pub(crate) kernel_names: HashMap<CString, usize>,
     pub(crate) variables: Arc<[Variable]>,
@@ -163,9 +164,12 @@ pub(crate) struct Function {
 }
 
 /// A linker (`CUlinkState`).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Linker {
+    /// The contents of all inputs. The program is linked at the end.
     pub(crate) contents: Contents,
+    /// Whether an input is machine code without PTX.
+    pub(crate) has_machine_code: bool,
     pub(crate) log: Logs,
     /// The output. It lives as long as the linker.
     pub(crate) image: Option<Vec<u8>>,

@@ -16,6 +16,7 @@ use super::pool::{LocationPools, Pool};
 use super::run::Kept;
 use super::shared::{SharedMemory, SharedPools};
 use crate::account::{self, Alive, misuse};
+use crate::code::Code;
 use crate::exec::{Callback, Executor, Runnable, Work, kernel};
 use crate::memory::Memory;
 use crate::profile::{Kernels, Profile};
@@ -463,7 +464,11 @@ impl World {
             function: handle,
             module: function.module,
             body,
-            code: (kernels == Kernels::Interpret).then(|| module.code.clone()),
+            code: match (kernels, &module.program) {
+                (Kernels::Interpret, Some(program)) => Code::Ptx(program.clone()),
+                (Kernels::Interpret, None) => Code::Machine,
+                _ => Code::None,
+            },
             settings: function.settings,
             variables: module.placed.get(&context).cloned(),
         };

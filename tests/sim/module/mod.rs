@@ -57,13 +57,15 @@ fn special_registers_need_no_declaration() {
         "envreg7",
         "pm3",
         "pm0_64",
-        "is_explicit_cluster",
         "globaltimer_lo",
         "total_smem_size",
     ] {
-        let body = format!(".reg .b32 %r;\n mov.u32 %r, %{register};");
+        let ty = if register.ends_with("64") { "u64" } else { "u32" };
+        let body = format!(".reg .{ty} %r;\n mov.{ty} %r, %{register};");
         load(&context, "", &body).expect(register);
     }
+    let body = ".reg .pred %p;\n mov.pred %p, %is_explicit_cluster;";
+    load(&context, "", body).expect("a special register");
     for register in ["lanemask", "envreg", "pm", "clockwise", "s"] {
         let body = format!(".reg .b32 %r;\n mov.u32 %r, %{register};");
         let refused = code(load(&context, "", &body));

@@ -32,6 +32,15 @@ pub fn parse(text: &str) -> Result<Module<'_>, ParseError> {
     Parser::new(text).module()
 }
 
+/// Parses the version at the start of a module, and nothing else.
+///
+/// # Errors
+///
+/// The text does not begin with `.version`, or the version is no version.
+pub fn version(text: &str) -> Result<(u32, u32), ParseError> {
+    Parser::new(text).header()
+}
+
 #[derive(Debug)]
 struct Parser<'a> {
     lexer: Lexer<'a>,
@@ -173,10 +182,7 @@ impl<'a> Parser<'a> {
     }
 
     fn module(&mut self) -> Result<Module<'a>, ParseError> {
-        if !self.accept_directive("version") {
-            return Err(self.error("`.version`"));
-        }
-        let version = self.version()?;
+        let version = self.header()?;
         if !self.accept_directive("target") {
             return Err(self.error("`.target`"));
         }
@@ -196,7 +202,10 @@ impl<'a> Parser<'a> {
         Ok(Module { version, target, address_size, items })
     }
 
-    fn version(&mut self) -> Result<(u32, u32), ParseError> {
+    fn header(&mut self) -> Result<(u32, u32), ParseError> {
+        if !self.accept_directive("version") {
+            return Err(self.error("`.version`"));
+        }
         let parts = match self.token {
             Token::Number(text) => text.split_once('.'),
             _ => None,

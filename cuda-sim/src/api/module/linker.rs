@@ -2,14 +2,14 @@
 //!
 //! Unverified (from documentation): the code for an unresolved name, and which call returns it.
 
-use crate::api::module::is_built_in;
 use crate::api::prelude::*;
-use crate::code::Contents;
+use crate::code::{Contents, ptx};
 use crate::exec::kernel;
 use crate::state::handles::State;
 use crate::state::objects::Linker;
 use crate::state::process::logs::Logs;
 use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState};
+use std::sync::Arc;
 
 impl World {
     fn linker(&mut self, state: CUlinkState) -> Answer<&mut Linker> {
@@ -36,13 +36,13 @@ impl World {
         };
         let linker = self.linker(state)?;
         linker.log = log;
-        let Contents { kernels, variables, wanted, offered, texts, lacks_ptx } = read?;
+        let Contents { kernels, variables, wanted, offered, texts, program } = read?;
         linker.contents.kernels.extend(kernels);
         linker.contents.variables.extend(variables);
         linker.contents.wanted.extend(wanted);
         linker.contents.offered.extend(offered);
         linker.contents.texts.extend(texts);
-        linker.contents.lacks_ptx |= lacks_ptx;
+        linker.has_machine_code |= program.is_none();
         Ok(())
     }
 }
@@ -57,8 +57,7 @@ pub(crate) fn create(
     // SAFETY: the caller passes `count` keys and values, and buffers that live until the linker is
     // destroyed.
     let log = unsafe { Logs::of_options(world, keys, values, count) }?;
-    let handle =
-        world.objects.linkers.insert(Linker { contents: Contents::default(), log, image: None });
+    let handle = world.objects.linkers.insert(Linker { log, ..Linker::default() });
     Ok(pointer(handle))
 }
 
@@ -100,17 +99,25 @@ pub(crate) fn complete(
     let serial = world.objects.linked + 1;
     let linker = world.linker(state)?;
     let Contents { wanted, offered, .. } = &linker.contents;
-    let is_there = |name: &String| offered.contains(name) || is_built_in(name);
+    let is_there = |name: &String| offered.contains(name) || cuda_ptx::is_device_function(name);
     if let Some(name) = wanted.iter().find(|name| !is_there(name)) {
         let words = format!("error   : Undefined reference to '{name}'");
         linker.log.write(&words);
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
+    let mut program = None;
+    if !linker.has_machine_code {
+        let linked = ptx::link(&linker.contents.texts);
+        program = Some(Arc::new(linked.map_err(|what| {
+            linker.log.write(&what);
+            CUresult::CUDA_ERROR_INVALID_IMAGE
+        })?));
+    }
     // The header of an ELF file without sections, with a number that identifies it.
     let mut bytes = vec![0; 64];
     bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x33");
     bytes[8..12].copy_from_slice(&serial.to_le_bytes());
-    let contents = Contents { wanted: Vec::new(), ..linker.contents.clone() };
+    let contents = Contents { wanted: Vec::new(), program, ..linker.contents.clone() };
     kernel::add_image(&bytes, contents);
     let bytes = linker.image.insert(bytes);
     image.set(bytes.as_mut_ptr().cast());

@@ -6,13 +6,14 @@ pub(crate) mod linker;
 pub(crate) mod variable;
 
 use crate::api::prelude::*;
+use crate::code::Contents;
 use crate::code::binary::{self, Unloadable};
 use crate::code::ptx::{self, Refusal};
-use crate::code::{Code, Contents};
 use crate::exec::kernel;
 use crate::state::objects::Module;
 use crate::state::process::logs::Logs;
 use core::ffi::CStr;
+use cuda_ptx::is_device_function;
 use cuda_sys::{CUjit_option, CUlibraryOption};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -108,7 +109,7 @@ impl World {
         // Measured on driver 580.
         let not_ptx = CUresult::CUDA_ERROR_INVALID_IMAGE;
         let contents = self.read_image(image, not_ptx, log)?;
-        if let Some(wanted) = contents.wanted.iter().find(|name| !is_built_in(name)) {
+        if let Some(wanted) = contents.wanted.iter().find(|name| !is_device_function(name)) {
             log.write(&format!("ptxas fatal   : Unresolved extern function '{wanted}'"));
             return Err(CUresult::CUDA_ERROR_INVALID_PTX);
         }
@@ -119,7 +120,7 @@ impl World {
         Ok(Module {
             refused: None,
             context,
-            code: Arc::new(Code::new(&contents)),
+            program: contents.program,
             kernels: contents.kernels.into_iter().map(Arc::new).collect(),
             kernel_names,
             variables: contents.variables.into(),
@@ -161,19 +162,6 @@ impl World {
         }
         Ok(())
     }
-}
-
-/// Returns whether a name is a function that every device has.
-pub(crate) fn is_built_in(name: &str) -> bool {
-    matches!(
-        name,
-        "vprintf"
-            | "malloc"
-            | "free"
-            | "__assertfail"
-            | "cudaCGGetIntrinsicHandle"
-            | "cudaGraphSetConditional"
-    )
 }
 
 pub(crate) fn load(world: &mut World, image: *const c_void) -> Answer<CUmodule> {
