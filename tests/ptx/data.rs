@@ -37,7 +37,10 @@ pub(crate) struct Recording {
 /// Returns the hash of what decides the results of a form.
 pub(crate) fn hash(form: &Form, input: &[u8]) -> u64 {
     let texts = [&form.code, &form.declarations, &form.directives].map(|text| text.as_bytes());
-    let shape = format!("{:?} {:?} {:?}", form.operands, form.results, form.shape);
+    let mut shape = format!("{:?} {:?} {:?}", form.operands, form.results, form.shape);
+    if let Some(object) = &form.object {
+        shape += &format!(" {object:?}");
+    }
     let parts = texts.into_iter().chain([shape.as_bytes(), input]);
     parts.flatten().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

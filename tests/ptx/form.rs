@@ -1,5 +1,7 @@
 //! An instruction form: its code, the kinds of its operands and results, and how results compare.
 
+use crate::object::Object;
+
 /// What an operand or result is. The kind decides the register and the values that an operand takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -137,9 +139,18 @@ pub(crate) struct Form {
     pub(crate) bound: Bound,
     /// The threads, if the number of operands does not decide them.
     pub(crate) shape: Option<Shape>,
+    /// The texture or surface, whose handle is `%object`.
+    pub(crate) object: Option<Object>,
+    /// The operands of each thread. Without any, they are chosen by the kinds.
+    pub(crate) rows: Vec<Vec<u64>>,
 }
 
 impl Form {
+    /// Returns whether the kernel may write texels.
+    pub(crate) fn is_surface(&self) -> bool {
+        self.object.as_ref().is_some_and(|object| object.sampler.is_none())
+    }
+
     pub(crate) fn declare(&mut self, declarations: &str) -> &mut Self {
         self.declarations = declarations.to_owned();
         self
@@ -147,6 +158,13 @@ impl Form {
 
     pub(crate) fn direct(&mut self, directives: &str) -> &mut Self {
         self.directives = directives.to_owned();
+        self
+    }
+
+    /// Adds a texture or surface, and the operands of each thread.
+    pub(crate) fn object(&mut self, object: &Object, rows: &[Vec<u64>]) -> &mut Self {
+        self.object = Some(object.clone());
+        self.rows = rows.to_vec();
         self
     }
 
@@ -215,6 +233,8 @@ impl Forms {
             results: results.to_vec(),
             bound: Bound::Exact,
             shape: None,
+            object: None,
+            rows: Vec::new(),
         });
         self.0.last_mut().expect("just added")
     }

@@ -11,6 +11,8 @@ mod logic;
 mod memory;
 mod place;
 mod refused;
+mod surface;
+mod texture;
 mod video;
 mod warp;
 
@@ -35,6 +37,8 @@ pub(crate) fn all() -> Vec<Form> {
     place::add(&mut forms);
     control::add(&mut forms);
     refused::add(&mut forms);
+    texture::add(&mut forms);
+    surface::add(&mut forms);
     let mut names = std::collections::HashSet::new();
     let twice = forms.0.iter().map(|form| &form.name).filter(|name| !names.insert(*name));
     let twice: Vec<_> = twice.collect();

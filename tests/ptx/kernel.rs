@@ -55,7 +55,11 @@ fn write_kernel(text: &mut String, number: usize, form: &Form) -> std::fmt::Resu
     if !form.declarations.is_empty() {
         writeln!(text, "{}", own(&form.declarations))?;
     }
-    let extra = if takes_more(form) { MORE } else { "" };
+    let extra = match form.object {
+        Some(_) => ", .param .u64 object",
+        None if takes_more(form) => MORE,
+        None => "",
+    };
     writeln!(text, ".visible .entry {}(.param .u64 in, .param .u64 out{extra})", name(number))?;
     if !form.directives.is_empty() {
         writeln!(text, "{}", form.directives)?;
@@ -72,6 +76,9 @@ fn write_kernel(text: &mut String, number: usize, form: &Form) -> std::fmt::Resu
         if *kind == Kind::Pred {
             writeln!(text, "  .reg .b32 %v{index};")?;
         }
+    }
+    if form.object.is_some() {
+        text.push_str("  .reg .b64 %object;\n  ld.param.u64 %object, [object];\n");
     }
     text.push_str("  ld.param.u64 %in, [in];\n  ld.param.u64 %out, [out];\n");
     text.push_str("  mov.u32 %t, %tid.x;\n");

@@ -15,6 +15,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod create;
 mod data;
 mod engine;
 mod exceptions;
@@ -22,6 +23,7 @@ mod form;
 mod forms;
 mod kernel;
 mod mutants;
+mod object;
 mod operands;
 mod record;
 mod replay;

@@ -19,6 +19,9 @@ fn amounts(operands: usize) -> (usize, usize) {
 /// Returns the operands of all threads of a form: a row for each thread. The same kinds have the same
 /// operands in all forms.
 pub(crate) fn rows(form: &Form) -> Vec<Vec<u64>> {
+    if !form.rows.is_empty() {
+        return form.rows.clone();
+    }
     let kinds = &form.operands;
     let (mut count, combined) = amounts(kinds.len());
     let lists: Vec<Vec<u64>> = kinds.iter().map(|kind| edges(*kind)).collect();

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use cuda_safe::{Context, Device, DeviceBuffer, Error, LaunchConfig, Module, Stream};
 
+use crate::create::Created;
 use crate::data::{self, Outcome, Record, Recording};
 use crate::form::Form;
 use crate::kernel;
@@ -39,13 +40,14 @@ pub(crate) fn record(forms: &[Form], file: &str, filter: &str) -> Result<(), Str
         load(&context, chunk, &mut |number, form, module| {
             let (_, input, hash) = data::operands(form);
             let outcome = match module {
-                Ok(module) => run(&stream, module, number, form, &input)
-                    .map(|memory| Outcome::Results(data::pack(form, &memory))),
+                Ok(module) => {
+                    run(&context, &stream, module, number, form, &input).map(Outcome::Results)
+                }
                 Err(error) => Ok(Outcome::Rejected(error.to_owned())),
             };
-            let fault = outcome.as_ref().err().map(|error| (error.is_fatal(), error.to_string()));
+            let fault = outcome.as_ref().err().cloned();
             let outcome =
-                outcome.unwrap_or_else(|error| Outcome::Rejected(format!("run: {error}")));
+                outcome.unwrap_or_else(|(_, error)| Outcome::Rejected(format!("run: {error}")));
             let bytes = data::write(&form.name, &Record { hash, outcome });
             output.write_all(&bytes).map_err(text)?;
             match fault {
@@ -94,13 +96,35 @@ fn first_error(log: &str) -> String {
     message.trim().replace('\t', " ")
 }
 
-/// Runs a kernel and returns the memory of its results.
+/// Runs a kernel and returns the bytes of its record. An error says whether it is fatal.
 fn run(
+    context: &Context,
     stream: &Stream,
     module: &Module,
     number: usize,
     form: &Form,
     input: &[u8],
+) -> Result<Vec<u8>, (bool, String)> {
+    let failed = |error: Error| (error.is_fatal(), error.to_string());
+    let refused = |error: String| (false, error);
+    let object = form.object.as_ref().map(|object| Created::new(context, object));
+    let object = object.transpose().map_err(refused)?;
+    let memory = launch(stream, module, number, form, input, object.as_ref()).map_err(failed)?;
+    let mut bytes = data::pack(form, &memory);
+    if let Some(surface) = object.filter(|_| form.is_surface()) {
+        bytes.extend(surface.read().map_err(refused)?);
+    }
+    Ok(bytes)
+}
+
+/// Launches a kernel and returns the memory of its results.
+fn launch(
+    stream: &Stream,
+    module: &Module,
+    number: usize,
+    form: &Form,
+    input: &[u8],
+    object: Option<&Created>,
 ) -> Result<Vec<u8>, Error> {
     let threads = kernel::threads(form, input);
     let shape = kernel::shape(form, threads);
@@ -111,7 +135,9 @@ fn run(
     let mut results = DeviceBuffer::<u8>::zeroed(stream, 8 * form.results.len() * threads)?;
     let mut launch = kernel.launch_builder(stream);
     launch.arg(&operands).arg(&mut results);
-    if kernel::takes_more(form) {
+    if let Some(object) = object {
+        launch.arg(object.handle);
+    } else if kernel::takes_more(form) {
         for value in kernel::MORE_VALUES {
             launch.arg_bytes(value);
         }
