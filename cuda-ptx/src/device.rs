@@ -1,5 +1,7 @@
 //! What the engine needs of the device whose kernels it runs: memory, textures and services.
 
+use crate::texture::{Texels, Texture};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The purpose of an access to memory.
@@ -81,4 +83,29 @@ pub trait Device: Sync {
     /// # Errors
     /// The handle is not that of a conditional node.
     fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String>;
+
+    /// Launches a graph: `cudaGraphLaunch`. The stream is one of the constants that say how, such as
+    /// `cudaStreamGraphFireAndForget`.
+    ///
+    /// # Errors
+    /// The graph cannot be launched so.
+    fn launch_graph(&self, _graph: u64, _stream: u64) -> Result<(), String> {
+        Err("there are no graphs".to_owned())
+    }
+
+    /// Returns the texture of a handle. It does not change while the kernel runs.
+    ///
+    /// # Errors
+    /// The handle is not that of a texture. The text says so, as a fault reports it.
+    fn texture(&self, _handle: u64) -> Result<Arc<Texture>, String> {
+        Err("there are no textures".to_owned())
+    }
+
+    /// Returns the texels of the surface of a handle.
+    ///
+    /// # Errors
+    /// The handle is not that of a surface.
+    fn surface(&self, _handle: u64) -> Result<Arc<Texels>, String> {
+        Err("there are no surfaces".to_owned())
+    }
 }

@@ -120,6 +120,7 @@ mod program;
 #[doc = include_str!("../README.md")]
 struct Readme;
 pub mod syntax;
+pub mod texture;
 
 pub use decode::is_device_function;
 pub use device::{Access, Device, Region};

@@ -20,13 +20,13 @@ mod virtual_memory;
 
 pub(crate) use contents::Contents;
 pub(crate) use endpoint::Endpoint;
-pub(crate) use format::{Format, Number};
+pub(crate) use format::Format;
 pub(crate) use host::{Attached, Host, HostKind, PAGE, pinned_byte};
 pub(crate) use multicast::{Binding, Team};
 pub(crate) use pages::{Page, Pages};
 pub(crate) use physical::{Location, Properties};
 pub(crate) use space::range_descriptor;
-pub(crate) use texture::{Object, Outside, Sampler, Texels};
+pub(crate) use texture::{Object, Texels};
 pub(crate) use virtual_memory::{
     GRANULARITY, MapError, READ_WRITE, Use, device_of, domain_of, is_of_host,
 };

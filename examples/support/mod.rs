@@ -3,8 +3,6 @@
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
-#[path = "../../tests/common/sim.rs"]
-mod kernels;
 pub(crate) mod stats;
 pub(crate) mod svg;
 
@@ -49,6 +47,5 @@ pub(crate) fn choose(sim: Option<&str>) -> Result<Option<String>, String> {
     let profile: Profile = name.parse().map_err(|why| format!("{why}"))?;
     let line = format!("{why}: running on the software driver, profile {profile}");
     cuda_sim::install(profile).map_err(|why| why.to_string())?;
-    kernels::register_kernels();
     Ok(Some(line))
 }

@@ -8,9 +8,6 @@ pub(crate) mod fork;
 #[cfg(miri)]
 pub(crate) mod miri;
 pub(crate) mod random;
-mod sim;
-
-pub(crate) use sim::register_kernels;
 
 use cuda_safe::device::attribute::Attribute;
 use cuda_safe::error::Rejected;
@@ -103,10 +100,7 @@ fn driver() -> &'static Driver {
         let profile = profile.with_environment();
         let profile = profile.unwrap_or_else(|why| panic!("{why}"));
         match cuda_sim::install(profile) {
-            Ok(()) => {
-                register_kernels();
-                Driver::Software
-            }
+            Ok(()) => Driver::Software,
             Err(why) => Driver::None(why.to_string()),
         }
     })

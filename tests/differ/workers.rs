@@ -54,7 +54,6 @@ pub(crate) fn work() -> i32 {
         // A GPU does not notice each illegal access: memory is mapped in large pages.
         let profile = cuda_sim::Profile::h200().with_lenient_misuse();
         cuda_sim::install(profile).expect("no driver was used before");
-        common::register_kernels();
     }
     // A panic of one thread must not make the others wait.
     std::panic::set_hook(Box::new(|panic| {

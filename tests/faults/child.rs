@@ -49,7 +49,6 @@ pub(crate) fn work(job: &Job) {
     // The test harness has already printed the beginning of a line.
     println!();
     cuda_sim::install(job.profile.clone()).expect("this child process has no driver yet");
-    crate::kernels::register_kernels();
     run::listen();
     std::thread::spawn(watch);
     if job.start == 0 {

@@ -22,10 +22,6 @@ mod state;
 mod trace;
 mod violations;
 
-/// The kernels of tests/kernels, implemented for the software driver.
-#[path = "../common/sim.rs"]
-mod kernels;
-
 use cuda_safe::{CUresult, Error};
 use job::Job;
 use trace::Trace;

@@ -247,7 +247,6 @@ fn with_a_manager_only_the_manager_allocates_frees_and_pins() {
         let scenario = all().find(|its| its.name == name).expect("a scenario");
         let profile = cuda_sim::Profile::h200().with_devices(scenario.devices);
         cuda_sim::install(profile).expect("this child process has no driver yet");
-        crate::kernels::register_kernels();
         let (managers, mut others) = others_of(scenario.run);
         let known = OTHERS.iter().find(|(its, ..)| *its == name);
         others.retain(|name| !known.is_some_and(|(_, allowed, _)| allowed.contains(name)));

@@ -12,7 +12,6 @@ mod green;
 mod ipc;
 mod mapped;
 mod tensor_maps;
-mod textures;
 mod two_devices;
 mod virtual_memory;
 

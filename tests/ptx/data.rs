@@ -3,7 +3,7 @@
 //! The first line says where the results are from. Then each form has a line with its name, a hash of
 //! its code and operands, and either the number of the bytes that follow it or the error of the
 //! compiler, separated by tabs. The bytes are those of the results: for each result the lowest byte of
-//! all threads, then the next byte, so that the file compresses well.
+//! all threads, then the next byte, so that the file compresses well. The texels of a surface follow.
 
 use std::collections::HashMap;
 
@@ -105,6 +105,13 @@ pub(crate) fn pack(form: &Form, memory: &[u8]) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Returns the bytes of the results, and the texels of a surface after the launch.
+pub(crate) fn parts<'a>(form: &Form, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    let surface = form.object.as_ref().filter(|_| form.is_surface());
+    let texels = surface.map_or(0, |object| object.texels(0).len());
+    bytes.split_at(bytes.len().saturating_sub(texels))
 }
 
 /// Returns the results of each thread from the bytes of a record. `None` if the number of bytes is not

@@ -1,7 +1,11 @@
 //! The engine of `cuda-ptx` as this test calls it.
 
+use crate::create::PITCH;
 use crate::form::Shape;
+use crate::object::{self, INTEGERS, NORMALIZED, Object, SRGB};
+use cuda_ptx::texture::{AddressMode, Format, Level, Number, Sampler, Texels, Texture};
 use cuda_ptx::{Access, Device, Launch, Program, Region, run, syntax};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The address of the input. The output is [`STEP`] bytes further.
@@ -19,6 +23,8 @@ struct Memory {
     heap: u64,
     /// The bytes of the heap that are allocated.
     allocated: AtomicU64,
+    texture: Option<Arc<Texture>>,
+    surface: Option<Arc<Texels>>,
 }
 
 impl Memory {
@@ -61,6 +67,111 @@ impl Device for Memory {
     fn set_conditional(&self, _handle: u64, _value: u32) -> Result<(), String> {
         Err("there is no graph".to_owned())
     }
+
+    fn texture(&self, handle: u64) -> Result<Arc<Texture>, String> {
+        let found = self.texture.clone().filter(|_| handle == OBJECT);
+        found.ok_or("there is no such texture".to_owned())
+    }
+
+    fn surface(&self, handle: u64) -> Result<Arc<Texels>, String> {
+        let found = self.surface.clone().filter(|_| handle == OBJECT);
+        found.ok_or("there is no such surface".to_owned())
+    }
+}
+
+/// The handle of the texture or surface.
+const OBJECT: u64 = 1;
+
+/// Returns the format of texels.
+fn format(object: &Object) -> Format {
+    let flags = object.sampler.map_or(INTEGERS, |its| its.flags);
+    let is_integer = flags & INTEGERS != 0;
+    let number = match object.number {
+        object::Number::U32 => Number::Unsigned,
+        object::Number::S32 => Number::Signed,
+        object::Number::U8 | object::Number::U16 if is_integer => Number::Unsigned,
+        object::Number::S8 | object::Number::S16 if is_integer => Number::Signed,
+        object::Number::F16 | object::Number::F32 => Number::Float,
+        object::Number::S8
+        | object::Number::S16
+        | object::Number::Snorm8
+        | object::Number::Snorm16 => Number::SignedFraction,
+        _ => Number::UnsignedFraction,
+    };
+    Format {
+        number,
+        bits: 8 * object.number.bytes() as u32,
+        channels: object.channels as u32,
+        is_srgb: flags & SRGB != 0,
+    }
+}
+
+impl Memory {
+    /// Adds a texture or surface, and returns the address of its texels.
+    fn add_object(&mut self, object: &Object) -> u64 {
+        let mut levels = Vec::new();
+        for level in 0..object.levels {
+            let extent = object.extent_of(level);
+            let texels = object.texels(level);
+            let mut pitch = extent[0] * object.texel();
+            let bytes = if object.shape == object::Shape::Pitched {
+                let rows = texels.chunks_exact(pitch);
+                pitch = PITCH;
+                rows.flat_map(|row| {
+                    let mut row = row.to_vec();
+                    row.resize(PITCH, 0);
+                    row
+                })
+                .collect()
+            } else {
+                texels
+            };
+            let address = self.add(&bytes, bytes.len());
+            let slice = (pitch * extent[1].max(1)) as u64;
+            let mut extent = extent.map(|extent| extent as u32);
+            if object.shape != object::Shape::ThreeD {
+                extent[2] = 0;
+            }
+            levels.push(Level { address, extent, pitch: pitch as u64, slice });
+        }
+        let depth = object.extent[2] as u32;
+        let (layers, is_cubemap) = match object.shape {
+            object::Shape::OneDLayered | object::Shape::TwoDLayered => (depth, false),
+            object::Shape::Cubemap => (0, true),
+            object::Shape::CubemapLayered => (depth / 6, true),
+            _ => (0, false),
+        };
+        let address = levels.first().map_or(0, |level| level.address);
+        let texels = Texels { format: format(object), levels, layers, is_cubemap };
+        match object.sampler {
+            Some(its) => {
+                let sampler = Sampler {
+                    address_modes: its.modes.map(|mode| match mode {
+                        0 => AddressMode::Wrap,
+                        1 => AddressMode::Clamp,
+                        2 => AddressMode::Mirror,
+                        _ => AddressMode::Border,
+                    }),
+                    is_linear: its.is_linear,
+                    is_mipmap_linear: its.is_mipmap_linear,
+                    is_normalized: its.flags & NORMALIZED != 0,
+                    border: its.border,
+                    level_bias: its.bias,
+                    levels: its.levels,
+                };
+                self.texture = Some(Arc::new(Texture { texels, sampler }));
+            }
+            None => self.surface = Some(Arc::new(texels)),
+        }
+        address
+    }
+
+    /// Returns the bytes at an address that `add` returned.
+    fn bytes(&self, address: u64) -> Vec<u8> {
+        let (words, size) = &self.ranges[((address - BASE) / STEP) as usize];
+        let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        bytes.take(*size as usize).collect()
+    }
 }
 
 /// Parses a module.
@@ -99,7 +210,7 @@ pub(crate) fn verdict(ptx: &str) -> (Verdict, String) {
 }
 
 /// Runs a kernel whose first two parameters are the addresses of `input` and of `output_len` bytes,
-/// which are 0 before. `more` are its other parameters. Returns the output.
+/// which are 0 before. `more` are its other parameters. Returns the output, and the texels of a surface.
 ///
 /// # Errors
 /// The error of the parser, of the decoder or of the run.
@@ -109,14 +220,22 @@ pub(crate) fn run_on_engine(
     shape: Shape,
     input: &[u8],
     more: &[&[u8]],
+    object: Option<&Object>,
     output_len: usize,
-) -> Result<Vec<u8>, String> {
+) -> Result<(Vec<u8>, Vec<u8>), String> {
     let module = syntax::parse(ptx).map_err(|error| error.to_string())?;
     let program = Program::link(&[module]).map_err(|error| error.to_string())?;
     let index = program.kernel(kernel).ok_or("there is no such kernel")?;
-    let mut memory = Memory { ranges: Vec::new(), heap: 0, allocated: AtomicU64::new(0) };
+    let mut memory = Memory {
+        ranges: Vec::new(),
+        heap: 0,
+        allocated: AtomicU64::new(0),
+        texture: None,
+        surface: None,
+    };
     let addresses = [memory.add(input, input.len()), memory.add(&[], output_len)];
     memory.heap = memory.add(&[], if ptx.contains("malloc") { HEAP } else { 0 });
+    let texels = object.map(|object| memory.add_object(object));
     let variables: Vec<u64> =
         program.variables().iter().map(|its| memory.add(&its.initial, its.size as usize)).collect();
     for (its, address) in program.variables().iter().zip(&variables) {
@@ -133,6 +252,10 @@ pub(crate) fn run_on_engine(
     let addresses = addresses.map(u64::to_le_bytes);
     values.extend(addresses.iter().map(<[u8; 8]>::as_slice));
     values.extend(more);
+    let handle = OBJECT.to_le_bytes();
+    if object.is_some() {
+        values.push(&handle);
+    }
     let its = &program.kernels()[index];
     let mut params = vec![0; its.param_bytes()];
     for (value, param) in values.iter().zip(&its.params) {
@@ -144,7 +267,6 @@ pub(crate) fn run_on_engine(
     launch.variables = &variables;
     launch.steps = 100_000_000;
     run(&launch, &memory).map_err(|fault| fault.to_string())?;
-    let (words, size) = &memory.ranges[1];
-    let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
-    Ok(bytes.take(*size as usize).collect())
+    let surface = texels.filter(|_| memory.surface.is_some());
+    Ok((memory.bytes(BASE + STEP), surface.map_or(Vec::new(), |texels| memory.bytes(texels))))
 }

@@ -58,8 +58,12 @@ pub(crate) fn show(forms: &[Form], recording: &Recording, filter: &str) {
             }
             None => continue,
         };
+        let (results, texels) = data::parts(form, results);
         let results =
             data::unpack(form, results, kernel::threads(form, &input)).unwrap_or_default();
+        if !texels.is_empty() {
+            println!("  texels: {texels:02x?}");
+        }
         for (thread, results) in results.iter().enumerate() {
             let operands = rows.get(thread).map_or(&[][..], Vec::as_slice);
             let operands = hexadecimal(&form.operands, operands);
@@ -99,6 +103,7 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
         }
     };
     let threads = kernel::threads(form, &input);
+    let (results, texels) = data::parts(form, results);
     let expected = data::unpack(form, results, threads);
     let expected = expected.ok_or("the number of recorded bytes is not that of the results")?;
     let ptx = kernel::module([(number, form)]);
@@ -106,9 +111,11 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
     let more = if kernel::takes_more(form) { &kernel::MORE_VALUES[..] } else { &[] };
     let shape = kernel::shape(form, threads);
     let length = 8 * form.results.len() * threads;
-    let memory =
-        match engine::run_on_engine(&ptx, &kernel::name(number), shape, &input, more, length) {
-            Ok(memory) => memory,
+    let name = kernel::name(number);
+    let object = form.object.as_ref();
+    let (memory, found) =
+        match engine::run_on_engine(&ptx, &name, shape, &input, more, object, length) {
+            Ok(found) => found,
             Err(error) => {
                 return match exceptions::refusal(&form.name) {
                     Some(_) if error.contains("not supported") => Ok(Played::Refused),
@@ -140,6 +147,15 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
                 report += &format!("\n  thread {thread}: {operands} gives {expected}, got {got}");
             }
         }
+    }
+    if let Some(at) = texels.iter().zip(&found).position(|(expected, got)| expected != got) {
+        let end = (at + 16).min(texels.len()).min(found.len());
+        report += &format!(
+            "\n  the texels differ at byte {at}: {:02x?}, got {:02x?}",
+            &texels[at..end],
+            &found[at..end]
+        );
+        count += 1;
     }
     match count {
         0 => Ok(Played::Same(threads)),

@@ -95,7 +95,6 @@ fn start(profile: Profile) {
     let profile = profile.with_environment();
     let profile = profile.unwrap_or_else(|why| panic!("{why}"));
     cuda_sim::install(profile).expect("nothing was called before");
-    common::register_kernels();
     #[cfg(feature = "freed")]
     cuda_safe::set_freed_hook(cuda_sim::data_freed);
 }

@@ -439,6 +439,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
         let known = self.compute(its, words)?
             || self.video(its, words)?
             || self.memory(its, words)?
+            || self.texture(its, words)?
             || self.control(its, words)?
             || self.together(its, words)?;
         if known {

@@ -97,6 +97,7 @@ pub(super) fn intrinsic(name: &str) -> Option<Intrinsic> {
         "free" => Intrinsic::Free,
         "cudaCGGetIntrinsicHandle" => Intrinsic::GridHandle,
         "cudaCGSynchronize" => Intrinsic::GridSynchronize,
+        "cudaGraphLaunch" => Intrinsic::GraphLaunch,
         "cudaGraphSetConditional" => Intrinsic::GraphSetConditional,
         _ => return None,
     })

@@ -8,6 +8,7 @@ mod link;
 mod memory;
 mod operand;
 mod special;
+mod texture;
 mod together;
 mod video;
 mod words;

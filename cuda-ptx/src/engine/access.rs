@@ -10,6 +10,8 @@ use crate::program::{
     Address, Base, CLUSTER_STEP, Condition, Element, Image, LOCAL_WINDOW, PARAM_WINDOW,
     SHARED_WINDOW, Space, Transfer, WINDOW,
 };
+use crate::texture::{Texels, Texture};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Regions that are kept for the next access.
@@ -33,17 +35,20 @@ pub(super) struct Context<'a, 'd> {
     pub(super) regions: &'a mut Regions<'d>,
 }
 
-/// Regions of memory that were used last.
+/// Regions of memory, and objects, that were used last.
 pub(super) struct Regions<'a> {
     cached: [Option<Region<'a>>; CACHED],
     next: usize,
     /// Words for the synchronization of a grid.
     grid: &'a [AtomicU64],
+    /// The texture and the surface that were used last, with their handles.
+    pub(super) texture: Option<(u64, Arc<Texture>)>,
+    pub(super) surface: Option<(u64, Arc<Texels>)>,
 }
 
 impl<'a> Regions<'a> {
     pub(super) fn new(grid: &'a [AtomicU64]) -> Self {
-        Self { cached: [None; CACHED], next: 0, grid }
+        Self { cached: [None; CACHED], next: 0, grid, texture: None, surface: None }
     }
 
     /// Returns the region that contains the bytes.

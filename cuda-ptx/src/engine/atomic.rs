@@ -47,7 +47,7 @@ impl Warp {
 
     /// Replaces the value at a place by a function of it, and returns the old one. The function is told whether the
     /// place is in global memory.
-    fn update(
+    pub(super) fn update(
         &mut self,
         cx: &mut Context<'_, '_>,
         lane: usize,
@@ -154,7 +154,13 @@ impl Warp {
 }
 
 /// Returns the new value. Additions of f32 flush denormals in global memory, and not in shared memory.
-fn apply(function: AtomicFunction, old: u64, value: u64, new: u64, is_global: bool) -> u64 {
+pub(super) fn apply(
+    function: AtomicFunction,
+    old: u64,
+    value: u64,
+    new: u64,
+    is_global: bool,
+) -> u64 {
     let (a, b) = (old as u32, value as u32);
     let halves = (old as u16, value as u16);
     match function {

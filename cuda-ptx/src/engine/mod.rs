@@ -9,6 +9,7 @@ mod grid;
 mod mbarrier;
 mod print;
 mod registers;
+mod texture;
 mod together;
 mod warp;
 

@@ -93,6 +93,13 @@ impl Warp {
                     let text = "cudaCGSynchronize is not supported";
                     return Err(Raise::new(FaultKind::IllegalInstruction, lane, text));
                 }
+                Intrinsic::GraphLaunch => {
+                    let (graph, stream) = (param(self, lane, 0, 8), param(self, lane, 1, 8));
+                    let launched = cx.device.launch_graph(graph, stream);
+                    launched
+                        .map_err(|text| Raise::new(FaultKind::IllegalInstruction, lane, text))?;
+                    self.give(lane, 0, 4);
+                }
                 Intrinsic::GraphSetConditional => {
                     let (handle, value) = (param(self, lane, 0, 8), param(self, lane, 1, 4));
                     let set = cx.device.set_conditional(handle, value as u32);

@@ -314,6 +314,11 @@ impl Warp {
             Op::CvtPack { bits, is_signed, from, d, a } => {
                 registers.cvt_pack(mask, (*bits, *is_signed), *from, *d, *a);
             }
+            Op::Sample(sample) => self.sample(cx, mask, sample)?,
+            Op::Surface(access) => self.surface(cx, mask, access)?,
+            Op::Query { query, is_surface, object, level, d } => {
+                self.query(cx, mask, *query, *is_surface, (*object, *level), *d)?;
+            }
             Op::Video(how, d, abc) => registers.video(mask, how, *d, *abc),
             Op::Atomic(atomic) => self.atomic(cx, mask, atomic)?,
             Op::AtomicWide(atomic) => self.atomic_wide(cx, mask, atomic)?,

@@ -5,8 +5,9 @@ mod op;
 pub(crate) use op::{
     Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk,
     Compare, Compared, Condition, Convert, Element, Elements, Extremum, Float, Int, Intrinsic,
-    Logic, Mbarrier, Number, Op, Pass, Passed, Redux, Shuffle, SlctBy, Space, Ternary, Together,
-    Transfer, Unary, Video, Vote,
+    LevelOf, Logic, Mbarrier, Number, Op, Pass, Passed, Query, Redux, Sample, Shuffle, SlctBy,
+    Space, SurfaceAccess, SurfaceFunction, Ternary, TexelPlace, Together, Transfer, Unary, Video,
+    Vote,
 };
 
 use std::fmt;
@@ -260,6 +261,7 @@ impl Image {
     /// Returns whether an operation may see what other blocks do at the time.
     pub(crate) fn depends_on_order(&self) -> bool {
         self.code.iter().any(|inst| match &inst.op {
+            Op::Surface(access) => matches!(access.function, SurfaceFunction::Reduce(_)),
             Op::Atomic(_)
             | Op::AtomicWide(_)
             | Op::CopyBulk(_)

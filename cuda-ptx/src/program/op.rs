@@ -4,6 +4,7 @@ use super::Slot;
 use crate::number::integer::{Overflow, Permutation};
 use crate::number::video::{Mad, Packed, Scalar};
 use crate::number::{Comparison, Format, Mode};
+use crate::texture::Boundary;
 
 /// A type of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -483,6 +484,7 @@ pub(crate) enum Intrinsic {
     /// `cudaCGSynchronize`
     GridSynchronize,
     GraphSetConditional,
+    GraphLaunch,
 }
 
 /// A value that is copied between the frame of a caller and that of the callee, which follows it.
@@ -510,6 +512,83 @@ pub(crate) enum Video {
     Mad(Mad),
     Pair(Packed<2>),
     Quad(Packed<4>),
+}
+
+/// The coordinates of a texture or surface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TexelPlace {
+    /// The handle.
+    pub(crate) object: Slot,
+    pub(crate) layer: Option<Slot>,
+    /// The number of coordinates. The others are not used.
+    pub(crate) axes: usize,
+    pub(crate) at: [Slot; 3],
+    pub(crate) is_cubemap: bool,
+}
+
+/// The level of a texture that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LevelOf {
+    Base,
+    /// A number, or an index, as the coordinates.
+    Slot(Slot),
+    Gradient([[Slot; 3]; 2]),
+}
+
+/// A read of a texture.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) place: TexelPlace,
+    /// Whether the coordinates are indices.
+    pub(crate) is_index: bool,
+    pub(crate) level: LevelOf,
+    pub(crate) offset: Option<[Slot; 3]>,
+    /// The channel that is read of four texels.
+    pub(crate) gather: Option<usize>,
+    /// The bits of a result: 32, or 16 for halves.
+    pub(crate) bits: u32,
+    /// The registers. Two of them have two halves each.
+    pub(crate) d: Box<[Element]>,
+    /// Whether the texels are in memory.
+    pub(crate) resident: Option<Slot>,
+}
+
+/// What an access of a surface does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SurfaceFunction {
+    Load,
+    Store,
+    Reduce(AtomicFunction),
+}
+
+/// An access of a surface.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SurfaceAccess {
+    pub(crate) place: TexelPlace,
+    pub(crate) function: SurfaceFunction,
+    /// Whether the first coordinate counts texels, whose format the elements have. Otherwise it counts bytes.
+    pub(crate) is_formatted: bool,
+    pub(crate) boundary: Boundary,
+    /// The bytes of an element.
+    pub(crate) size: u32,
+    pub(crate) elements: Box<[Element]>,
+}
+
+/// A property of a texture or surface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Query {
+    /// The extent along an axis.
+    Extent(usize),
+    DataType,
+    Order,
+    IsNormalized,
+    Layers,
+    Levels,
+    Samples,
+    /// Whether the filter is linear.
+    Filter,
+    AddressMode(usize),
+    MemoryLayout,
 }
 
 /// An operation of a warp.
@@ -626,6 +705,16 @@ pub(crate) enum Op {
         a: [Slot; 3],
     },
     Video(Box<Video>, Slot, [Slot; 3]),
+    Sample(Box<Sample>),
+    Surface(Box<SurfaceAccess>),
+    /// A query of a texture or surface, with the level.
+    Query {
+        query: Query,
+        is_surface: bool,
+        object: Slot,
+        level: Option<Slot>,
+        d: Slot,
+    },
     Load(Transfer),
     Store(Transfer),
     Atomic(Atomic),

@@ -3,11 +3,12 @@
 use super::{Call, Failure};
 use crate::memory::{Memory, Use};
 use crate::thread;
+use cuda_ptx::texture::{Texels, Texture};
 use cuda_ptx::{Access, Device, FaultKind, Launch, Program, Region};
 use cuda_sys::CUresult;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The bytes of local memory that a thread may use, as many as on a GPU.
 const STACK: u32 = 512 << 10;
@@ -108,6 +109,9 @@ fn code_of(kind: FaultKind) -> CUresult {
     }
 }
 
+/// `cudaStreamGraphTailLaunch`, `cudaStreamGraphFireAndForget` and `cudaStreamGraphFireAndForgetAsSibling`.
+const STREAMS_OF_GRAPHS: [u64; 3] = [1 << 56, 2 << 56, 3 << 56];
+
 /// The memory that a kernel may access.
 struct Memories<'a> {
     memory: Mutex<&'a mut Memory>,
@@ -158,6 +162,23 @@ impl Device for Memories<'_> {
 
     fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String> {
         self.lock().set_conditional(handle, value, self.call.executable)
+    }
+
+    fn launch_graph(&self, graph: u64, stream: u64) -> Result<(), String> {
+        if !STREAMS_OF_GRAPHS.contains(&stream) {
+            return Err(format!(
+                "a graph is launched in the stream {stream:#x}, which is not one for graphs"
+            ));
+        }
+        self.lock().launch_graph(self.call.executable, graph)
+    }
+
+    fn texture(&self, handle: u64) -> Result<Arc<Texture>, String> {
+        self.lock().texture(self.call.context, handle)
+    }
+
+    fn surface(&self, handle: u64) -> Result<Arc<Texels>, String> {
+        self.lock().surface(self.call.context, handle)
     }
 }
 

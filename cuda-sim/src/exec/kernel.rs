@@ -28,6 +28,7 @@ use crate::code::{Contents, KernelInfo};
 use crate::memory::{Memory, Use};
 use crate::races::Access;
 use crate::thread;
+use cuda_ptx::texture::{self, Boundary, Coordinates, Lod, Read, Texture};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -420,16 +421,7 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// The kernel is not part of a graph, or the graph cannot be launched from a device.
     pub fn launch_graph(&mut self, executable: u64) -> Result<(), String> {
-        let own = self.call.executable;
-        let own = own.ok_or("a kernel that is not part of a graph launches a graph")?;
-        let launched = usize::try_from(executable).unwrap_or(0);
-        if !self.memory.device_launchable.contains(&launched) {
-            return Err(format!(
-                "{executable:#x} is not an uploaded graph that a device can launch"
-            ));
-        }
-        self.memory.device_launches.push((own, launched));
-        Ok(())
+        self.memory.launch_graph(self.call.executable, executable)
     }
 
     /// Reads a texture object at coordinates, with the object's filter and address modes. Coordinates that
@@ -440,8 +432,25 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// The argument is no texture object of the kernel's context, or its memory was freed.
     pub fn sample(&mut self, argument: usize, at: [f32; 3]) -> Result<[f64; 4], String> {
-        let object = self.value::<u64>(argument)?;
-        self.memory.sample(self.call.context, object, at)
+        let texture = self.texture(argument)?;
+        let texels = &texture.texels;
+        let extent = texels.levels.first().map_or([0; 3], |level| level.extent);
+        let is_cubemap = texels.is_cubemap;
+        let axes = match extent {
+            _ if is_cubemap => 3,
+            [_, 0, 0] => 1,
+            [_, _, 0] => 2,
+            _ => 3,
+        };
+        // The layer of a cubemap has no coordinate here.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+        let layer = at.get(if extent[1] == 0 { 1 } else { 2 }).map(|at| at.round() as u32);
+        let layer = layer.filter(|_| texels.layers > 0 && !is_cubemap);
+        let at = Coordinates::Number(at);
+        self.read_texture(
+            &texture,
+            &Read { axes, is_cubemap, layer, at, lod: Lod::Base, offset: [0; 3] },
+        )
     }
 
     /// Reads a texel of a texture object of linear memory by its index, as `tex1Dfetch` does. Outside of
@@ -450,8 +459,27 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// See [`sample`](Self::sample).
     pub fn fetch(&mut self, argument: usize, at: i32) -> Result<[f64; 4], String> {
+        let texture = self.texture(argument)?;
+        let at = Coordinates::Index([at, 0, 0]);
+        self.read_texture(
+            &texture,
+            &Read { axes: 1, is_cubemap: false, layer: None, at, lod: Lod::Base, offset: [0; 3] },
+        )
+    }
+
+    fn texture(&self, argument: usize) -> Result<Arc<Texture>, String> {
         let object = self.value::<u64>(argument)?;
-        self.memory.fetch(self.call.context, object, at)
+        self.memory.texture(self.call.context, object)
+    }
+
+    fn read_texture(&mut self, texture: &Texture, read: &Read) -> Result<[f64; 4], String> {
+        let memory = &mut *self.memory;
+        let channels = texture.read(read, &mut |address, len| memory.texel(address, len))?;
+        Ok(channels.map(|bits| match texture.texels.format.number {
+            texture::Number::Unsigned => f64::from(bits),
+            texture::Number::Signed => f64::from(bits.cast_signed()),
+            _ => f64::from(f32::from_bits(bits)),
+        }))
     }
 
     /// Reads a value from a surface object. As in CUDA C++, the first coordinate is in bytes.
@@ -460,10 +488,8 @@ impl<'a> Launch<'a> {
     /// The argument is no surface object of the kernel's context, its memory was freed, or the coordinates
     /// are outside of it.
     pub fn read_surface<T: Plain>(&mut self, argument: usize, at: [usize; 3]) -> Result<T, String> {
-        let object = self.value::<u64>(argument)?;
-        let context = self.call.context;
-        let memory = &mut *self.memory;
-        let bytes = memory.surface(context, object, at, size_of::<T>(), Use::Read)?;
+        let address = self.surface_address(argument, at, size_of::<T>())?;
+        let bytes = self.memory.bytes_for(address, size_of::<T>(), Use::Read)?;
         T::read(bytes).ok_or_else(|| "no such value".to_owned())
     }
 
@@ -477,11 +503,18 @@ impl<'a> Launch<'a> {
         at: [usize; 3],
         value: T,
     ) -> Result<(), String> {
-        let object = self.value::<u64>(argument)?;
-        let context = self.call.context;
-        let memory = &mut *self.memory;
-        value.write(memory.surface(context, object, at, size_of::<T>(), Use::Write)?);
+        let address = self.surface_address(argument, at, size_of::<T>())?;
+        value.write(self.memory.bytes_for(address, size_of::<T>(), Use::Write)?);
         Ok(())
+    }
+
+    fn surface_address(&self, argument: usize, at: [usize; 3], size: usize) -> Result<u64, String> {
+        let object = self.value::<u64>(argument)?;
+        let texels = self.memory.surface(self.call.context, object)?;
+        let at = at.map(|at| i32::try_from(at).unwrap_or(i32::MAX));
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let place = texels.place(at, size, Boundary::Trap)?;
+        place.ok_or_else(|| "no such place".to_owned())
     }
 
     /// Updates the first `len` elements of the multicast mapping that an argument points to, as the

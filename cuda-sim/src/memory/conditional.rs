@@ -1,4 +1,4 @@
-//! The values of conditional handles, which kernels set.
+//! What kernels do to graphs: they set the values of conditional handles, and launch graphs.
 
 use super::Memory;
 use std::collections::BTreeMap;
@@ -45,5 +45,22 @@ impl Memory {
                 "the conditional handle {handle:#x} is set outside of a launch of its graph"
             )),
         }
+    }
+
+    /// Launches an executable graph from a kernel of another one, when the kernel's launch is complete.
+    pub(crate) fn launch_graph(
+        &mut self,
+        own: Option<usize>,
+        executable: u64,
+    ) -> Result<(), String> {
+        let own = own.ok_or("a kernel that is not part of a graph launches a graph")?;
+        let launched = usize::try_from(executable).unwrap_or(0);
+        if !self.device_launchable.contains(&launched) {
+            return Err(format!(
+                "{executable:#x} is not an uploaded graph that a device can launch"
+            ));
+        }
+        self.device_launches.push((own, launched));
+        Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! The formats of texels.
 
+use cuda_ptx::texture;
+
 /// How the numbers of a texel are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
@@ -90,54 +92,25 @@ impl Format {
         self.block > 1
     }
 
-    /// Returns whether texels are integers of 32 bits, which are never fractions.
-    pub(crate) fn is_wide_integer(&self) -> bool {
-        matches!(self.code, 3 | 10)
-    }
-
     /// Returns the number of bytes of a row, and the number of rows.
     pub(crate) fn rows(&self, width: usize, height: usize) -> (usize, usize) {
         let columns = width.div_ceil(self.block);
         (columns * self.bytes, height.max(1).div_ceil(self.block))
     }
 
-    /// Returns the channels of a texel. Channels that the format lacks are zero.
-    pub(crate) fn decode(&self, texel: &[u8], as_integers: bool) -> [f64; 4] {
-        let mut channels = [0.0; 4];
-        let size = self.bytes / (self.channels as usize).max(1);
-        let is_fraction = self.is_normalized || (!as_integers && size < 4);
-        for (channel, bytes) in channels.iter_mut().zip(texel.chunks_exact(size)) {
-            let mut word = [0; 4];
-            word[..size].copy_from_slice(bytes);
-            let word = u32::from_le_bytes(word);
-            let unused = 32 - 8 * size;
-            *channel = match self.number {
-                Number::Unsigned if is_fraction => f64::from(word) / f64::from(u32::MAX >> unused),
-                Number::Unsigned => f64::from(word),
-                Number::Signed => {
-                    #[allow(clippy::cast_possible_wrap, reason = "the same bits")]
-                    let value = f64::from((word << unused) as i32 >> unused);
-                    let largest = f64::from(i32::MAX >> unused);
-                    if is_fraction { (value / largest).max(-1.0) } else { value }
-                }
-                Number::Half => half(word),
-                Number::Float => f64::from(f32::from_bits(word)),
-                Number::Opaque => 0.0,
-            };
-        }
-        channels
-    }
-}
-
-/// Returns the value of a number of half precision.
-fn half(bits: u32) -> f64 {
-    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
-    let (exponent, fraction) = (bits >> 10 & 0x1f, f64::from(bits & 0x3ff) / 1024.0);
-    sign * match exponent {
-        0 => fraction * 2f64.powi(-14),
-        0x1f if fraction == 0.0 => f64::INFINITY,
-        0x1f => f64::NAN,
-        #[allow(clippy::cast_possible_wrap, reason = "at most 30")]
-        exponent => (1.0 + fraction) * 2f64.powi(exponent as i32 - 15),
+    /// Returns the format as kernels read it: integers of up to 16 bits are fractions, unless the texture wants
+    /// integers. `None` for opaque formats.
+    pub(crate) fn texel(&self, wants_integers: bool, is_srgb: bool) -> Option<texture::Format> {
+        let bits = 8 * u32::try_from(self.bytes).ok()? / self.channels.max(1);
+        let is_fraction = self.is_normalized || (!wants_integers && bits < 32);
+        let number = match self.number {
+            Number::Unsigned if is_fraction => texture::Number::UnsignedFraction,
+            Number::Signed if is_fraction => texture::Number::SignedFraction,
+            Number::Unsigned => texture::Number::Unsigned,
+            Number::Signed => texture::Number::Signed,
+            Number::Half | Number::Float => texture::Number::Float,
+            Number::Opaque => return None,
+        };
+        Some(texture::Format { number, bits, channels: self.channels, is_srgb })
     }
 }

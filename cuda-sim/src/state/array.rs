@@ -7,8 +7,8 @@ use crate::account::misuse;
 use crate::memory::{Format, Kind, Texels};
 use crate::state::fail_if;
 use cuda_sys::{
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC,
-    CUDA_TEXTURE_DESC, CUresult,
+    CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_RESOURCE_DESC,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresult,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,18 @@ impl Array {
             extent: [its.Width, its.Height, its.Depth],
             pitch,
             slice: pitch * rows,
-            is_layered: its.Flags & CUDA_ARRAY3D_LAYERED != 0,
+        }
+    }
+
+    /// Returns the number of layers, or 0 without layers, and whether the slices are the faces of cubes.
+    pub(crate) fn layers(&self) -> (u32, bool) {
+        let its = &self.descriptor;
+        let is_cubemap = its.Flags & CUDA_ARRAY3D_CUBEMAP != 0;
+        let slices = u32::try_from(its.Depth).unwrap_or(u32::MAX);
+        match (its.Flags & CUDA_ARRAY3D_LAYERED != 0, is_cubemap) {
+            (false, _) => (0, is_cubemap),
+            (true, false) => (slices, false),
+            (true, true) => (slices / 6, true),
         }
     }
 

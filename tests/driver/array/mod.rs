@@ -1,5 +1,6 @@
 //! CUDA arrays: shapes, formats, copies, levels, and refusals.
 
+pub(crate) mod shapes;
 pub(crate) mod sparse;
 pub(crate) mod tensor_maps;
 pub(crate) mod textures;

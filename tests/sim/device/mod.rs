@@ -172,7 +172,6 @@ fn an_array_is_exported_even_if_its_peers_cannot_be_granted_access() {
 fn a_kernel_that_uses_peer_memory_without_access_is_fatal() {
     in_child!();
     start(Profile::h200().with_devices(2));
-    common::register_kernels();
     let first = crate::context();
     let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
     let (here, there) = (first.stream().expect("a stream"), second.stream().expect("a stream"));

@@ -5,12 +5,23 @@ use crate::prelude::*;
 use cuda_safe::graph::DeviceGraph;
 
 const CONDITIONAL: &str = include_str!("../../kernels/conditional.ptx");
-/// `start(graph)` launches a graph. A GPU needs the device runtime for it, see tests/gpu.
+/// `start(graph)` launches a graph as "fire and forget". A GPU needs the device runtime for it, see tests/gpu.
 const START: &str = "
     .version 6.0
     .target sm_52
     .address_size 64
-    .visible .entry start(.param .u64 graph) { ret; }
+    .extern .func (.param .b32 error) cudaGraphLaunch(.param .b64 graph, .param .b64 stream);
+    .visible .entry start(.param .u64 graph) {
+        .reg .b64 %d1;
+        .param .b64 which;
+        .param .b64 stream;
+        .param .b32 error;
+        ld.param.u64 %d1, [graph];
+        st.param.b64 [which], %d1;
+        st.param.b64 [stream], 0x0200000000000000;
+        call.uni (error), cudaGraphLaunch, (which, stream);
+        ret;
+    }
 ";
 const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
 const FOR_DEVICE: InstantiateOptions<'static> = InstantiateOptions {

@@ -2,13 +2,15 @@
 //! little: what it accepts although it is wrong is a misuse here. Measured on an H200 with driver 580.
 
 use crate::api::prelude::*;
-use crate::memory::{Format, Number, Object, Outside, Sampler, Texels};
+use crate::memory::{Format, Object, Texels};
 use crate::state::array::{Array, Description};
+use cuda_ptx::texture::{AddressMode, Level, Sampler, Texels as Shape, Texture};
 use cuda_sys::{
-    CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_SURFACE_LDST,
-    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format,
-    CUresourcetype as Type, CUsurfObject, CUtexObject,
+    CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CU_TRSF_SRGB,
+    CUDA_ARRAY3D_SURFACE_LDST, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC,
+    CUarray_format, CUresourcetype as Type, CUsurfObject, CUtexObject,
 };
+use std::sync::Arc;
 
 /// Alignment of linear memory, and of the pitch of 2-D memory.
 const ALIGNMENT: u64 = 512;
@@ -26,11 +28,36 @@ fn accepted(what: &str) {
     misuse(format!("a texture of {what}; a real driver accepts it"));
 }
 
-/// Returns the array if the current context may use it.
-fn of_context(array: &Array, context: usize) -> Answer<Texels> {
+/// The texels of an object.
+struct Source {
+    format: Format,
+    levels: Vec<Level>,
+    layers: u32,
+    is_cubemap: bool,
+}
+
+impl Source {
+    /// Returns the texels as kernels read them, or `None` if they cannot read them.
+    fn texels(self, wants_integers: bool, is_srgb: bool) -> Option<Shape> {
+        let Self { format, levels, layers, is_cubemap } = self;
+        let format = format.texel(wants_integers, is_srgb)?;
+        Some(Shape { format, levels, layers, is_cubemap })
+    }
+}
+
+/// Returns the texels of an array that the current context may use.
+fn of_context(array: &Array, context: usize) -> Answer<Source> {
     fail_if(array.context != context, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)?;
     fail_if(array.format.is_srgb, INVALID)?;
-    Ok(array.texels())
+    let (layers, is_cubemap) = array.layers();
+    let levels = vec![array.texels().level(layers > 0 || is_cubemap)];
+    Ok(Source { format: array.format, levels, layers, is_cubemap })
+}
+
+/// Returns the texels of memory that is not an array.
+fn of_memory(texels: Texels) -> Source {
+    let (format, levels) = (texels.format, vec![texels.level(false)]);
+    Source { format, levels, layers: 0, is_cubemap: false }
 }
 
 /// Returns the format of memory that is not an array.
@@ -47,7 +74,7 @@ fn check_memory(world: &World, address: u64, end: usize) {
     accepted(&format!("{end} bytes at {address:#x}, which are not in one allocation"));
 }
 
-fn texels(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answer<Texels> {
+fn source(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answer<Source> {
     match resource.resType {
         Type::CU_RESOURCE_TYPE_ARRAY => {
             // SAFETY: the type says that the resource is an array.
@@ -57,8 +84,13 @@ fn texels(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answe
         Type::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
             // SAFETY: the type says that the resource is a mipmapped array.
             let array = unsafe { resource.res.mipmap }.hMipmappedArray;
-            let first = world.mipmapped(array.addr())?.levels.first();
-            of_context(world.array(*first.ok_or(INVALID)?)?, context)
+            let mut levels = world.mipmapped(array.addr())?.levels.iter();
+            let first = world.array(*levels.next().ok_or(INVALID)?)?;
+            let mut source = of_context(first, context)?;
+            for level in levels {
+                source.levels.extend(of_context(world.array(*level)?, context)?.levels);
+            }
+            Ok(source)
         }
         Type::CU_RESOURCE_TYPE_LINEAR => {
             // SAFETY: the type says that the resource is linear memory.
@@ -74,14 +106,13 @@ fn texels(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answe
             } else {
                 check_memory(world, its.devPtr, its.sizeInBytes);
             }
-            Ok(Texels {
+            Ok(of_memory(Texels {
                 address: its.devPtr,
                 format,
                 extent: [count, 0, 0],
                 pitch: its.sizeInBytes,
                 slice: its.sizeInBytes,
-                is_layered: false,
-            })
+            }))
         }
         Type::CU_RESOURCE_TYPE_PITCH2D => {
             // SAFETY: the type says that the resource is pitched memory.
@@ -101,47 +132,52 @@ fn texels(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answe
                 let end = (its.height - 1) * its.pitchInBytes + row;
                 check_memory(world, its.devPtr, end);
             }
-            Ok(Texels {
+            Ok(of_memory(Texels {
                 address: its.devPtr,
                 format,
                 extent: [its.width, its.height, 0],
                 pitch: its.pitchInBytes,
                 slice: its.pitchInBytes * its.height,
-                is_layered: false,
-            })
+            }))
         }
         _ => Err(INVALID),
     }
 }
 
-fn sampler(texture: &CUDA_TEXTURE_DESC, texels: &Texels, is_memory: bool) -> Answer<Sampler> {
-    let mut outside = [Outside::Clamp; 3];
-    for (outside, mode) in outside.iter_mut().zip(texture.addressMode) {
-        *outside = match mode.0 {
-            0 => Outside::Wrap,
-            1 => Outside::Clamp,
-            2 => Outside::Mirror,
-            3 => Outside::Border,
+fn sampler(texture: &CUDA_TEXTURE_DESC, source: &Source, is_memory: bool) -> Answer<Sampler> {
+    let mut address_modes = [AddressMode::Clamp; 3];
+    for (its, mode) in address_modes.iter_mut().zip(texture.addressMode) {
+        *its = match mode.0 {
+            0 => AddressMode::Wrap,
+            1 => AddressMode::Clamp,
+            2 => AddressMode::Mirror,
+            3 => AddressMode::Border,
             _ => return Err(INVALID),
         };
     }
     let is_filter = texture.filterMode.0 <= 1 && texture.mipmapFilterMode.0 <= 1;
     fail_if(!is_filter || texture.flags & !FLAGS != 0 || texture.reserved != [0; 12], INVALID)?;
-    let format = &texels.format;
     let wants_integers = texture.flags & CU_TRSF_READ_AS_INTEGER != 0;
-    let is_integer = matches!(format.number, Number::Unsigned | Number::Signed);
-    let as_integers =
-        is_integer && !format.is_normalized && (wants_integers || format.is_wide_integer());
+    let read = source.format.texel(wants_integers, false);
+    let as_integers = read.is_some_and(|its| its.is_integer());
     let is_linear = texture.filterMode.0 == 1;
     let is_normalized = texture.flags & CU_TRSF_NORMALIZED_COORDINATES != 0;
     if is_linear && as_integers {
         accepted("integers with a linear filter");
     } else if texture.maxAnisotropy > 16 {
         accepted("an anisotropy above 16");
-    } else if is_memory && is_normalized && texels.extent[1] == 0 {
+    } else if is_memory && is_normalized && source.levels[0].extent[1] == 0 {
         accepted("linear memory with normalized coordinates");
     }
-    Ok(Sampler { outside, is_linear, as_integers, is_normalized, border: texture.borderColor })
+    Ok(Sampler {
+        address_modes,
+        is_linear,
+        is_mipmap_linear: texture.mipmapFilterMode.0 == 1,
+        is_normalized,
+        border: texture.borderColor,
+        level_bias: texture.mipmapLevelBias,
+        levels: [texture.minMipmapLevelClamp, texture.maxMipmapLevelClamp],
+    })
 }
 
 fn add(world: &mut World, object: Object, description: Description) -> Answer<c_ulonglong> {
@@ -169,10 +205,16 @@ pub(crate) fn create(
     fail_if(resource.flags != 0 || view.is_some_and(|its| its.reserved != [0; 16]), INVALID)?;
     let is_memory = resource.resType == Type::CU_RESOURCE_TYPE_LINEAR
         || resource.resType == Type::CU_RESOURCE_TYPE_PITCH2D;
-    let texels = texels(world, &resource, context)?;
-    let sampler = Some(sampler(&texture, &texels, is_memory)?);
+    let source = source(world, &resource, context)?;
+    let sampler = sampler(&texture, &source, is_memory)?;
+    let wants_integers = texture.flags & CU_TRSF_READ_AS_INTEGER != 0;
+    let texels = source.texels(wants_integers, texture.flags & CU_TRSF_SRGB != 0);
+    let object = match texels {
+        Some(texels) => Object::Texture(Arc::new(Texture { texels, sampler })),
+        None => Object::Opaque { is_texture: true },
+    };
     let description = Description { resource, texture: Some(texture), view };
-    add(world, Object { texels, sampler }, description)
+    add(world, object, description)
 }
 
 pub(crate) fn create_surface(
@@ -187,13 +229,16 @@ pub(crate) fn create_surface(
     // SAFETY: the type says that the resource is an array.
     let array = unsafe { resource.res.array }.hArray;
     let array = world.array(array.addr())?;
-    let texels = of_context(array, context)?;
+    let source = of_context(array, context)?;
     if array.descriptor.Flags & CUDA_ARRAY3D_SURFACE_LDST == 0 {
         misuse("a surface of an array without SURFACE_LDST; a real driver accepts it");
     }
     let description = Description { resource, texture: None, view: None };
-    let made = Object { texels, sampler: None };
-    add(world, made, description)
+    let object = match source.texels(true, false) {
+        Some(texels) => Object::Surface(Arc::new(texels)),
+        None => Object::Opaque { is_texture: false },
+    };
+    add(world, object, description)
 }
 
 /// Destroys an object without waiting. A real driver checks nothing.
@@ -201,7 +246,7 @@ fn end(world: &mut World, number: u64, is_texture: bool) -> Answer {
     let (context, _) = world.home()?;
     world.forbidden_in_capture()?;
     let found = world.objects.memory.objects.get(context, number);
-    if found.is_none_or(|its| its.sampler.is_some() != is_texture) {
+    if found.is_none_or(|its| its.is_texture() != is_texture) {
         misuse(format!(
             "{number:#x} is destroyed, which is not a {} object of the current context; a real driver \
              accepts it",

@@ -1,8 +1,6 @@
-//! Textures and surfaces of shapes that the software driver does not sample: kernels read what the host
-//! computes.
+//! Textures and surfaces of further shapes: cubemaps, layers, levels, gathers, and accesses outside.
 
 use crate::common;
-use crate::or_skip;
 use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, FilterMode, MipmappedArray, Sampler, SparseArray, Surface,
     SurfaceObject, Texel, Texture, TextureObject,
@@ -10,16 +8,15 @@ use cuda_safe::array::{
 use cuda_safe::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
 use cuda_safe::launch::Params;
 use cuda_safe::memory::Extent;
-use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Stream, TypedKernel};
+use cuda_safe::{DeviceBuffer, LaunchConfig, Module, Stream, TypedKernel};
 
-const SHAPES: &str = include_str!("../kernels/shapes.ptx");
-const TEXTURE: &str = include_str!("../kernels/texture.ptx");
+const SHAPES: &str = include_str!("../../kernels/shapes.ptx");
+const TEXTURE: &str = include_str!("../../kernels/texture.ptx");
 
 type Samples = (TextureObject, &'static [[f32; 4]], &'static mut [[f32; 4]], u32);
 
 fn stage() -> Option<Stream> {
-    let context = Context::primary(&common::real_gpu()?).expect("a context");
-    Some(context.stream().expect("a stream"))
+    common::context_and_stream().map(|(_, stream)| stream)
 }
 
 fn kernel<P: Params>(stream: &Stream, image: &str, name: &str) -> TypedKernel<P> {

@@ -1,0 +1,107 @@
+//! The formats of texels.
+
+use crate::number::convert::{f16_to_f32, f32_to_f16};
+
+/// How the numbers of texels are stored and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// Unsigned integers.
+    Unsigned,
+    /// Signed integers.
+    Signed,
+    /// Unsigned integers that are read as fractions from 0 to 1.
+    UnsignedFraction,
+    /// Signed integers that are read as fractions from −1 to 1.
+    SignedFraction,
+    /// Floating-point numbers.
+    Float,
+}
+
+/// The format of a texel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// How the numbers are stored and read.
+    pub number: Number,
+    /// The bits of a channel: 8, 16 or 32.
+    pub bits: u32,
+    /// The number of channels: 1, 2 or 4.
+    pub channels: u32,
+    /// Whether the first three channels are sRGB.
+    pub is_srgb: bool,
+}
+
+impl Format {
+    /// Returns the bytes of a texel.
+    pub fn bytes(&self) -> u32 {
+        self.bits / 8 * self.channels
+    }
+
+    /// Returns whether texels are read as integers.
+    pub fn is_integer(&self) -> bool {
+        matches!(self.number, Number::Unsigned | Number::Signed)
+    }
+
+    /// Returns the bits of the channels of a texel, which are integers, or numbers of f32. Channels that the format
+    /// lacks are 0.
+    pub(crate) fn decode(&self, texel: u128) -> [u32; 4] {
+        std::array::from_fn(|channel| {
+            let channel = channel as u32;
+            if channel >= self.channels {
+                return 0;
+            }
+            let unused = 32 - self.bits;
+            let word = (texel >> (channel * self.bits)) as u32 & u32::MAX >> unused;
+            let signed = (word << unused) as i32 >> unused;
+            match self.number {
+                Number::Unsigned => word,
+                Number::Signed => signed as u32,
+                Number::UnsignedFraction => {
+                    let fraction = f64::from(word) / f64::from(u32::MAX >> unused);
+                    let is_curved = self.is_srgb && channel < 3;
+                    (if is_curved { linear(fraction) } else { fraction } as f32).to_bits()
+                }
+                Number::SignedFraction => {
+                    let fraction = f64::from(signed) / f64::from(i32::MAX >> unused);
+                    (fraction.max(-1.0) as f32).to_bits()
+                }
+                Number::Float if self.bits == 16 => f16_to_f32(word as u16),
+                Number::Float => word,
+            }
+        })
+    }
+
+    /// Returns the texel with these channels: integers, or numbers of f32.
+    pub(crate) fn encode(&self, channels: [u32; 4]) -> u128 {
+        let mut texel = 0;
+        for (channel, value) in (0..self.channels).zip(channels) {
+            let unused = 32 - self.bits;
+            let (least, greatest) = (i32::MIN >> unused, i32::MAX >> unused);
+            let float = f64::from(f32::from_bits(value));
+            let word = match self.number {
+                Number::Unsigned => value.min(u32::MAX >> unused),
+                Number::Signed => (value as i32).clamp(least, greatest) as u32,
+                // A conversion turns NaN into 0.
+                Number::UnsignedFraction => {
+                    let scaled = float.clamp(0.0, 1.0) * f64::from(u32::MAX >> unused);
+                    libm::rint(scaled) as u32
+                }
+                Number::SignedFraction => {
+                    let scaled = float.clamp(-1.0, 1.0) * f64::from(greatest);
+                    libm::rint(scaled) as i32 as u32
+                }
+                Number::Float if self.bits == 16 => u32::from(f32_to_f16(value)),
+                Number::Float => value,
+            };
+            texel |= u128::from(word & u32::MAX >> unused) << (channel * self.bits);
+        }
+        texel
+    }
+}
+
+/// Returns the intensity of a channel of sRGB.
+fn linear(fraction: f64) -> f64 {
+    match fraction {
+        low if low <= 0.04045 => low / 12.92,
+        high => libm::pow((high + 0.055) / 1.055, 2.4),
+    }
+}

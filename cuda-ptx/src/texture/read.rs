@@ -1,0 +1,331 @@
+//! Reads of textures: the texels at coordinates, and their weights.
+
+use super::{AddressMode, Level, Texture};
+
+/// A read of a texture.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Read {
+    /// The number of coordinates: 1, 2 or 3.
+    pub axes: usize,
+    /// Whether the coordinates are a direction from the center of a cube.
+    pub is_cubemap: bool,
+    /// The layer, if the instruction has one.
+    pub layer: Option<u32>,
+    /// The coordinates.
+    pub at: Coordinates,
+    /// The level.
+    pub lod: Lod,
+    /// The texels that are added to the coordinates.
+    pub offset: [i32; 3],
+}
+
+/// The coordinates of a read. Those that it does not have are ignored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Coordinates {
+    /// Numbers, which the sampler turns into texels.
+    Number([f32; 3]),
+    /// The indices of a texel.
+    Index([i32; 3]),
+}
+
+/// The level of a read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lod {
+    /// The first.
+    Base,
+    /// A number, which may be between two levels.
+    Number(f32),
+    /// The index of a level.
+    Index(i32),
+    /// The changes of the coordinates along two directions, from which the level follows.
+    Gradient([[f32; 3]; 2]),
+}
+
+/// The steps between two texels, or between two levels.
+const STEPS: f64 = 256.0;
+
+/// A read of one level, along each axis: the lower of two texels, and the weight of the upper one in steps.
+#[derive(Clone, Copy, Debug, Default)]
+struct Footprint {
+    lower: [i64; 3],
+    weights: [u32; 3],
+    slice: u32,
+}
+
+impl Texture {
+    /// Reads the texture. `fetch` loads bytes at an address. Returns the bits of the four channels: integers, or
+    /// numbers of f32.
+    ///
+    /// # Errors
+    /// The first error of `fetch`.
+    pub fn read<E>(
+        &self,
+        read: &Read,
+        fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
+    ) -> Result<[u32; 4], E> {
+        let Coordinates::Number(at) = read.at else { return self.read_index(read, fetch) };
+        let (lower, weight) = self.levels(read);
+        let first = self.read_level(lower, read, at, fetch)?;
+        if weight == 0 {
+            return Ok(first);
+        }
+        let second = self.read_level(lower + 1, read, at, fetch)?;
+        Ok(std::array::from_fn(|channel| {
+            let [a, b] = [first, second].map(|its| f64::from(f32::from_bits(its[channel])));
+            let weight = f64::from(weight) / STEPS;
+            ((a * (1.0 - weight) + b * weight) as f32).to_bits()
+        }))
+    }
+
+    /// Reads the channel of the four texels that a linear filter would interpolate, from the lower left one on against
+    /// the clock.
+    ///
+    /// # Errors
+    /// The first error of `fetch`.
+    pub fn gather<E>(
+        &self,
+        read: &Read,
+        channel: usize,
+        fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
+    ) -> Result<[u32; 4], E> {
+        let Coordinates::Number(at) = read.at else { return Ok([0; 4]) };
+        let Some(level) = self.texels.levels.first() else { return Ok([0; 4]) };
+        let footprint = self.footprint(level, read, at, true);
+        let mut found = [0; 4];
+        for (found, corner) in found.iter_mut().zip([[0, 1], [1, 1], [1, 0], [0, 0]]) {
+            let [x, y] = corner;
+            let at = [footprint.lower[0] + x, footprint.lower[1] + y, 0];
+            let texel = self.texel(level, read, at, footprint.slice, fetch)?;
+            *found = texel.get(channel).copied().unwrap_or(0);
+        }
+        Ok(found)
+    }
+
+    /// Returns a level, and the weight of the next one in steps.
+    fn levels(&self, read: &Read) -> (usize, u32) {
+        let last = self.texels.levels.len().saturating_sub(1);
+        if last == 0 {
+            return (0, 0);
+        }
+        let lod = match read.lod {
+            Lod::Base => 0.0,
+            Lod::Number(lod) => f64::from(lod),
+            Lod::Index(lod) => f64::from(lod),
+            Lod::Gradient(changes) => self.lod(read, changes),
+        };
+        let sampler = &self.sampler;
+        let [least, greatest] = sampler.levels.map(f64::from);
+        let lod = (lod + f64::from(sampler.level_bias)).min(greatest).max(least);
+        let steps = steps(lod.min(last as f64).max(0.0));
+        match sampler.is_mipmap_linear {
+            true => ((steps >> 8) as usize, (steps & 255) as u32),
+            false => ((steps + 128 >> 8) as usize, 0),
+        }
+    }
+
+    /// Returns the level whose texels are as far apart as the coordinates of neighbours.
+    fn lod(&self, read: &Read, changes: [[f32; 3]; 2]) -> f64 {
+        let Some(level) = self.texels.levels.first() else { return 0.0 };
+        let lengths = changes.map(|change| {
+            let axes = change.iter().zip(level.extent).take(read.axes);
+            let squares = axes.map(|(change, extent)| {
+                let scale = if self.is_normalized(read) { f64::from(extent.max(1)) } else { 1.0 };
+                (f64::from(*change) * scale).powi(2)
+            });
+            squares.sum::<f64>()
+        });
+        libm::log2(lengths[0].max(lengths[1])) / 2.0
+    }
+
+    /// Returns whether coordinates from 0 to 1 cover the texture. Directions always do so.
+    fn is_normalized(&self, read: &Read) -> bool {
+        self.sampler.is_normalized || read.is_cubemap
+    }
+
+    fn read_level<E>(
+        &self,
+        level: usize,
+        read: &Read,
+        at: [f32; 3],
+        fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
+    ) -> Result<[u32; 4], E> {
+        let Some(level) = self.texels.levels.get(level) else { return Ok([0; 4]) };
+        let is_linear = self.sampler.is_linear && !self.texels.format.is_integer();
+        let footprint = self.footprint(level, read, at, is_linear);
+        if !is_linear {
+            return self.texel(level, read, footprint.lower, footprint.slice, fetch);
+        }
+        let mut sum = [0.0; 4];
+        for corner in 0..8u32 {
+            let mut weight = 1.0;
+            let mut at = footprint.lower;
+            for axis in 0..3 {
+                let upper = corner >> axis & 1;
+                at[axis] += i64::from(upper);
+                let steps = f64::from(footprint.weights[axis]);
+                weight *= if upper == 0 { STEPS - steps } else { steps } / STEPS;
+            }
+            if weight == 0.0 {
+                continue;
+            }
+            let texel = self.texel(level, read, at, footprint.slice, fetch)?;
+            for (sum, bits) in sum.iter_mut().zip(texel) {
+                *sum += weight * f64::from(f32::from_bits(bits));
+            }
+        }
+        Ok(sum.map(|sum| (sum as f32).to_bits()))
+    }
+
+    /// Returns the texels at coordinates in a level.
+    fn footprint(&self, level: &Level, read: &Read, at: [f32; 3], is_linear: bool) -> Footprint {
+        let sampler = &self.sampler;
+        let mut footprint = Footprint::default();
+        let (at, face) = match read.is_cubemap {
+            true => face(at),
+            false => (at.map(f64::from), 0),
+        };
+        let axes = if read.is_cubemap { 2 } else { read.axes };
+        for axis in 0..axes {
+            let len = f64::from(level.extent[axis].max(1));
+            let mut place = at[axis];
+            if self.is_normalized(read) {
+                // Whole repetitions do not count.
+                if sampler.address_modes[axis] == AddressMode::Wrap {
+                    place -= libm::floor(place);
+                }
+                place *= len;
+            }
+            if is_linear {
+                let steps = steps(place - 0.5);
+                footprint.lower[axis] = steps >> 8;
+                footprint.weights[axis] = (steps & 255) as u32;
+            } else {
+                footprint.lower[axis] = libm::floor(place) as i64;
+            }
+            footprint.lower[axis] =
+                footprint.lower[axis].saturating_add(i64::from(read.offset[axis]));
+        }
+        footprint.slice = self.slice(level, read, face);
+        footprint
+    }
+
+    /// Returns the slice of a layer and face.
+    fn slice(&self, level: &Level, read: &Read, face: u32) -> u32 {
+        let faces = if self.texels.is_cubemap { 6 } else { 1 };
+        let layers = self.texels.slices(level) / faces;
+        let layer = match self.texels.layers {
+            0 => 0,
+            _ => read.layer.unwrap_or(0).min(layers.saturating_sub(1)),
+        };
+        layer * faces + if faces == 6 { face } else { 0 }
+    }
+
+    /// Returns the channels of the texel with these indices, which may be outside.
+    fn texel<E>(
+        &self,
+        level: &Level,
+        read: &Read,
+        at: [i64; 3],
+        slice: u32,
+        fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
+    ) -> Result<[u32; 4], E> {
+        let mut indices = [0; 3];
+        let axes = if read.is_cubemap { 2 } else { read.axes };
+        for axis in 0..axes {
+            let len = level.extent[axis];
+            if len == 0 {
+                continue;
+            }
+            let mode = self.sampler.address_modes[axis];
+            match index(at[axis], len, mode, self.is_normalized(read)) {
+                Some(index) => indices[axis] = index,
+                None => return Ok(self.border()),
+            }
+        }
+        if self.texels.layers > 0 || self.texels.is_cubemap {
+            indices[2] = slice;
+        }
+        let format = &self.texels.format;
+        fetch(self.texels.address(level, indices), format.bytes()).map(|texel| format.decode(texel))
+    }
+
+    /// Returns the channels of the border.
+    fn border(&self) -> [u32; 4] {
+        let format = &self.texels.format;
+        let mut border = self.sampler.border.map(f32::to_bits);
+        border.iter_mut().skip(format.channels as usize).for_each(|channel| *channel = 0);
+        border
+    }
+
+    /// Reads a texel by its indices. Outside of the texture it is zero.
+    fn read_index<E>(
+        &self,
+        read: &Read,
+        fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
+    ) -> Result<[u32; 4], E> {
+        let Coordinates::Index(at) = read.at else { return Ok([0; 4]) };
+        let level = match read.lod {
+            Lod::Index(level) => usize::try_from(level).ok(),
+            _ => Some(0),
+        };
+        let level = level.and_then(|level| self.texels.levels.get(level));
+        let Some(level) = level else { return Ok([0; 4]) };
+        let mut indices = [0; 3];
+        for axis in 0..read.axes {
+            let len = level.extent[axis].max(1);
+            let at = i64::from(at[axis]) + i64::from(read.offset[axis]);
+            match u32::try_from(at).ok().filter(|at| *at < len) {
+                Some(at) => indices[axis] = at,
+                None => return Ok([0; 4]),
+            }
+        }
+        if self.texels.layers > 0 {
+            indices[2] = self.slice(level, read, 0);
+        }
+        let format = &self.texels.format;
+        fetch(self.texels.address(level, indices), format.bytes()).map(|texel| format.decode(texel))
+    }
+}
+
+/// Returns a number in steps, rounded to the nearest.
+fn steps(number: f64) -> i64 {
+    libm::floor(number * STEPS + 0.5) as i64
+}
+
+/// Returns the index of a texel along one axis, or `None` if the color is that of the border.
+fn index(at: i64, len: u32, mode: AddressMode, is_normalized: bool) -> Option<u32> {
+    let len = i64::from(len);
+    let index = match mode {
+        AddressMode::Wrap if is_normalized => at.rem_euclid(len),
+        AddressMode::Mirror if is_normalized => {
+            let at = at.rem_euclid(2 * len);
+            at.min(2 * len - 1 - at)
+        }
+        AddressMode::Border if !(0..len).contains(&at) => return None,
+        _ => at.clamp(0, len - 1),
+    };
+    u32::try_from(index).ok()
+}
+
+/// Returns the coordinates of a direction on the face of a cube, from 0 to 1, and the face.
+fn face(direction: [f32; 3]) -> ([f64; 3], u32) {
+    let [x, y, z] = direction.map(f64::from);
+    let [width, height, depth] = [x, y, z].map(f64::abs);
+    let (face, s, t, length) = if depth >= width && depth >= height {
+        match z < 0.0 {
+            false => (4, x, -y, depth),
+            true => (5, -x, -y, depth),
+        }
+    } else if height >= width {
+        match y < 0.0 {
+            false => (2, x, z, height),
+            true => (3, x, -z, height),
+        }
+    } else {
+        match x < 0.0 {
+            false => (0, -z, -y, width),
+            true => (1, z, -y, width),
+        }
+    };
+    ([s, t, 0.0].map(|at| (at / length + 1.0) / 2.0), face)
+}
