@@ -48,7 +48,7 @@ impl Texels {
             Boundary::Clamp => std::array::from_fn(|axis| at[axis].min(limits[axis]).max(0)),
             Boundary::Trap => {
                 return Err(format!(
-                    "{size} bytes at ({x}, {y}, {z}) are outside of a surface of {row} x {} x {} bytes",
+                    "{size} bytes at ({x}, {y}, {z}) are outside of a surface of {row} bytes, {} rows and {} slices",
                     limits[1] + 1,
                     limits[2] + 1,
                 ));

@@ -35,6 +35,16 @@ fn kernels() -> CUmodule {
 }
 
 fn launch(bench: &Bench, module: CUmodule, name: &core::ffi::CStr, arguments: &[*const c_void]) {
+    launch_threads(bench, module, name, 1, arguments);
+}
+
+fn launch_threads(
+    bench: &Bench,
+    module: CUmodule,
+    name: &core::ffi::CStr,
+    threads: u32,
+    arguments: &[*const c_void],
+) {
     let function: CUfunction = out!(cuModuleGetFunction(module, name.as_ptr()));
     let mut arguments: Vec<*mut c_void> = arguments.iter().map(|its| its.cast_mut()).collect();
     succeeds!(cuLaunchKernel(
@@ -42,7 +52,7 @@ fn launch(bench: &Bench, module: CUmodule, name: &core::ffi::CStr, arguments: &[
         1,
         1,
         1,
-        1,
+        threads,
         1,
         1,
         0,
@@ -367,4 +377,61 @@ fn a_surface_access_outside_is_fatal() {
     let (x, y) = (8u32, 0u32);
     launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
     assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
+}
+
+/// Loads the kernels of tests/kernels, which run by their PTX.
+fn ptx() -> CUmodule {
+    let text = concat!(include_str!("../../kernels/texture.ptx"), "\0");
+    out!(cuModuleLoadData(text.as_ptr().cast()))
+}
+
+/// Launches the kernel `fetch`, which reads an element of linear memory.
+fn fetch_one(bench: &Bench, object: u64) {
+    let (first, result, count) = (0i32, memory(16), 1u32);
+    let arguments = [argument(&object), argument(&first), argument(&result), argument(&count)];
+    launch(bench, ptx(), c"fetch", &arguments);
+}
+
+#[test]
+fn the_report_of_a_destroyed_texture_names_the_instruction() {
+    let bench = &in_child!(misused(
+        "0x1 is not a texture object of the kernel's context, or was destroyed; a real driver reads or writes \
+         other memory: `tex.1d.v4.f32.s32` at line 203 of the PTX, kernel `fetch`"
+    ));
+    let object = texture(&of_memory(memory(1024), FLOAT, 1, 64), &point(1));
+    succeeds!(cuTexObjectDestroy(object));
+    fetch_one(bench, object);
+    refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
+}
+
+#[test]
+fn a_surface_that_a_kernel_reads_as_a_texture_is_reported() {
+    let bench = &in_child!(misused("0x1 is not a texture object of the kernel's context"));
+    let resource = of_array(array(FLOAT, 1, [8, 0, 0], SURFACE));
+    fetch_one(bench, out!(cuSurfObjectCreate(&raw const resource)));
+    refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
+}
+
+#[test]
+fn a_texture_of_memory_that_was_freed_is_reported() {
+    let bench = &in_child!(misused("`tex.1d.v4.f32.s32` at line 203"));
+    let device = memory(1024);
+    let object = texture(&of_memory(device, FLOAT, 1, 64), &point(1));
+    free_memory(device);
+    fetch_one(bench, object);
+    refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
+}
+
+#[test]
+fn the_report_of_an_access_outside_of_a_surface_names_the_bytes() {
+    let bench = &in_child!(misused(
+        "4 bytes at (8, 0, 0) are outside of a surface of 8 bytes, 2 rows and 1 slices: `suld.b.2d.b32.trap` at \
+         line 235 of the PTX, kernel `add_to_surface`, block (0, 0, 0), thread (2, 0, 0)"
+    ));
+    let resource = of_array(array(3, 1, [2, 2, 0], SURFACE));
+    let object: u64 = out!(cuSurfObjectCreate(&raw const resource));
+    let (width, height, by) = (3u32, 1u32, 1u32);
+    let arguments = [argument(&object), argument(&width), argument(&height), argument(&by)];
+    launch_threads(bench, ptx(), c"add_to_surface", 3, &arguments);
+    refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(bench.stream));
 }
