@@ -2,7 +2,6 @@
 
 use super::execute::{World, empty_stack, enter};
 use super::table;
-use crate::common;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;

@@ -13,7 +13,7 @@ use crate::program::{
 use crate::texture::{Coordinates, Format, Lod, Number, Read, Texels, Texture};
 use std::sync::Arc;
 
-/// The numbers of OpenCL for the types of channels, and for their order, which queries return.
+/// The numbers for the types of channels, and for their order, that queries return: those of `CL/cl.h`.
 const FIRST_TYPE: u32 = 0x10d0;
 const ORDERS: [u32; 5] = [0, 0x10b0, 0x10b2, 0x10b4, 0x10b5];
 

@@ -119,7 +119,7 @@ impl Texture {
         let steps = steps(lod.min(last as f64).max(0.0));
         match sampler.is_mipmap_linear {
             true => ((steps >> 8) as usize, (steps & 255) as u32),
-            false => ((steps + 128 >> 8) as usize, 0),
+            false => (((steps + 128) >> 8) as usize, 0),
         }
     }
 
@@ -159,9 +159,9 @@ impl Texture {
         for corner in 0..8u32 {
             let mut weight = 1.0;
             let mut at = footprint.lower;
-            for axis in 0..3 {
+            for (axis, at) in at.iter_mut().enumerate() {
                 let upper = corner >> axis & 1;
-                at[axis] += i64::from(upper);
+                *at += i64::from(upper);
                 let steps = f64::from(footprint.weights[axis]);
                 weight *= if upper == 0 { STEPS - steps } else { steps } / STEPS;
             }
@@ -185,9 +185,8 @@ impl Texture {
             false => (at.map(f64::from), 0),
         };
         let axes = if read.is_cubemap { 2 } else { read.axes };
-        for axis in 0..axes {
+        for (axis, mut place) in at.into_iter().take(axes).enumerate() {
             let len = f64::from(level.extent[axis].max(1));
-            let mut place = at[axis];
             if self.is_normalized(read) {
                 // Whole repetitions do not count.
                 if sampler.address_modes[axis] == AddressMode::Wrap {

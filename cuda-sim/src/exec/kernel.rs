@@ -477,7 +477,7 @@ impl<'a> Launch<'a> {
         let channels = texture.read(read, &mut |address, len| memory.texel(address, len))?;
         Ok(channels.map(|bits| match texture.texels.format.number {
             texture::Number::Unsigned => f64::from(bits),
-            texture::Number::Signed => f64::from(bits.cast_signed()),
+            texture::Number::Signed => f64::from(bits as i32),
             _ => f64::from(f32::from_bits(bits)),
         }))
     }

@@ -69,13 +69,22 @@ const PARTS: [f32; 18] = [
     0.3,
 ];
 
+/// Returns the number above, or below.
+fn next(number: f32, by: i32) -> f32 {
+    match (number.to_bits(), by) {
+        (0, by) => f32::from_bits(1) * by as f32,
+        (bits, by) if number > 0.0 => f32::from_bits(bits.wrapping_add_signed(by)),
+        (bits, by) => f32::from_bits(bits.wrapping_add_signed(-by)),
+    }
+}
+
 /// Returns coordinates along an axis of `len` texels, of which some are outside.
 fn along(len: usize, is_normalized: bool) -> Vec<f32> {
     let mut list = Vec::new();
     for texel in -2..=len as i32 + 1 {
         list.extend(PARTS.iter().map(|part| texel as f32 + part));
         let edge = texel as f32;
-        list.extend([edge.next_up(), edge.next_down(), (edge + 0.5).next_down()]);
+        list.extend([next(edge, 1), next(edge, -1), next(edge + 0.5, -1)]);
     }
     let mut random = Random(len as u64);
     for _ in 0..48 {
@@ -256,7 +265,7 @@ fn layers(forms: &mut Forms) {
 
 /// Returns directions: toward faces, edges and corners of a cube, and others.
 fn directions(count: usize) -> Vec<Vec<u64>> {
-    let few = [1.0, -1.0, 0.0, 0.5, -0.5, -0.0, 2.0, 1.0f32.next_down(), 0.25, 1e20, 1e-20];
+    let few = [1.0, -1.0, 0.0, 0.5, -0.5, -0.0, 2.0, next(1.0, -1), 0.25, 1e20, 1e-20];
     let mut random = Random(6);
     let one = |random: &mut Random| (random.below(1 << 24) as f32 / (1 << 23) as f32) - 1.0;
     let mut rows = Vec::new();
