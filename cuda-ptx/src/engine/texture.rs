@@ -261,7 +261,7 @@ impl Warp {
     }
 }
 
-/// Returns an offset, of which 4 bits count.
+/// Returns an offset. Only its low 4 bits count.
 fn offset_of(bits: u32) -> i32 {
     (bits << 28) as i32 >> 28
 }

@@ -16,15 +16,21 @@ pub enum Boundary {
 impl Texels {
     /// Returns the address of the texel with these indices, which are inside.
     pub(super) fn address(&self, level: &Level, [x, y, z]: [u32; 3]) -> u64 {
-        let rows = u64::from(z) * level.slice + u64::from(y) * level.pitch;
-        level.address + rows + u64::from(x) * u64::from(self.format.bytes())
+        let x = u64::from(x) * u64::from(self.format.bytes());
+        Self::offset(level, x, u64::from(y), u64::from(z))
+    }
+
+    /// Returns the address of a byte of a row.
+    fn offset(level: &Level, x: u64, y: u64, z: u64) -> u64 {
+        let rows = level.slice.wrapping_mul(z).wrapping_add(level.pitch.wrapping_mul(y));
+        level.address.wrapping_add(rows).wrapping_add(x)
     }
 
     /// Returns the address of `size` bytes of a surface. The first coordinate counts bytes, and the last one layers and
     /// faces. `None` stands for a place outside, which is zero.
     ///
     /// # Errors
-    /// The place is outside and must not be, with what is wrong.
+    /// The place is outside, and the boundary is a trap. The text names the bytes and the surface.
     pub fn place(
         &self,
         [x, y, z]: [i32; 3],
@@ -55,6 +61,6 @@ impl Texels {
             }
         };
         let [x, y, z] = at.map(|at| at as u64);
-        Ok(Some(level.address + z * level.slice + y * level.pitch + x))
+        Ok(Some(Self::offset(level, x, y, z)))
     }
 }

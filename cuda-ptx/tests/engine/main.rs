@@ -8,4 +8,5 @@ mod faults;
 mod fidelity;
 mod memory;
 mod rejected;
+mod textures;
 mod warps;

@@ -21,7 +21,7 @@ fn kind(bytes: usize) -> Kind {
     }
 }
 
-/// Returns an index along an axis, of which some are outside, as a multiple of `step`.
+/// Returns an index along an axis, inside or outside, as a multiple of `step`.
 fn index(len: usize, step: usize, random: &mut Random) -> u64 {
     let (len, far) = ((len / step) as i64, i64::from(i32::MAX) / step as i64);
     let edges = [-1, -2, len, len + 1, len - 1, 0, far, -far, 100_000, -100_000];

@@ -78,7 +78,7 @@ fn next(number: f32, by: i32) -> f32 {
     }
 }
 
-/// Returns coordinates along an axis of `len` texels, of which some are outside.
+/// Returns coordinates along an axis of `len` texels, inside and outside.
 fn along(len: usize, is_normalized: bool) -> Vec<f32> {
     let mut list = Vec::new();
     for texel in -2..=len as i32 + 1 {
@@ -220,7 +220,7 @@ fn weights(forms: &mut Forms) {
     // Infinities and NaN of texels with weights of zero.
 }
 
-/// Numbers of layers, of which some do not exist.
+/// Numbers of layers that exist, and of others.
 const LAYERS: [u32; 12] =
     [0, 1, 2, 3, 4, 100, 65_535, 65_536, u32::MAX, u32::MAX - 1, 1 << 31, (1 << 31) - 1];
 

@@ -129,7 +129,7 @@ fn source(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answe
             } else if its.pitchInBytes < row {
                 accepted("rows that overlap");
             } else {
-                let end = (its.height - 1) * its.pitchInBytes + row;
+                let end = (its.height - 1).saturating_mul(its.pitchInBytes).saturating_add(row);
                 check_memory(world, its.devPtr, end);
             }
             Ok(of_memory(Texels {
@@ -137,7 +137,7 @@ fn source(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answe
                 format,
                 extent: [its.width, its.height, 0],
                 pitch: its.pitchInBytes,
-                slice: its.pitchInBytes * its.height,
+                slice: its.pitchInBytes.saturating_mul(its.height),
             }))
         }
         _ => Err(INVALID),
