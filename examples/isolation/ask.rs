@@ -13,7 +13,7 @@ usage: isolation [options]
   --device N      the device (default 0)
   --sim PROFILE   use the software driver instead of a GPU: h200, ... (latencies are meaningless there)
   --rounds N      number of rounds, in each of which every series is measured once (default 5; --sim: 2)
-  --launches N    number of launches of a series in a round (default 1000; --sim: 100)
+  --launches N    number of launches of a series in a round (default 1000; --sim: 20)
   --limit SECONDS ... but a series ends after this time in a round (default 10)
   --sms N         minimum number of SMs of the short kernel's partition (default 16)
   --json          print one JSON object

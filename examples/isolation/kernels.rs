@@ -1,7 +1,6 @@
-//! The kernels, with their types and with implementations for the software driver.
+//! The kernels, with their types.
 
 use cuda_safe::{Context, Module, Result, TypedKernel};
-use cuda_sim::kernel::register;
 
 pub(crate) struct Kernels {
     /// `(data, out, steps)`
@@ -21,22 +20,4 @@ impl Kernels {
             sweep: module.kernel("sweep")?.typed()?,
         })
     }
-}
-
-/// Registers the kernels with the software driver. They only access their memory and compute nothing,
-/// because times on the software driver are meaningless.
-pub(crate) fn register_kernels() {
-    register("respond", |launch| {
-        launch.read::<f32>(0, 1)?;
-        let threads = launch.blocks() * launch.block()[0] as usize;
-        launch.update::<f32>(1, threads, |_, x| x)
-    });
-    register("compute", |launch| {
-        let threads = launch.blocks() * launch.block()[0] as usize;
-        launch.update::<f32>(0, threads, |_, x| x)
-    });
-    register("sweep", |launch| {
-        let words = 4 * launch.blocks() * launch.value::<u32>(1)? as usize;
-        launch.update::<u32>(0, words, |_, x| x.wrapping_add(1))
-    });
 }

@@ -43,7 +43,6 @@ fn main() -> ExitCode {
 fn isolation(options: &Options) -> Result<(), Error> {
     let line = support::choose(options.sim.as_deref())?;
     if let Some(line) = &line {
-        kernels::register_kernels();
         support::say(line, options.json);
     }
     let device = Device::get(options.device)?;

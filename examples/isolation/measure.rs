@@ -74,7 +74,7 @@ pub(crate) fn run(
     options: &Options,
     simulated: bool,
 ) -> std::result::Result<Measured, Error> {
-    let (rounds, launches) = if simulated { (2, 100) } else { (5, 1000) };
+    let (rounds, launches) = if simulated { (2, 20) } else { (5, 1000) };
     let plan = Plan {
         rounds: options.rounds.unwrap_or(rounds),
         launches: options.launches.unwrap_or(launches),

@@ -6,7 +6,6 @@
 mod libraries;
 
 use cuda_safe::Result;
-use cuda_sim::kernel::register;
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
@@ -48,54 +47,6 @@ fn every_example_runs_and_leaks_nothing() {
     // Here the programs of the guide find their kernels.
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documentation");
     std::env::set_current_dir(folder).expect("the folder of this test");
-    register("nothing", |_| Ok(()));
-    register("gemm", |_| Ok(()));
-    register("load", |_| Ok(()));
-    register("paint", |launch| {
-        for y in 0..32 {
-            for x in 0..64 {
-                launch.write_surface(0, [x, y, 0], 1_u32)?;
-            }
-        }
-        Ok(())
-    });
-    register("sample", |launch| {
-        let n = launch.value::<u32>(2)? as usize;
-        let texels: Vec<f64> = (0..n)
-            .map(|i| Ok(launch.sample(0, [i as f32 / 32.0, 0.0, 0.0])?[0]))
-            .collect::<Result<_, String>>()?;
-        launch.update::<f32>(1, n, |i, _| texels[i] as f32)
-    });
-    register("choose", |launch| {
-        let (handle, value) = (launch.value::<u64>(0)?, launch.value::<u32>(1)?);
-        launch.set_conditional(handle, value)
-    });
-    register("add", |launch| {
-        let n = launch.value::<u32>(3)? as usize;
-        let (a, b) = (launch.read::<f32>(0, n)?, launch.read::<f32>(1, n)?);
-        launch.update::<f32>(2, n, |i, _| a[i] + b[i])
-    });
-    register("scale", |launch| {
-        let (factor, n) = (launch.value::<f32>(1)?, launch.value::<u32>(2)? as usize);
-        launch.update::<f32>(0, n, |_, element| element * factor)
-    });
-    register("saxpy", |launch| {
-        let (a, n) = (launch.value::<f32>(0)?, launch.value::<u32>(3)? as usize);
-        let x = launch.read::<f32>(1, n)?;
-        launch.update::<f32>(2, n, |i, y| a * x[i] + y)
-    });
-    register("sum", |launch| {
-        let (blocks, threads) = (launch.blocks(), launch.block()[0] as usize);
-        if (launch.shared_bytes() as usize) < threads * size_of::<f32>() {
-            return Err("an access beyond the shared memory".to_owned());
-        }
-        let n = launch.value::<u32>(2)? as usize;
-        let mut partial = vec![0.0; blocks];
-        for (i, value) in launch.read::<f32>(0, n)?.into_iter().enumerate() {
-            partial[i / threads % blocks] += value;
-        }
-        launch.update::<f32>(1, blocks, |block, _| partial[block])
-    });
     assert!(ALL.len() > 40, "{} examples", ALL.len());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
