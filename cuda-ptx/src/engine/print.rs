@@ -96,14 +96,13 @@ impl Warp {
                 Intrinsic::GraphLaunch => {
                     let (graph, stream) = (param(self, lane, 0, 8), param(self, lane, 1, 8));
                     let launched = cx.device.launch_graph(graph, stream);
-                    launched
-                        .map_err(|text| Raise::new(FaultKind::IllegalInstruction, lane, text))?;
+                    launched.map_err(|text| Raise::new(FaultKind::IllegalAddress, lane, text))?;
                     self.give(lane, 0, 4);
                 }
                 Intrinsic::GraphSetConditional => {
                     let (handle, value) = (param(self, lane, 0, 8), param(self, lane, 1, 4));
                     let set = cx.device.set_conditional(handle, value as u32);
-                    set.map_err(|text| Raise::new(FaultKind::IllegalInstruction, lane, text))?;
+                    set.map_err(|text| Raise::new(FaultKind::IllegalAddress, lane, text))?;
                 }
             }
         }

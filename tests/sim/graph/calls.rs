@@ -42,7 +42,7 @@ use crate::prelude::*;
 use crate::stream::callbacks::one_misuse;
 pub(crate) use {code, out, refused, succeeds};
 
-pub(crate) const IMAGE: &[u8] = b"\x7fimage of the kernels of graph tests\0";
+pub(crate) const IMAGE: &str = concat!(include_str!("kernels.ptx"), "\0");
 
 /// The objects that the tests share.
 pub(crate) struct Bench {
@@ -81,45 +81,9 @@ pub(crate) fn misused(words: &'static str) -> Bench {
     Bench::new(Profile::h200()).at_end(|_, _| one_misuse(words))
 }
 
-fn register() {
-    kernel::register_image(
-        IMAGE,
-        &[("append", &[8, 4]), ("choose", &[8, 4]), ("count_down", &[8, 8]), ("launch", &[8])],
-    );
-    kernel::register("append", |launch| {
-        let value = launch.value::<u32>(1)?;
-        // Kernels that no edge orders append to one log.
-        let mut len = 0;
-        launch.update_atomically::<u32>(0, 1, |_, before| {
-            len = before as usize;
-            before
-        })?;
-        launch.update_atomically::<u32>(0, len + 2, |index, before| match index {
-            0 => before + 1,
-            _ if index == len + 1 => value,
-            _ => before,
-        })
-    });
-    kernel::register("choose", |launch| {
-        let (handle, value) = (launch.value::<u64>(0)?, launch.value::<u32>(1)?);
-        launch.set_conditional(handle, value)
-    });
-    kernel::register("launch", |launch| {
-        let executable = launch.value::<u64>(0)?;
-        launch.launch_graph(executable)
-    });
-    kernel::register("count_down", |launch| {
-        let handle = launch.value::<u64>(0)?;
-        launch.update::<u32>(1, 1, |_, before| before.saturating_sub(1))?;
-        let left = launch.read::<u32>(1, 1)?[0];
-        launch.set_conditional(handle, left)
-    });
-}
-
 impl Bench {
     pub(crate) fn new(profile: Profile) -> Self {
         start(profile);
-        register();
         succeeds!(cuInit(0));
         let context = out!(cuDevicePrimaryCtxRetain(0));
         succeeds!(cuCtxSetCurrent(context));
