@@ -1,4 +1,5 @@
 //! The speed of kernels, beside a Rust loop of the same work, on one core: `cargo bench -p cuda-ptx --bench run`.
+//! `-- NAME` runs one of them: `mixed`, `saxpy` or `product`.
 
 use cuda_ptx::{Access, Device, Launch, Program, Region, run, syntax};
 use std::hint::black_box;
@@ -31,12 +32,12 @@ impl Device for Memory {
 }
 
 const HEAD: &str = ".version 8.3\n.target sm_90\n.address_size 64\n";
-const REGISTERS: &str = ".reg .pred %p<9>; .reg .b32 %r<32>; .reg .b64 %d<32>; .reg .f32 %f<16>;";
 
 /// The loop of 14 instructions.
 fn mixed() -> String {
     format!(
-        "{HEAD}.visible .entry k(.param .u64 out) {{ {REGISTERS}
+        "{HEAD}.visible .entry k(.param .u64 out) {{
+         .reg .pred %p<3>; .reg .b32 %r<13>; .reg .b64 %d<3>; .reg .f32 %f<3>;
          mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
          mad.lo.u32 %r4, %r1, %r2, %r3; ld.param.u64 %d1, [out];
          mul.wide.u32 %d2, %r4, 4; add.u64 %d1, %d1, %d2;
@@ -54,7 +55,8 @@ fn mixed() -> String {
 
 fn saxpy() -> String {
     format!(
-        "{HEAD}.visible .entry k(.param .u64 x, .param .u64 y, .param .u32 n) {{ {REGISTERS}
+        "{HEAD}.visible .entry k(.param .u64 x, .param .u64 y, .param .u32 n) {{
+         .reg .pred %p<2>; .reg .b32 %r<6>; .reg .b64 %d<8>; .reg .f32 %f<4>;
          mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
          mad.lo.s32 %r4, %r1, %r2, %r3; ld.param.u32 %r5, [n]; setp.ge.u32 %p1, %r4, %r5;
          @%p1 bra DONE;
@@ -69,7 +71,8 @@ fn saxpy() -> String {
 /// A product of square matrices of this size.
 fn product(size: u32) -> String {
     format!(
-        "{HEAD}.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c) {{ {REGISTERS}
+        "{HEAD}.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c) {{
+         .reg .pred %p<2>; .reg .b32 %r<12>; .reg .b64 %d<7>; .reg .f32 %f<4>;
          mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
          mad.lo.u32 %r4, %r1, %r2, %r3; mov.u32 %r5, %ctaid.y; mov.u32 %r6, %tid.y;
          mov.u32 %r7, %ntid.y; mad.lo.u32 %r8, %r5, %r7, %r6;
@@ -92,7 +95,7 @@ fn link(text: &str) -> Program {
 
 /// Returns the milliseconds of the fastest of some runs.
 fn fastest(mut f: impl FnMut()) -> f64 {
-    let times = (0..5).map(|_| {
+    let times = (0..20).map(|_| {
         let start = Instant::now();
         f();
         start.elapsed().as_secs_f64() * 1e3
@@ -133,11 +136,8 @@ fn compiled_mixed(memory: &mut [u32]) {
     }
 }
 
-fn main() {
-    let memory = Memory((0..1 << 21).map(|_| AtomicU64::new(0)).collect());
-    let line = ([64, 1, 1], [128, 1, 1]);
-    let mixed = mixed();
-    let ours = kernel(&mixed, &memory, line, &[BASE], 1);
+fn bench_mixed(memory: &Memory) {
+    let ours = kernel(&mixed(), memory, ([64, 1, 1], [128, 1, 1]), &[BASE], 1);
     let mut words = vec![0u32; 8192];
     let compiled = fastest(|| compiled_mixed(black_box(&mut words)));
     let instructions = 8192.0 * 200.0 * 14.0;
@@ -146,17 +146,35 @@ fn main() {
         ours * 1e6 / instructions,
         ours / compiled
     );
+}
+
+fn bench_saxpy(memory: &Memory) {
     let count = 1u64 << 20;
     let both = [BASE, BASE + 4 * count, count];
     let grid = ([(count / 256) as u32, 1, 1], [256, 1, 1]);
-    let one = kernel(&saxpy(), &memory, grid, &both, 1);
+    let one = kernel(&saxpy(), memory, grid, &both, 1);
     println!("saxpy of 2^20 threads: {one:.1} ms");
+}
+
+fn bench_product(memory: &Memory) {
     let matrices = [BASE, BASE + (1 << 18), BASE + (2 << 18)];
     let grid = ([16, 16, 1], [16, 16, 1]);
-    let one = kernel(&product(256), &memory, grid, &matrices, 1);
-    let two = kernel(&product(256), &memory, grid, &matrices, 2);
+    let one = kernel(&product(256), memory, grid, &matrices, 1);
+    let two = kernel(&product(256), memory, grid, &matrices, 2);
     println!(
         "product of 256 x 256 matrices: {one:.1} ms; with two threads {two:.1} ms, factor {:.2}",
         one / two
     );
+}
+
+fn main() {
+    let memory = Memory((0..1 << 21).map(|_| AtomicU64::new(0)).collect());
+    let chosen = std::env::args().nth(1).filter(|its| !its.starts_with("--"));
+    let all: [(&str, fn(&Memory)); 3] =
+        [("mixed", bench_mixed), ("saxpy", bench_saxpy), ("product", bench_product)];
+    for (name, bench) in all {
+        if chosen.as_ref().is_none_or(|chosen| chosen == name) {
+            bench(&memory);
+        }
+    }
 }

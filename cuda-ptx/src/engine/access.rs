@@ -3,7 +3,7 @@
 use super::Launch;
 use super::block::{BlockState, Cluster};
 use super::fault::{FaultKind, Raise};
-use super::registers::{ALL, LANES, Slot, each_lane};
+use super::registers::{LANES, Slot, each_lane};
 use super::warp::{Warp, lanes_of};
 use crate::device::{Access, Device, Region};
 use crate::program::{
@@ -37,7 +37,7 @@ pub(super) struct Context<'a, 'd> {
 
 /// Regions of memory, and objects, that were used last.
 pub(super) struct Regions<'a> {
-    cached: [Option<Region<'a>>; CACHED],
+    cached: [Region<'a>; CACHED],
     next: usize,
     /// Words for the synchronization of a grid.
     grid: &'a [AtomicU64],
@@ -47,8 +47,10 @@ pub(super) struct Regions<'a> {
 }
 
 impl<'a> Regions<'a> {
+    const EMPTY: Region<'a> = Region { base: 0, words: &[], start: 0, end: 0, is_writable: false };
+
     pub(super) fn new(grid: &'a [AtomicU64]) -> Self {
-        Self { cached: [None; CACHED], next: 0, grid, texture: None, surface: None }
+        Self { cached: [Self::EMPTY; CACHED], next: 0, grid, texture: None, surface: None }
     }
 
     /// Returns the region that contains the bytes.
@@ -59,12 +61,24 @@ impl<'a> Regions<'a> {
         address: u64,
         len: u64,
         access: Access,
-    ) -> Result<Region<'a>, String> {
-        for region in self.cached.iter().flatten() {
-            if region.contains(address, len, access) {
-                return Ok(*region);
-            }
-        }
+    ) -> Result<&Region<'a>, String> {
+        let found = self.cached.iter().position(|its| its.contains(address, len, access));
+        let at = match found {
+            Some(at) => at,
+            None => self.add(device, address, len, access)?,
+        };
+        Ok(&self.cached[at])
+    }
+
+    /// Asks the device for a region, and returns its index in the cache.
+    #[cold]
+    fn add(
+        &mut self,
+        device: &'a dyn Device,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<usize, String> {
         let region = if address.wrapping_sub(GRID_WINDOW) < 8 * self.grid.len() as u64 {
             let end = GRID_WINDOW + 8 * self.grid.len() as u64;
             let words = self.grid;
@@ -75,14 +89,15 @@ impl<'a> Regions<'a> {
         if !region.contains(address, len, access) {
             return Err("nothing is there".to_owned());
         }
-        self.cached[self.next] = Some(region);
-        self.next = (self.next + 1) % CACHED;
-        Ok(region)
+        let at = self.next;
+        self.cached[at] = region;
+        self.next = (at + 1) % CACHED;
+        Ok(at)
     }
 
     /// Forgets the regions, after a free.
     pub(super) fn clear(&mut self) {
-        self.cached = [None; CACHED];
+        self.cached = [Self::EMPTY; CACHED];
     }
 }
 
@@ -106,19 +121,34 @@ fn verb(access: Access) -> &'static str {
 }
 
 impl Warp {
+    #[inline(always)]
     pub(super) fn addresses(&self, address: &Address) -> [u64; LANES] {
-        let offset = address.offset as u64;
+        let mut addresses = [address.offset as u64; LANES];
         match address.base {
-            Base::None => [offset; LANES],
+            Base::None => {}
             Base::Wide(slot) => {
                 let base = &self.registers.wide[slot as usize];
-                std::array::from_fn(|lane| base[lane].wrapping_add(offset))
+                for (address, base) in addresses.iter_mut().zip(base) {
+                    *address = base.wrapping_add(*address);
+                }
             }
             Base::Narrow(slot) => {
                 let base = &self.registers.narrow[slot as usize];
-                std::array::from_fn(|lane| u64::from(base[lane].wrapping_add(offset as u32)))
+                for (address, base) in addresses.iter_mut().zip(base) {
+                    *address = base.wrapping_add(*address as u32).into();
+                }
             }
         }
+        addresses
+    }
+
+    /// Returns the addresses of the lanes in `mask`. The other lanes have the address of one of them.
+    #[inline(always)]
+    fn addresses_of(&self, mask: u32, address: &Address) -> [u64; LANES] {
+        let mut addresses = self.addresses(address);
+        let first = addresses[mask.trailing_zeros() as usize % LANES];
+        each_lane(!mask, |lane| addresses[lane] = first);
+        addresses
     }
 
     /// Returns the place of `len` bytes at an address of a lane, after checks of bounds and alignment.
@@ -192,13 +222,13 @@ impl Warp {
     }
 
     /// Returns the region of a global address.
-    pub(super) fn region<'a>(
-        cx: &mut Context<'_, 'a>,
+    pub(super) fn region<'c, 'a>(
+        cx: &'c mut Context<'_, 'a>,
         lane: usize,
         address: u64,
         len: u64,
         access: Access,
-    ) -> Result<Region<'a>, Raise> {
+    ) -> Result<&'c Region<'a>, Raise> {
         let device = cx.device;
         cx.regions.find(device, address, len, access).map_err(|what| {
             let text = format!("{} {len} bytes at {address:#x}: {what}", verb(access));
@@ -218,7 +248,7 @@ impl Warp {
         let bytes = match place {
             Place::Global(address) => {
                 let region = Self::region(cx, lane, address, size as u64, Access::Read)?;
-                return Ok(read_word(&region, address, size as u32));
+                return Ok(read_word(region, address, size as u32));
             }
             Place::Shared(rank, at) => &cx.shared[rank][at..at + size],
             Place::Local(at) => &self.local[lane][at..at + size],
@@ -241,7 +271,7 @@ impl Warp {
             Place::Global(address) => {
                 let region = Self::region(cx, lane, address, u64::from(size), Access::Write)?;
                 let mut writer = Writer::default();
-                writer.write(&region, address, size, value);
+                writer.write(region, address, size, value);
                 writer.flush();
                 return Ok(());
             }
@@ -253,6 +283,7 @@ impl Warp {
         Ok(())
     }
 
+    #[inline(never)]
     pub(super) fn load(
         &mut self,
         cx: &mut Context<'_, '_>,
@@ -262,13 +293,11 @@ impl Warp {
         let Transfer { address, size, is_signed, elements, .. } = transfer;
         let elements = elements.as_slice();
         let total = u64::from(*size) * elements.len() as u64;
-        let addresses = self.addresses(address);
+        let first = mask.trailing_zeros() as usize % LANES;
         // The parameters of a kernel are the same for all lanes.
         if address.space == Space::Param && address.base == Base::None {
-            let lane = mask.trailing_zeros() as usize;
-            let Place::Param(at) =
-                self.place(cx, lane, (Space::Param, addresses[0]), total, Access::Read)?
-            else {
+            let place = (Space::Param, address.offset as u64);
+            let Place::Param(at) = self.place(cx, first, place, total, Access::Read)? else {
                 return Ok(());
             };
             for (index, element) in elements.iter().enumerate() {
@@ -279,84 +308,96 @@ impl Warp {
             }
             return Ok(());
         }
-        let is_global = self.is_global(address.space, &addresses, mask);
+        let addresses = self.addresses_of(mask, address);
+        if is_global(address.space, &addresses) {
+            let region = Self::region(cx, first, addresses[first], total, Access::Read)?;
+            if self.load_region(mask, region, &addresses, transfer) {
+                return Ok(());
+            }
+        } else if let Some((base, shared)) = own_shared(cx, address.space, &addresses, total) {
+            let bytes = |address: u64, size| {
+                let at = (address - base) as usize;
+                shared.get(at..at + size as usize).map_or(0, from_bytes)
+            };
+            self.load_elements(mask, &addresses, transfer, bytes);
+            return Ok(());
+        }
         for (index, element) in elements.iter().enumerate() {
-            let offset = index as u64 * u64::from(*size);
             let mut values = [0; LANES];
-            if is_global {
-                let part = Part { size: *size, offset, total };
-                self.load_global(cx, mask, &addresses, part, &mut values)?;
-            } else {
-                for lane in lanes_of(mask) {
-                    let place = (address.space, addresses[lane]);
-                    let place = self.place(cx, lane, place, total, Access::Read)?;
-                    values[lane] = self.read(cx, lane, after(place, offset as usize), *size)?;
-                }
+            for lane in lanes_of(mask) {
+                let place = (address.space, addresses[lane]);
+                let place = self.place(cx, lane, place, total, Access::Read)?;
+                let place = after(place, index * *size as usize);
+                values[lane] = self.read(cx, lane, place, *size)?;
             }
-            match element {
-                Element::Narrow(slot) if !is_signed => {
-                    self.registers.set(mask, *slot, |lane| values[lane] as u32);
-                }
-                element => {
-                    self.registers
-                        .set_element(mask, *element, |lane| sign(values[lane], *size, *is_signed));
-                }
-            }
+            self.registers
+                .set_element(mask, *element, |lane| sign(values[lane], *size, *is_signed));
         }
         Ok(())
     }
 
-    /// Loads from global memory. Lanes that access neighbours, or the same place, need one check.
-    fn load_global(
-        &self,
-        cx: &mut Context<'_, '_>,
+    /// Loads from one region, if it contains the bytes of all lanes.
+    fn load_region(
+        &mut self,
+        mask: u32,
+        region: &Region<'_>,
+        addresses: &[u64; LANES],
+        transfer: &Transfer,
+    ) -> bool {
+        let Transfer { size, elements, .. } = transfer;
+        let elements = elements.as_slice();
+        let total = u64::from(*size) * elements.len() as u64;
+        match (elements, size) {
+            ([Element::Narrow(slot)], 4) => {
+                if let Some(words) = neighbours::<16>(region, addresses) {
+                    let word = |lane: usize| words[lane / 2].load(Ordering::Relaxed);
+                    let half = |lane: usize| (word(lane) >> (32 * (lane % 2))) as u32;
+                    self.registers.set(mask, *slot, half);
+                    return true;
+                }
+            }
+            ([Element::Wide(slot)], 8) => {
+                if let Some(words) = neighbours::<32>(region, addresses) {
+                    self.registers.set(mask, *slot, |lane| words[lane].load(Ordering::Relaxed));
+                    return true;
+                }
+            }
+            _ => {}
+        }
+        let is_inside = contains_all((region.start, region.end), addresses, total);
+        if is_inside {
+            let word = |address, size| read_word(region, address, size);
+            self.load_elements(mask, addresses, transfer, word);
+        }
+        is_inside
+    }
+
+    /// Loads elements, whose places were checked. `read` returns the bytes at an address.
+    #[inline(always)]
+    fn load_elements(
+        &mut self,
         mask: u32,
         addresses: &[u64; LANES],
-        part: Part,
-        values: &mut [u64; LANES],
-    ) -> Result<(), Raise> {
-        let Part { size, offset, total } = part;
-        let lane = mask.trailing_zeros() as usize % LANES;
-        let first = addresses[lane];
-        let region = Self::region(cx, lane, first, total, Access::Read)?;
-        if let Some(words) = neighbours(&region, addresses, mask, part, Access::Read) {
-            if size == 4 {
-                for (pair, word) in values.chunks_exact_mut(2).zip(words) {
-                    let word = word.load(Ordering::Relaxed);
-                    (pair[0], pair[1]) = (word & 0xffff_ffff, word >> 32);
+        transfer: &Transfer,
+        read: impl Fn(u64, u32) -> u64,
+    ) {
+        let Transfer { size, is_signed, elements, .. } = transfer;
+        for (index, element) in elements.as_slice().iter().enumerate() {
+            let offset = index as u64 * u64::from(*size);
+            match (element, size) {
+                // The loop is compiled for the commonest size.
+                (Element::Narrow(slot), 4) => {
+                    self.registers
+                        .set(mask, *slot, |lane| read(addresses[lane] + offset, 4) as u32);
                 }
-            } else {
-                for (value, word) in values.iter_mut().zip(words) {
-                    *value = word.load(Ordering::Relaxed);
-                }
+                _ => self.registers.set_element(mask, *element, |lane| {
+                    sign(read(addresses[lane] + offset, *size), *size, *is_signed)
+                }),
             }
-            return Ok(());
         }
-        if first & (total - 1) == 0 && mask == ALL && addresses.iter().all(|its| *its == first) {
-            *values = [read_word(&region, first + offset, size); LANES];
-            return Ok(());
-        }
-        let last = region.end - total;
-        let mut others = 0;
-        each_lane(mask, |lane| {
-            let address = addresses[lane];
-            if address >= region.start && address <= last && address & (total - 1) == 0 {
-                values[lane] = read_word(&region, address + offset, size);
-            } else {
-                others |= 1 << lane;
-            }
-        });
-        for lane in lanes_of(others) {
-            let address = addresses[lane];
-            let region = Self::region(cx, lane, address, total, Access::Read)?;
-            if address & (total - 1) != 0 {
-                return Err(misaligned(lane, address, total, Access::Read));
-            }
-            values[lane] = read_word(&region, address + offset, size);
-        }
-        Ok(())
     }
 
+    #[inline(never)]
     pub(super) fn store(
         &mut self,
         cx: &mut Context<'_, '_>,
@@ -366,12 +407,18 @@ impl Warp {
         let Transfer { address, size, elements, .. } = transfer;
         let elements = elements.as_slice();
         let total = u64::from(*size) * elements.len() as u64;
-        let addresses = self.addresses(address);
-        if self.is_global(address.space, &addresses, mask) {
-            return self.store_global(cx, mask, &addresses, *size, elements);
+        let addresses = self.addresses_of(mask, address);
+        let is_global = is_global(address.space, &addresses);
+        if is_global {
+            let first = mask.trailing_zeros() as usize % LANES;
+            let region = Self::region(cx, first, addresses[first], total, Access::Write)?;
+            if self.store_region(mask, region, &addresses, transfer) {
+                return Ok(());
+            }
         }
-        // The lanes of 8 bytes are written in two halves of the warp. In each, the first lane wins.
-        let order = |lane: usize| if total == 8 { lane ^ 15 } else { lane };
+        // In shared and local memory, the lanes of 8 bytes are written in two halves of the warp. In each, the first
+        // lane wins.
+        let order = |lane: usize| if total == 8 && !is_global { lane ^ 15 } else { lane };
         for (index, element) in elements.iter().enumerate() {
             let values = self.registers.element(*element);
             for lane in (0..LANES).map(order).filter(|lane| mask >> lane & 1 != 0) {
@@ -384,61 +431,54 @@ impl Warp {
         Ok(())
     }
 
-    fn store_global(
+    /// Stores to one region, if it contains the bytes of all lanes.
+    fn store_region(
         &self,
-        cx: &mut Context<'_, '_>,
         mask: u32,
+        region: &Region<'_>,
         addresses: &[u64; LANES],
-        size: u32,
-        elements: &[Element],
-    ) -> Result<(), Raise> {
-        let total = u64::from(size) * elements.len() as u64;
-        let lane = mask.trailing_zeros() as usize % LANES;
-        let mut region = Self::region(cx, lane, addresses[lane], total, Access::Write)?;
-        if let [element] = elements {
-            let part = Part { size, offset: 0, total };
-            if let Some(words) = neighbours(&region, addresses, mask, part, Access::Write) {
-                let values = self.registers.element(*element);
-                if size == 4 {
-                    for (pair, word) in values.chunks_exact(2).zip(words) {
-                        word.store(pair[0] & 0xffff_ffff | pair[1] << 32, Ordering::Relaxed);
+        transfer: &Transfer,
+    ) -> bool {
+        let Transfer { size, elements, .. } = transfer;
+        let elements = elements.as_slice();
+        let total = u64::from(*size) * elements.len() as u64;
+        match (elements, size) {
+            ([Element::Narrow(slot)], 4) => {
+                if let Some(words) = neighbours::<16>(region, addresses) {
+                    let values = self.registers.get::<u32>(*slot);
+                    for (word, pair) in words.iter().zip(values.chunks_exact(2)) {
+                        let both = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+                        word.store(both, Ordering::Relaxed);
                     }
-                } else {
-                    for (value, word) in values.iter().zip(words) {
+                    return true;
+                }
+            }
+            ([Element::Wide(slot)], 8) => {
+                if let Some(words) = neighbours::<32>(region, addresses) {
+                    for (word, value) in words.iter().zip(self.registers.get::<u64>(*slot)) {
                         word.store(*value, Ordering::Relaxed);
                     }
+                    return true;
                 }
-                return Ok(());
             }
+            _ => {}
         }
-        let mut values = [[0u64; LANES]; 8];
-        for (element, values) in elements.iter().zip(&mut values) {
-            *values = self.registers.element(*element);
-        }
-        let mut writer = Writer::default();
-        for lane in lanes_of(mask) {
-            let address = addresses[lane];
-            if !region.contains(address, total, Access::Write) {
-                region = Self::region(cx, lane, address, total, Access::Write)?;
+        let is_inside = contains_all((region.start, region.end), addresses, total);
+        if is_inside {
+            let mut values = [[0u64; LANES]; 8];
+            for (element, values) in elements.iter().zip(&mut values) {
+                *values = self.registers.element(*element);
             }
-            if address & (total - 1) != 0 {
-                return Err(misaligned(lane, address, total, Access::Write));
-            }
-            for (index, values) in values.iter().take(elements.len()).enumerate() {
-                let at = address + index as u64 * u64::from(size);
-                writer.write(&region, at, size, values[lane]);
-            }
+            let mut writer = Writer::default();
+            each_lane(mask, |lane| {
+                for (index, values) in values.iter().take(elements.len()).enumerate() {
+                    let at = addresses[lane] + index as u64 * u64::from(*size);
+                    writer.write(region, at, *size, values[lane]);
+                }
+            });
+            writer.flush();
         }
-        writer.flush();
-        Ok(())
-    }
-
-    fn is_global(&self, space: Space, addresses: &[u64; LANES], mask: u32) -> bool {
-        match space {
-            Space::Global | Space::Const => true,
-            Space::Generic => lanes_of(mask).all(|lane| addresses[lane] < SHARED_WINDOW),
-            _ => false,
-        }
+        is_inside
     }
 
     pub(super) fn is_space(
@@ -546,36 +586,63 @@ impl Warp {
     }
 }
 
-/// A part of an access: an element of this size, at an offset in the bytes of a lane.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    size: u32,
-    offset: u64,
-    total: u64,
+/// Returns whether all addresses are in global memory.
+fn is_global(space: Space, addresses: &[u64; LANES]) -> bool {
+    match space {
+        Space::Global | Space::Const => true,
+        Space::Generic => addresses.iter().all(|address| *address < SHARED_WINDOW),
+        _ => false,
+    }
+}
+
+/// Returns the shared memory of the own block and its address, if it contains `len` bytes at each address.
+fn own_shared<'a>(
+    cx: &'a Context<'_, '_>,
+    space: Space,
+    addresses: &[u64; LANES],
+    len: u64,
+) -> Option<(u64, &'a [u8])> {
+    let base = match space {
+        Space::Shared => 0,
+        Space::Generic => SHARED_WINDOW,
+        _ => return None,
+    };
+    let shared = cx.shared.get(cx.rank)?;
+    let is_inside = contains_all((base, base + shared.len() as u64), addresses, len);
+    is_inside.then_some((base, shared))
+}
+
+/// Returns whether a range of addresses contains `len` bytes at each address, and the addresses are aligned.
+#[inline]
+fn contains_all((start, end): (u64, u64), addresses: &[u64; LANES], len: u64) -> bool {
+    let Some(last) = (end - start).checked_sub(len) else { return false };
+    let (mut outside, mut low) = (0, 0);
+    for address in addresses {
+        // The upper bit is set if the offset is beyond the last one. Compilers turn this into vectors.
+        let offset = address.wrapping_sub(start);
+        outside |= offset | last.wrapping_sub(offset);
+        low |= address;
+    }
+    outside >> 63 == 0 && low & (len - 1) == 0
 }
 
 /// Returns the words of a warp whose lanes access one element each, one after another, from the start of a word.
-#[inline]
-fn neighbours<'a>(
+/// `WORDS` is 16 for elements of 4 bytes, and 32 for those of 8 bytes. The region contains the element of some lane.
+#[inline(always)]
+fn neighbours<'a, const WORDS: usize>(
     region: &Region<'a>,
     addresses: &[u64; LANES],
-    mask: u32,
-    Part { size, total, .. }: Part,
-    access: Access,
-) -> Option<&'a [AtomicU64]> {
+) -> Option<&'a [AtomicU64; WORDS]> {
     let first = addresses[0];
-    if mask != ALL || total != u64::from(size) || size < 4 || first & 7 != 0 {
-        return None;
-    }
-    let mut differs = 0;
+    let mut differs = first & 7;
     for (lane, address) in addresses.iter().enumerate() {
-        differs |= address ^ first.wrapping_add(lane as u64 * total);
+        differs |= address ^ first.wrapping_add((8 * WORDS / LANES * lane) as u64);
     }
-    if differs != 0 || !region.contains(first, LANES as u64 * total, access) {
+    if differs != 0 || first < region.start || region.end - first < 8 * WORDS as u64 {
         return None;
     }
     let start = ((first - region.base) >> 3) as usize;
-    region.words.get(start..start + LANES * size as usize / 8)
+    region.words.get(start..start + WORDS)?.try_into().ok()
 }
 
 /// Returns whether an address is that of a variable in constant memory.

@@ -6,7 +6,7 @@ use super::fault::{Fault, FaultKind, Raise};
 use super::registers::{ALL, LANES, Registers};
 use super::warp::{Wait, Warp};
 use crate::device::Device;
-use crate::program::{Image, Special};
+use crate::program::{Constant, Image, Special};
 
 /// Operations that a warp runs before another warp of its block does.
 const SLICE: u32 = 20_000;
@@ -138,7 +138,7 @@ impl Cluster {
 /// A block that runs.
 #[derive(Debug, Default)]
 struct Block {
-    id: [u32; 3],
+    place: Place,
     warps: Vec<Warp>,
     state: BlockState,
 }
@@ -156,6 +156,8 @@ pub(super) struct Unit {
     blocks: Vec<Block>,
     shared: Vec<Vec<u8>>,
     cluster: Cluster,
+    /// The registers of warps that ended, for warps that begin.
+    spare: Vec<Registers>,
 }
 
 /// The number of elements of a grid or block.
@@ -171,7 +173,7 @@ pub(super) fn coordinates(number: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
 
 impl Unit {
     /// Starts the blocks of a cluster.
-    pub(super) fn start(&mut self, launch: &Launch<'_>, template: &Registers, cluster: u64) {
+    pub(super) fn start(&mut self, launch: &Launch<'_>, cluster: u64) {
         let kernel = &launch.program.kernels[launch.kernel];
         let image = &kernel.image;
         let size = count(launch.cluster) as usize;
@@ -187,10 +189,10 @@ impl Unit {
             self.shared[rank].clear();
             self.shared[rank].resize(shared, 0);
             let inner = coordinates(rank as u64, launch.cluster);
-            block.id = std::array::from_fn(|i| cluster[i] * launch.cluster[i] + inner[i]);
+            let id = std::array::from_fn(|i| cluster[i] * launch.cluster[i] + inner[i]);
+            block.place = Place { id, cluster, clusters, inner, rank, warps, shared };
             block.state = BlockState::default();
-            block.warps.resize_with(warps, || Warp::new(template));
-            let place = Placing { launch, block: block.id, cluster, clusters, inner, rank, warps };
+            block.warps.resize_with(warps, Warp::new);
             for (index, warp) in block.warps.iter_mut().enumerate() {
                 let first = (index * LANES) as u64;
                 let mask = match threads - first {
@@ -199,9 +201,7 @@ impl Unit {
                 };
                 block.state.present.push(mask);
                 warp.index = index as u32;
-                warp.start(image, template, mask, |special, lane| {
-                    place.special(special, index, lane, shared)
-                });
+                warp.start(image, mask);
             }
         }
     }
@@ -220,7 +220,7 @@ impl Unit {
             let mut is_done = true;
             let mut has_run = false;
             for rank in 0..self.blocks.len() {
-                let Block { id, warps, state } = &mut self.blocks[rank];
+                let Block { place, warps, state } = &mut self.blocks[rank];
                 let count = warps.len();
                 for turn in 0..count {
                     let at = order(launch.seed, turn, count);
@@ -229,6 +229,10 @@ impl Unit {
                         continue;
                     }
                     has_run = true;
+                    if !warp.has_begun {
+                        let spare = self.spare.pop().unwrap_or_default();
+                        warp.begin(image, spare, |constant| place.constant(launch, constant, at));
+                    }
                     let mut cx = Context {
                         launch,
                         image,
@@ -243,7 +247,10 @@ impl Unit {
                     };
                     let done = warp.run(&mut cx, SLICE);
                     *steps = cx.steps;
-                    done.map_err(|raise| fault(launch, *id, (warp.index, warp.pc), raise))?;
+                    done.map_err(|raise| fault(launch, place.id, (warp.index, warp.pc), raise))?;
+                    if warp.alive == 0 {
+                        self.spare.push(std::mem::take(&mut warp.registers));
+                    }
                 }
                 if std::mem::take(&mut state.changed) {
                     while let Some(release) = state.complete(|warp| warps[warp].alive) {
@@ -288,7 +295,7 @@ impl Unit {
     /// Returns the report of an error at the first thread of the cluster.
     pub(super) fn report(&self, launch: &Launch<'_>, raise: Raise) -> Box<Fault> {
         let block = self.blocks.first();
-        let id = block.map_or([0; 3], |block| block.id);
+        let id = block.map_or([0; 3], |block| block.place.id);
         let warp = block.and_then(|block| block.warps.iter().find(|warp| warp.alive != 0));
         fault(launch, id, warp.map_or((0, 0), |warp| (warp.index, warp.pc)), raise)
     }
@@ -301,7 +308,7 @@ impl Unit {
         });
         let mut list: Vec<_> = waiting.collect();
         list.sort_by_key(|(block, warp, group)| {
-            (block.id, warp.index, group.mask.trailing_zeros())
+            (block.place.id, warp.index, group.mask.trailing_zeros())
         });
         let Some((block, warp, group)) = list.first() else {
             let raise = Raise::new(FaultKind::Deadlock, 0, "no thread can go on");
@@ -326,7 +333,7 @@ impl Unit {
             Wait::Barrier(..) => group.pc.saturating_sub(1),
             _ => group.pc,
         };
-        fault(launch, block.id, (warp.index, pc), raise)
+        fault(launch, block.place.id, (warp.index, pc), raise)
     }
 }
 
@@ -384,36 +391,54 @@ fn fault(
     })
 }
 
-/// Where a block is in its grid.
-struct Placing<'a> {
-    launch: &'a Launch<'a>,
-    block: [u32; 3],
+/// Where a block is in its grid, and its extents.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    id: [u32; 3],
     cluster: [u32; 3],
     clusters: [u32; 3],
     inner: [u32; 3],
     rank: usize,
     warps: usize,
+    /// The bytes of shared memory.
+    shared: usize,
 }
 
-impl Placing<'_> {
-    /// Returns a special register of a lane.
-    fn special(&self, special: Special, warp: usize, lane: usize, shared: usize) -> u64 {
-        let launch = self.launch;
+impl Place {
+    /// Returns the value of a constant in the lanes of a warp.
+    fn constant(&self, launch: &Launch<'_>, constant: Constant, warp: usize) -> [u64; LANES] {
+        match constant {
+            Constant::Bits(value) => [value; LANES],
+            Constant::Variable(index, offset) => {
+                let address = launch.variables.get(index).copied().unwrap_or(0);
+                [address.wrapping_add_signed(offset); LANES]
+            }
+            // The linker replaces it.
+            Constant::DynamicShared(_) => [0; LANES],
+            Constant::Special(Special::Tid(i)) => threads(warp, launch.block, i),
+            Constant::Special(Special::Laneid) => of_lanes(|lane, _| lane),
+            Constant::Special(Special::LanemaskEq) => of_lanes(|_, bit| bit),
+            Constant::Special(Special::LanemaskLe) => of_lanes(|_, bit| bit | (bit - 1)),
+            Constant::Special(Special::LanemaskLt) => of_lanes(|_, bit| bit - 1),
+            Constant::Special(Special::LanemaskGe) => of_lanes(|_, bit| !(bit - 1)),
+            Constant::Special(Special::LanemaskGt) => of_lanes(|_, bit| !(bit | (bit - 1))),
+            Constant::Special(special) => [self.special(launch, special, warp); LANES],
+        }
+    }
+
+    /// Returns a special register that is the same for all lanes.
+    fn special(&self, launch: &Launch<'_>, special: Special, warp: usize) -> u64 {
         let of = |extents: [u32; 3], component: u8| {
             u64::from(extents.get(component as usize).copied().unwrap_or(0))
         };
-        let thread = || coordinates((warp * LANES + lane) as u64, launch.block);
-        let bit = 1u64 << lane;
         match special {
-            Special::Tid(i) => of(thread(), i),
             Special::Ntid(i) => of(launch.block, i),
-            Special::Ctaid(i) => of(self.block, i),
+            Special::Ctaid(i) => of(self.id, i),
             Special::Nctaid(i) => of(launch.grid, i),
-            Special::Laneid => lane as u64,
             Special::Warpid => warp as u64,
             Special::Nwarpid => self.warps.max(64) as u64,
             Special::Smid => {
-                let [x, y, z] = self.block.map(u64::from);
+                let [x, y, z] = self.id.map(u64::from);
                 let [gx, gy, _] = launch.grid.map(u64::from);
                 let number = (x + gx * (y + gy * z)) as usize;
                 u64::from(launch.sms.get(number % launch.sms.len().max(1)).copied().unwrap_or(0))
@@ -427,25 +452,46 @@ impl Placing<'_> {
             Special::ClusterCtarank => self.rank as u64,
             Special::ClusterNctarank => count(launch.cluster),
             Special::IsExplicitCluster => u64::from(launch.is_clustered),
-            Special::LanemaskEq => bit,
-            Special::LanemaskLe => bit | (bit - 1),
-            Special::LanemaskLt => bit - 1,
-            Special::LanemaskGe => u64::from(ALL) & !(bit - 1),
-            Special::LanemaskGt => u64::from(ALL) & !(bit | (bit - 1)),
             Special::ReservedSmem(offset) => u64::from(offset),
             Special::DynamicSmemSize => u64::from(launch.dynamic_shared),
-            Special::TotalSmemSize => (shared as u64).next_multiple_of(128),
+            Special::TotalSmemSize => (self.shared as u64).next_multiple_of(128),
             Special::AggrSmemSize => {
                 let own = match launch.dynamic_shared {
                     0 => u64::from(launch.program.kernels[launch.kernel].shared),
-                    _ => shared as u64,
+                    _ => self.shared as u64,
                 };
                 own + RESERVED_SHARED
             }
             // The address of the memory that synchronizes a grid.
             Special::Envreg(1) if launch.is_cooperative => super::access::GRID_WINDOW >> 32,
             Special::Envreg(2) if launch.is_cooperative => super::access::GRID_WINDOW & 0xffff_ffff,
-            Special::Envreg(_) | Special::PerformanceCounter => 0,
+            _ => 0,
         }
     }
+}
+
+/// Returns a value for each lane, from its number and its bit.
+fn of_lanes(f: impl Fn(u64, u64) -> u64) -> [u64; LANES] {
+    std::array::from_fn(|lane| f(lane as u64, 1 << lane))
+}
+
+/// Returns a component of the coordinates of the threads of a warp in their block.
+fn threads(warp: usize, block: [u32; 3], component: u8) -> [u64; LANES] {
+    let mut at = coordinates((warp * LANES) as u64, block);
+    if LANES as u32 <= block[0] - at[0] {
+        // The warp is in one row.
+        let first = at.get(component as usize).copied().unwrap_or(0);
+        return of_lanes(|lane, _| u64::from(first) + if component == 0 { lane } else { 0 });
+    }
+    std::array::from_fn(|_| {
+        let value = at.get(component as usize).copied().unwrap_or(0);
+        at[0] += 1;
+        for axis in 0..2 {
+            if at[axis] == block[axis] {
+                at[axis] = 0;
+                at[axis + 1] += 1;
+            }
+        }
+        value.into()
+    })
 }

@@ -691,7 +691,10 @@ impl Registers {
     fn read_bank(&self, bank: Bank, slot: Slot) -> [u64; LANES] {
         match bank {
             Bank::Wide => self.wide[slot as usize],
-            _ => self.narrow[slot as usize].map(u64::from),
+            _ => {
+                let narrow = &self.narrow[slot as usize];
+                std::array::from_fn(|lane| narrow[lane].into())
+            }
         }
     }
 

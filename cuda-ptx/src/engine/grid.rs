@@ -4,9 +4,8 @@ use super::Launch;
 use super::access::Regions;
 use super::block::{Progress, Unit, count, order};
 use super::fault::{Fault, FaultKind, Raise};
-use super::registers::{LANES, Registers};
 use crate::device::Device;
-use crate::program::{Bank, Constant, Image, Inst, Op};
+use crate::program::{Inst, Op};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,13 +25,11 @@ pub fn run(launch: &Launch<'_>, device: &dyn Device) -> Result<(), Box<Fault>> {
     if matches!(kernel.image.code.first(), Some(Inst { guard: None, op: Op::Exit })) {
         return Ok(());
     }
-    let template = template(&kernel.image, launch);
     let clusters = count(launch.grid) / count(launch.cluster).max(1);
     let grid = [const { AtomicU64::new(0) }; 4];
     let shared = Shared {
         launch,
         device,
-        template: &template,
         clusters,
         next: AtomicU64::new(0),
         steps: AtomicU64::new(0),
@@ -53,36 +50,10 @@ pub fn run(launch: &Launch<'_>, device: &dyn Device) -> Result<(), Box<Fault>> {
     fault.map_or(Ok(()), |(_, fault)| Err(fault))
 }
 
-/// Returns registers with the constants that are the same for all threads.
-fn template(image: &Image, launch: &Launch<'_>) -> Registers {
-    let mut registers = Registers {
-        narrow: vec![[0; LANES]; image.narrow as usize],
-        wide: vec![[0; LANES]; image.wide as usize],
-        predicates: vec![0; image.predicates as usize],
-    };
-    for (bank, slot, constant) in &image.constants {
-        let value = match *constant {
-            Constant::Bits(value) => value,
-            Constant::Variable(index, offset) => {
-                let address = launch.variables.get(index).copied().unwrap_or(0);
-                address.wrapping_add_signed(offset)
-            }
-            Constant::DynamicShared(_) | Constant::Special(_) => continue,
-        };
-        match bank {
-            Bank::Narrow => registers.narrow[*slot as usize] = [value as u32; LANES],
-            Bank::Wide => registers.wide[*slot as usize] = [value; LANES],
-            Bank::Predicate => {}
-        }
-    }
-    registers
-}
-
 /// What the host threads of a launch share.
 struct Shared<'a> {
     launch: &'a Launch<'a>,
     device: &'a dyn Device,
-    template: &'a Registers,
     clusters: u64,
     next: AtomicU64,
     steps: AtomicU64,
@@ -112,7 +83,7 @@ impl<'a> Shared<'a> {
                 if turn < self.clusters {
                     let at = order(launch.seed, turn as usize, self.clusters as usize) as u64;
                     let mut unit = spare.pop().unwrap_or_default();
-                    unit.start(launch, self.template, at);
+                    unit.start(launch, at);
                     running.push_front((at, unit));
                 }
             }

@@ -7,10 +7,9 @@
 use super::access::Context;
 use super::block::Release;
 use super::fault::{FaultKind, Raise};
-use super::registers::{LANES, Registers, Slot, each_lane};
+use super::registers::{ALL, LANES, Registers, Slot, each_lane};
 use crate::program::{
     Bank, Barrier, Constant, FUNCTION_STEP, FUNCTION_WINDOW, Image, LOCAL_WINDOW, Op, Pass, Passed,
-    Special,
 };
 
 /// Backward branches after which a group lets other groups run.
@@ -58,6 +57,8 @@ struct Call {
 #[derive(Debug, Default)]
 pub(super) struct Warp {
     pub(super) index: u32,
+    /// Whether the registers are set.
+    pub(super) has_begun: bool,
     pub(super) registers: Registers,
     pub(super) groups: Vec<Group>,
     /// The lanes with a thread that has not exited.
@@ -65,6 +66,8 @@ pub(super) struct Warp {
     /// The first byte of the frame of each lane, and the byte after its last.
     pub(super) sp: [u32; LANES],
     pub(super) top: [u32; LANES],
+    /// Whether a lane may have local memory and calls.
+    has_stack: bool,
     calls: Vec<Vec<Call>>,
     pub(super) local: Vec<Vec<u8>>,
     clock: u64,
@@ -73,54 +76,58 @@ pub(super) struct Warp {
 }
 
 impl Warp {
-    /// Prepares the registers of an image.
-    pub(super) fn new(template: &Registers) -> Self {
-        Self {
-            registers: template.clone(),
-            calls: vec![Vec::new(); LANES],
-            local: vec![Vec::new(); LANES],
-            ..Self::default()
-        }
+    pub(super) fn new() -> Self {
+        Self { calls: vec![Vec::new(); LANES], local: vec![Vec::new(); LANES], ..Self::default() }
     }
 
-    /// Starts the threads of `mask` at the first instruction. The registers of `template` are copied, so that a
-    /// program that reads a register before it writes it is repeatable. `value` returns a special register of a lane.
-    pub(super) fn start(
-        &mut self,
-        image: &Image,
-        template: &Registers,
-        mask: u32,
-        value: impl Fn(Special, usize) -> u64,
-    ) {
-        self.registers.narrow.copy_from_slice(&template.narrow);
-        self.registers.wide.copy_from_slice(&template.wide);
-        self.registers.predicates.copy_from_slice(&template.predicates);
-        for (bank, slot, constant) in &image.constants {
-            let Constant::Special(special) = *constant else { continue };
-            let slot = *slot as usize;
-            let of_lane = |lane| value(special, lane);
-            match bank {
-                Bank::Narrow => {
-                    self.registers.narrow[slot] = std::array::from_fn(|i| of_lane(i) as u32);
-                }
-                Bank::Wide => self.registers.wide[slot] = std::array::from_fn(of_lane),
-                Bank::Predicate => {
-                    self.registers.predicates[slot] = if of_lane(0) != 0 { u32::MAX } else { 0 };
-                }
-            }
-        }
+    /// Starts the threads of `mask` at the first instruction.
+    pub(super) fn start(&mut self, image: &Image, mask: u32) {
         let frame = image.functions.first().map_or(0, |function| function.frame);
         let entry = image.functions.first().map_or(0, |function| function.entry);
         self.alive = mask;
         self.sp = [0; LANES];
         self.top = [frame; LANES];
-        each_lane(mask, |lane| {
-            self.calls[lane].clear();
-            self.local[lane].clear();
-            self.local[lane].resize(frame as usize, 0);
-        });
+        if self.has_stack || frame != 0 {
+            self.has_stack = frame != 0;
+            each_lane(mask, |lane| {
+                self.calls[lane].clear();
+                self.local[lane].clear();
+                self.local[lane].resize(frame as usize, 0);
+            });
+        }
         self.groups.clear();
         self.groups.push(Group { pc: entry, depth: 0, mask, wait: Wait::None, last: 0 });
+        self.has_begun = false;
+    }
+
+    /// Sets the registers before the first instruction runs. Those without a constant are zero, so that a program that
+    /// reads a register before it writes it is repeatable. `spare` has the memory for them, which is used again
+    /// while it is in the host's cache. `value` returns a constant in each lane.
+    pub(super) fn begin(
+        &mut self,
+        image: &Image,
+        spare: Registers,
+        value: impl Fn(Constant) -> [u64; LANES],
+    ) {
+        self.has_begun = true;
+        let registers = &mut self.registers;
+        *registers = spare;
+        registers.narrow.resize(image.narrow as usize, [0; LANES]);
+        registers.narrow.as_flattened_mut().fill(0);
+        registers.wide.resize(image.wide as usize, [0; LANES]);
+        registers.wide.as_flattened_mut().fill(0);
+        registers.predicates.resize(image.predicates as usize, 0);
+        registers.predicates.fill(0);
+        for (bank, slot, constant) in &image.constants {
+            let value = value(*constant);
+            match bank {
+                Bank::Narrow => registers.set(ALL, *slot, |lane| value[lane] as u32),
+                Bank::Wide => registers.set(ALL, *slot, |lane| value[lane]),
+                Bank::Predicate => {
+                    registers.set_predicate(ALL, *slot, if value[0] != 0 { ALL } else { 0 })
+                }
+            }
+        }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -496,6 +503,7 @@ impl Warp {
 
     /// Makes room above the frame of each lane, for the frame of a callee.
     fn reserve(&mut self, cx: &Context<'_, '_>, mask: u32, bytes: u32) -> Result<(), Raise> {
+        self.has_stack = true;
         for lane in lanes_of(mask) {
             let end = self.top[lane].checked_add(bytes).filter(|end| *end <= cx.stack);
             let Some(end) = end else {
