@@ -312,9 +312,9 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
                     let symbol = prototype(&its.results, &its.params);
                     self.declare(name, symbol)?;
                 }
-                Statement::CallPrototype { name, results, params, .. } => {
-                    let symbol = prototype(results, params);
-                    self.declare(name, symbol)?;
+                Statement::CallPrototype(its) => {
+                    let symbol = prototype(&its.results, &its.params);
+                    self.declare(its.name, symbol)?;
                 }
             }
         }

@@ -241,9 +241,10 @@ impl<'a> Decoder<'_, '_, 'a> {
         operand: &Operand<'a>,
         space: Space,
     ) -> Result<Address, Problem> {
-        let Operand::Address(Written { base, offset, rest }) = operand else {
+        let Operand::Address(written) = operand else {
             return Problem::invalid("an operand is not an address");
         };
+        let Written { base, offset, rest } = &**written;
         if !rest.is_empty() {
             return Problem::unsupported("an address with coordinates");
         }

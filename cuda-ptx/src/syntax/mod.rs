@@ -11,5 +11,6 @@ pub use error::ParseError;
 pub use parser::{parse, version};
 pub use tree::{
     Address, Directive, File, Function, Guard, Immediate, Initializer, Inlined, Instruction, Item,
-    Linkage, Location, Module, Operand, Position, Section, Space, Statement, Type, Variable,
+    Linkage, Location, Module, Operand, Position, Prototype, Section, Space, Statement, Type,
+    Variable,
 };

@@ -2,7 +2,7 @@
 
 use super::{
     Address, Directive, File, Function, Guard, Immediate, Initializer, Instruction, Item, Location,
-    Module, Operand, Section, Space, Statement, Type, Variable,
+    Module, Operand, Prototype, Section, Space, Statement, Type, Variable,
 };
 use std::fmt::{self, Display, Formatter};
 
@@ -279,7 +279,8 @@ impl Display for Statement<'_> {
             Self::CallTargets { name, functions, .. } => {
                 write!(f, "{name}: .calltargets {};", commas(functions))
             }
-            Self::CallPrototype { name, results, params, directives, .. } => {
+            Self::CallPrototype(its) => {
+                let Prototype { name, results, params, directives, .. } = &**its;
                 let (results, params) = (Params(results), Params(params));
                 write!(f, "{name}: .callprototype {results} _ {params}")?;
                 for directive in directives {

@@ -239,7 +239,7 @@ pub struct Directive<'a> {
     pub strings: Vec<&'a str>,
 }
 
-/// A statement of a function.
+/// A statement of a function. Most statements are instructions, so the others are not larger.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement<'a> {
     /// A label.
@@ -252,7 +252,7 @@ pub enum Statement<'a> {
     /// An instruction.
     Instruction(Instruction<'a>),
     /// A variable or registers.
-    Variable(Variable<'a>),
+    Variable(Box<Variable<'a>>),
     /// Statements in braces, with a scope of their own.
     Block(Vec<Self>),
     /// `.loc`: the source of the instructions that follow.
@@ -278,18 +278,22 @@ pub enum Statement<'a> {
         functions: Vec<&'a str>,
     },
     /// `name: .callprototype`, the type of an indirect call.
-    CallPrototype {
-        /// The place of the name.
-        position: Position,
-        /// The name of the prototype.
-        name: &'a str,
-        /// The variables of the result.
-        results: Vec<Variable<'a>>,
-        /// The parameters.
-        params: Vec<Variable<'a>>,
-        /// Directives such as `.noreturn`.
-        directives: Vec<Directive<'a>>,
-    },
+    CallPrototype(Box<Prototype<'a>>),
+}
+
+/// `name: .callprototype`, the type of an indirect call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prototype<'a> {
+    /// The place of the name.
+    pub position: Position,
+    /// The name of the prototype.
+    pub name: &'a str,
+    /// The variables of the result.
+    pub results: Vec<Variable<'a>>,
+    /// The parameters.
+    pub params: Vec<Variable<'a>>,
+    /// Directives such as `.noreturn`.
+    pub directives: Vec<Directive<'a>>,
 }
 
 /// `.loc`: the source of the instructions that follow.
@@ -368,7 +372,7 @@ pub enum Operand<'a> {
     /// `p|q`: two results.
     Pair(Box<Self>, Box<Self>),
     /// `[..]`: an address in memory, or a texture with its coordinates.
-    Address(Address<'a>),
+    Address(Box<Address<'a>>),
     /// `(a, b)`: the results or the arguments of a call.
     List(Vec<Self>),
 }
@@ -377,7 +381,7 @@ pub enum Operand<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Address<'a> {
     /// The register or variable, or the constant of an absolute address.
-    pub base: Box<Operand<'a>>,
+    pub base: Operand<'a>,
     /// The number of bytes that is added.
     pub offset: i64,
     /// The operands that follow after a comma: a sampler, or a vector of coordinates.

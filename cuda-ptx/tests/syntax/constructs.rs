@@ -191,11 +191,11 @@ fn an_instruction_has_its_parts_and_place() {
         mnemonic: "ld.global.v2.u32",
         operands: vec![
             Operand::Vector(vec![Operand::Name("a"), Operand::Discard]),
-            Operand::Address(Address {
-                base: Box::new(Operand::Name("b")),
+            Operand::Address(Box::new(Address {
+                base: Operand::Name("b"),
                 offset: 4,
                 rest: Vec::new(),
-            }),
+            })),
             Operand::Immediate(Immediate::Integer { bits: 7, is_unsigned: false }),
         ],
     };

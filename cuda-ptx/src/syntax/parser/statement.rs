@@ -3,7 +3,7 @@
 use super::{Parser, Token};
 use crate::syntax::{
     Address, Guard, Immediate, Inlined, Instruction, Location, Operand, ParseError, Position,
-    Statement,
+    Prototype, Statement,
 };
 
 impl<'a> Parser<'a> {
@@ -45,7 +45,9 @@ impl<'a> Parser<'a> {
             }
             Token::Directive(_) => {
                 let linkage = self.linkage();
-                self.variables(linkage, |variable| statements.push(Statement::Variable(variable)))?;
+                self.variables(linkage, |variable| {
+                    statements.push(Statement::Variable(Box::new(variable)))
+                })?;
             }
             _ => return Err(self.error("an instruction, a label, a declaration or `}`")),
         }
@@ -99,7 +101,8 @@ impl<'a> Parser<'a> {
         let params = if self.is_symbol("(") { self.params()? } else { Vec::new() };
         let directives = self.directives()?;
         self.symbol(";", "`;` or a directive")?;
-        Ok(Statement::CallPrototype { position, name, results, params, directives })
+        let prototype = Prototype { position, name, results, params, directives };
+        Ok(Statement::CallPrototype(Box::new(prototype)))
     }
 
     fn location(&mut self) -> Result<Location<'a>, ParseError> {
@@ -212,7 +215,7 @@ impl<'a> Parser<'a> {
                 self.symbol("}", "`,` or `}`")?;
                 Ok(Operand::Vector(operands))
             }
-            Token::Symbol("[") => Ok(Operand::Address(self.nested(Self::address)?)),
+            Token::Symbol("[") => Ok(Operand::Address(Box::new(self.nested(Self::address)?))),
             _ if is_constant || self.is_symbol("(") => Ok(Operand::Immediate(self.constant()?)),
             _ => Err(self.error("an operand")),
         }
@@ -236,6 +239,6 @@ impl<'a> Parser<'a> {
         let rest = if self.accept(",") { self.list(Self::operand)? } else { Vec::new() };
         let expected = if rest.is_empty() { "`+`, `,` or `]`" } else { "`,` or `]`" };
         self.symbol("]", expected)?;
-        Ok(Address { base: Box::new(base), offset, rest })
+        Ok(Address { base, offset, rest })
     }
 }
