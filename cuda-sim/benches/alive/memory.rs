@@ -1,11 +1,11 @@
 //! Device memory, host memory, mappings and arrays.
 
 use crate::calls::{
-    array, call, fill, free, free_ordered, free_pinned, memory, number, ordered, pinned, stream,
-    synchronize,
+    array, call, fill, free, free_ordered, free_pinned, function, memory, module, number, ordered,
+    pinned, stream, synchronize,
 };
 use crate::measure::{Measure, pick};
-use core::ptr::{null, with_exposed_provenance_mut};
+use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use cuda_sys::{
     CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUdeviceptr, CUmemAccess_flags,
     CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType, CUmemLocationType, CUmemorytype,
@@ -27,8 +27,26 @@ pub(crate) fn measure(measure: &Measure) {
     arrays(measure);
 }
 
+/// The number of allocations that the kernel `touch` accesses.
+const TOUCHED: usize = 32;
+
+/// The PTX of a kernel whose threads add one to a number, each in its own allocation.
+const TOUCH: &core::ffi::CStr = c".version 7.0
+.target sm_70
+.address_size 64
+.visible .entry touch(.param .align 8 .b8 places[256]) {
+    .reg .b32 %r<3>; .reg .b64 %rd<5>;
+    mov.u32 %r1, %tid.x; mul.wide.u32 %rd1, %r1, 8; mov.b64 %rd2, places; add.s64 %rd3, %rd2, %rd1;
+    ld.param.u64 %rd4, [%rd3];
+    ld.global.u32 %r2, [%rd4]; add.u32 %r2, %r2, 1; st.global.u32 [%rd4], %r2;
+    ret;
+}
+";
+
 fn allocations(measure: &Measure) {
     let own = stream();
+    let loaded = module(TOUCH);
+    let touch = function(loaded, c"touch");
     let mut bytes = [0_u8; 64];
     let bytes = bytes.as_mut_ptr();
     measure.kind(
@@ -54,6 +72,15 @@ fn allocations(measure: &Measure) {
                 call!(cuMemcpyDtoDAsync_v2(pick(all, at), pick(all, at + 1), 64, own));
                 synchronize(own);
             }),
+            ("access in a kernel, wait", &mut |all, at| {
+                let mut places: [CUdeviceptr; TOUCHED] =
+                    std::array::from_fn(|lane| pick(all, at + lane));
+                let mut params = [(&raw mut places).cast()];
+                let (params, extra) = (params.as_mut_ptr(), null_mut());
+                let threads = TOUCHED as u32;
+                call!(cuLaunchKernel(touch, 1, 1, 1, threads, 1, 1, 0, own, params, extra));
+                synchronize(own);
+            }),
             ("pointer attribute", &mut |all, at| type_of(pick(all, at))),
             ("address range", &mut |all, at| {
                 let (mut start, mut size) = (0, 0);
@@ -66,6 +93,7 @@ fn allocations(measure: &Measure) {
         ],
         |all| all.into_iter().for_each(free),
     );
+    call!(cuModuleUnload(loaded));
     call!(cuStreamDestroy_v2(own));
 }
 
