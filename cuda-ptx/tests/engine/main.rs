@@ -8,5 +8,6 @@ mod faults;
 mod fidelity;
 mod memory;
 mod rejected;
+mod seeds;
 mod textures;
 mod warps;

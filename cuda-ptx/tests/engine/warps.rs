@@ -125,3 +125,19 @@ fn atomic_operations_of_each_kind_depend_on_the_order_of_blocks() {
     assert!(depends("atom.global.add.v2.f32 {%f1, %f2}, [%d1], {%f3, %f4};"));
     assert!(depends("ld.volatile.global.u32 %r1, [%d1];"));
 }
+
+#[test]
+fn registers_are_zero_before_they_are_written() {
+    let text = kernel(
+        1,
+        "ld.param.u64 %d1, [p0]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
+         mad.lo.u32 %r1, %r1, %r2, %r3; mul.wide.u32 %d2, %r1, 4; add.u64 %d1, %d1, %d2;
+         cvt.u32.u64 %r4, %d9; add.u32 %r4, %r4, %r9; @%p9 add.u32 %r4, %r4, 1;
+         st.global.u32 [%d1], %r4;
+         mov.u32 %r9, 7; mov.u64 %d9, 9; setp.eq.u32 %p9, %r9, 7;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[u32::MAX; 512]);
+    launch(&text, &memory, (4, 128), &[out]).unwrap();
+    assert_eq!(memory.read(out), [0; 512]);
+}
