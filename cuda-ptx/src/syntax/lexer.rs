@@ -54,6 +54,10 @@ fn quote(before: &str, text: &str, after: &str) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct Lexer<'a> {
     text: &'a str,
+    /// The bytes of the text, and their number. Bytes are read by index: Miri does more work for each call that
+    /// takes the whole slice, the more tokens refer to parts of it.
+    bytes: &'a [u8],
+    length: usize,
     /// The offset of the first byte that is not part of a token yet.
     offset: usize,
     /// The number of the line at the offset.
@@ -64,7 +68,8 @@ pub(super) struct Lexer<'a> {
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Self { text, offset: 0, line: 1, line_start: 0 }
+        let bytes = text.as_bytes();
+        Self { text, bytes, length: bytes.len(), offset: 0, line: 1, line_start: 0 }
     }
 
     /// Returns the offset after the last token.
@@ -109,7 +114,8 @@ impl<'a> Lexer<'a> {
     }
 
     fn byte(&self, ahead: usize) -> Option<u8> {
-        self.text.as_bytes().get(self.offset + ahead).copied()
+        let at = self.offset + ahead;
+        if at < self.length { Some(self.bytes[at]) } else { None }
     }
 
     /// Skips white space and comments. Returns whether it stops at a comment without an end.
@@ -122,9 +128,9 @@ impl<'a> Lexer<'a> {
                 }
                 b' ' | b'\t' | b'\r' | b'\x0b' | b'\x0c' => self.offset += 1,
                 b'/' if self.byte(1) == Some(b'/') => {
-                    let rest = &self.text.as_bytes()[self.offset..];
-                    let length = rest.iter().position(|byte| *byte == b'\n');
-                    self.offset += length.unwrap_or(rest.len());
+                    while self.byte(0).is_some_and(|byte| byte != b'\n') {
+                        self.offset += 1;
+                    }
                 }
                 b'/' if self.byte(1) == Some(b'*') => {
                     let Some(length) = self.text[self.offset + 2..].find("*/") else {
@@ -147,7 +153,7 @@ impl<'a> Lexer<'a> {
     fn skip_lines(&mut self, end: usize) {
         while self.offset < end {
             self.offset += 1;
-            if self.text.as_bytes()[self.offset - 1] == b'\n' {
+            if self.bytes[self.offset - 1] == b'\n' {
                 self.start_line();
             }
         }
@@ -202,9 +208,9 @@ impl<'a> Lexer<'a> {
     }
 
     fn skip_word(&mut self) {
-        let rest = &self.text.as_bytes()[self.offset..];
-        let length = rest.iter().position(|byte| !is_word_byte(*byte));
-        self.offset += length.unwrap_or(rest.len());
+        while self.byte(0).is_some_and(is_word_byte) {
+            self.offset += 1;
+        }
     }
 
     /// Returns a word with all its components after `.` and `::`.
@@ -246,7 +252,7 @@ impl<'a> Lexer<'a> {
 }
 
 /// Whether each byte is part of a name, except for the first of a name. A table makes the lexer faster.
-const IS_WORD_BYTE: [bool; 256] = {
+static IS_WORD_BYTE: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 128_u8 {
