@@ -170,11 +170,14 @@ fn bench_product(memory: &Memory) {
 fn main() {
     let memory = Memory((0..1 << 21).map(|_| AtomicU64::new(0)).collect());
     let chosen = std::env::args().nth(1).filter(|its| !its.starts_with("--"));
-    let all: [(&str, fn(&Memory)); 3] =
-        [("mixed", bench_mixed), ("saxpy", bench_saxpy), ("product", bench_product)];
-    for (name, bench) in all {
-        if chosen.as_ref().is_none_or(|chosen| chosen == name) {
-            bench(&memory);
-        }
+    let is_chosen = |name: &str| chosen.as_ref().is_none_or(|chosen| chosen == name);
+    if is_chosen("mixed") {
+        bench_mixed(&memory);
+    }
+    if is_chosen("saxpy") {
+        bench_saxpy(&memory);
+    }
+    if is_chosen("product") {
+        bench_product(&memory);
     }
 }
