@@ -138,7 +138,7 @@ impl Warp {
         let region = Self::region(cx, lane, address, u64::from(bytes), Access::Read)?;
         let mut texel = 0;
         for at in (0..bytes).step_by(8) {
-            let word = super::access::read_word(&region, address + u64::from(at), bytes.min(8));
+            let word = super::access::read_word(region, address + u64::from(at), bytes.min(8));
             texel |= u128::from(word) << (8 * at);
         }
         Ok(texel)
