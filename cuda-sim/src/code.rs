@@ -50,9 +50,9 @@ pub(crate) struct Limits {
     pub(crate) shared: u32,
     /// Registers of a thread, if the image has its machine code.
     pub(crate) registers: u32,
-    /// Local memory of a thread in bytes, if the image has its machine code.
+    /// Local memory of a thread in bytes. For PTX, the variables that the kernel declares.
     pub(crate) local: u32,
-    /// The size of the variables in constant memory of the image, in bytes.
+    /// The size of the variables in constant memory of the image or module, in bytes.
     pub(crate) constant: u32,
     /// Required cluster size, or zeros if none is required.
     pub(crate) cluster: [u32; 3],

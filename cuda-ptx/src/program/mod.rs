@@ -156,6 +156,8 @@ pub struct Kernel {
     pub params: Vec<Param>,
     /// The bytes of static shared memory.
     pub shared: u32,
+    /// The bytes of local memory of a thread, without those of functions that it calls.
+    pub local: u32,
     /// The number of blocks of a cluster along x, y and z, if the kernel requires it.
     pub cluster: Option<[u32; 3]>,
     /// The number of threads of a block, if the kernel limits it.

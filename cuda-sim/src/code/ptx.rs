@@ -34,8 +34,11 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal>
     let target = target.map(|digits| digits.trim_end_matches(|c: char| c.is_alphabetic()));
     let target = target.and_then(|digits| digits.parse().ok()).unwrap_or(0);
     let program = Program::link(&[module]).map_err(|error| Refusal::Invalid(message(&error)))?;
+    let constant =
+        program.variables().iter().filter(|its| its.is_const).map(|its| its.size).sum::<u64>();
+    let constant = u32::try_from(constant).unwrap_or(u32::MAX);
     Ok(Contents {
-        kernels: program.kernels().iter().filter_map(|its| info(its, target)).collect(),
+        kernels: program.kernels().iter().filter_map(|its| info(its, target, constant)).collect(),
         variables: program.variables().iter().map(variable).collect(),
         wanted: program.undefined().to_vec(),
         offered: program.functions().to_vec(),
@@ -57,12 +60,14 @@ fn message(LinkError { position, text, .. }: &LinkError) -> String {
 }
 
 /// Returns `None` for a name that contains a NUL, which PTX does not allow.
-fn info(its: &Kernel, target: u32) -> Option<KernelInfo> {
+fn info(its: &Kernel, target: u32, constant: u32) -> Option<KernelInfo> {
     let params = its.params.iter().map(|param| (param.offset, param.size)).collect();
     let mut info = KernelInfo::new(&its.name, params)?;
     info.limits.target = target;
     info.limits.threads = its.max_threads.unwrap_or(1024);
     info.limits.shared = its.shared;
+    info.limits.local = its.local;
+    info.limits.constant = constant;
     info.limits.cluster = its.cluster.unwrap_or_default();
     Some(info)
 }
@@ -132,7 +137,7 @@ mod tests {
             .extern .func (.param .b32 r) twice(.param .b32 x);\n\
             .visible .func (.param .b32 r) half(.param .b32 x) { ret; }\n\
             .visible .entry k() .maxntid 8, 16 .reqnctapercluster 2, 1, 1\n\
-            { .reg .b64 %d; .shared .f32 own[3]; mov.u64 %d, of_all; ret; }\n";
+            { .local .align 8 .b8 depot[40]; .reg .b64 %d; .shared .f32 own[3]; mov.u64 %d, of_all; ret; }\n";
         let contents = parse(text, (8, 0)).expect("it is PTX");
         let [table, one, both] = &contents.variables[..] else {
             panic!("{contents:?}");
@@ -147,5 +152,6 @@ mod tests {
         let limits = &contents.kernels[0].limits;
         assert_eq!((limits.threads, limits.target), (128, 70));
         assert_eq!((limits.shared, limits.cluster), (40, [2, 1, 1]));
+        assert_eq!((limits.local, limits.constant), (48, 4));
     }
 }
