@@ -131,8 +131,8 @@ fn conversion(to: Type, from: Type, words: &[&str]) -> Result<(), Problem> {
     let is_brain = |ty| ty == Type::Bf16;
     let wrong = match (float(to).is_some(), float(from).is_some()) {
         (false, false) => has_rounding || is_integral || has("sat") && holds_all(to, from),
-        (true, false) => !has_rounding || is_brain(to) && bits(from) == 8,
-        (false, true) => !is_integral || is_brain(from) && bits(to) == 8,
+        (true, false) => !has_rounding,
+        (false, true) => !is_integral,
         (true, true) => {
             let is_narrower = bits(to) < bits(from);
             let is_wider = bits(to) > bits(from);

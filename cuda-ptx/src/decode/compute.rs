@@ -726,7 +726,22 @@ impl<'a> Decoder<'_, '_, 'a> {
         };
         let (to, from, packed) = match (to, from) {
             (FormatOf::One(to, to_bits), FormatOf::One(from, from_bits)) => {
+                let result = self.operand(operands, 0)?;
                 let operand = self.operand(operands, 1)?;
+                let brain = Number::Float(Format::Bf16);
+                // The assembler has these for no wider registers.
+                let wants_byte = match (to_bits, from_bits) {
+                    (8, _) if from == brain => Some(result),
+                    (_, 8) if to == brain => Some(operand),
+                    _ => None,
+                };
+                if let Some(operand) = wants_byte {
+                    if !self.is_byte(operand)? {
+                        return Problem::invalid(
+                            "bf16 and integers of 8 bits need a register `.b8`",
+                        );
+                    }
+                }
                 // The type of a constant decides its form.
                 let from_ty = match (operand, from) {
                     (Operand::Immediate(_), Number::Float(Format::F32)) => Type::F32,
@@ -737,7 +752,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                     _ => raw(from_bits),
                 };
                 let a = self.element(operand, from_ty)?;
-                let d = self.element_target(self.operand(operands, 0)?, raw(to_bits))?;
+                let d = self.element_target(result, raw(to_bits))?;
                 let (a, from_bank) = slot_of(a)?;
                 let (d, to_bank) = slot_of(d)?;
                 let is_integral = integral.is_some()

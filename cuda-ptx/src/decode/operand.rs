@@ -157,6 +157,12 @@ impl<'a> Decoder<'_, '_, 'a> {
         }
     }
 
+    /// Returns whether an operand is a register of 8 bits.
+    pub(super) fn is_byte(&mut self, operand: &Operand<'a>) -> Result<bool, Problem> {
+        let Operand::Name(name) = operand else { return Ok(false) };
+        Ok(self.named(name)?.is_some_and(|(_, ty)| bits(ty) == 8))
+    }
+
     /// Returns the registers of a vector or of a single operand.
     pub(super) fn elements(
         &mut self,

@@ -847,10 +847,12 @@ impl Registers {
     pub(super) fn pack(&mut self, mask: u32, part: u32, d: &[Element], a: &[Element]) {
         let parts: Vec<[u64; LANES]> = a.iter().map(|a| self.element(*a)).collect();
         let per_word = (parts.len() / d.len().max(1)).max(1);
+        // A register of 8 bits can hold the sign above them.
+        let of_part = u64::MAX >> (64 - part.clamp(1, 64));
         for (d, parts) in d.iter().zip(parts.chunks(per_word)) {
             self.set_element(mask, *d, |lane| {
                 let bits = parts.iter().enumerate();
-                bits.fold(0, |all, (index, of)| all | of[lane] << (part * index as u32))
+                bits.fold(0, |all, (index, of)| all | (of[lane] & of_part) << (part * index as u32))
             });
         }
     }

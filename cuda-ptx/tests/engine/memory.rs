@@ -1,6 +1,7 @@
 //! Memory of all spaces, and output.
 
 use crate::device::{Memory, kernel, launch, launch_with};
+use cuda_ptx::{Program, syntax};
 
 #[test]
 fn small_stores_leave_the_bytes_around_them() {
@@ -98,4 +99,22 @@ fn values_are_printed_as_in_c() {
     launch(&text, &memory, (1, 1), &[format, name]).unwrap();
     let printed = memory.printed.lock().unwrap();
     assert_eq!(*printed, "-7    42|ff   |+2.50 name Z -5000000000 2.500000e+00 2.5 %\n");
+}
+
+#[test]
+fn bf16_becomes_an_integer_of_8_bits_in_a_register_of_8_bits() {
+    let body = "ld.param.u64 %d1, [p0]; .reg .b8 %b;
+         ld.global.u16 %h1, [%d1]; cvt.rzi.s8.bf16 %b, %h1; mov.b16 %h2, {%b, 0};
+         st.global.u16 [%d1+8], %h2;
+         ld.global.u16 %h1, [%d1+2]; cvt.rzi.u8.bf16 %b, %h1; mov.b16 %h2, {%b, 0};
+         st.global.u16 [%d1+10], %h2;
+         cvt.rn.bf16.u8 %h3, %b; st.global.u16 [%d1+12], %h3;";
+    let mut memory = Memory::default();
+    // -3.5 and 300.
+    let out = memory.words(&[0x4396_c060, 0, 0, 0]);
+    launch(&kernel(1, body), &memory, (1, 1), &[out]).unwrap();
+    assert_eq!(memory.read(out)[2..], [0x00ff_00fd, 0x437f]);
+
+    let wider = kernel(1, &body.replace("cvt.rzi.s8.bf16 %b", "cvt.rzi.s8.bf16 %h2"));
+    assert!(Program::link(&[syntax::parse(&wider).unwrap()]).is_err());
 }
