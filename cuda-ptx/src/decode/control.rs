@@ -168,16 +168,21 @@ impl<'a> Decoder<'_, '_, 'a> {
                 _ => return Problem::invalid(format!("the function `{name}` is not defined")),
             },
         };
-        let (of_results, of_params) = match &target {
+        let (of_results, of_params, is_foreign) = match &target {
             Ok((index, _)) => {
-                let its = self.builder.symbols.functions[*index].1;
+                let (module, its) = self.builder.symbols.functions[*index];
                 let (results, end) = place(&its.results, 0);
                 let (params, _) = place(&its.params, end);
-                (results, params)
+                (results, params, module != self.module)
             }
-            Err(_) => self.prototype(rest)?,
+            Err(_) => {
+                let (results, params) = self.prototype(rest)?;
+                (results, params, false)
+            }
         };
-        if arguments.len() != of_params.len() || results.len() > of_results.len() {
+        // Another module may declare a result that the function does not have. Its value is undefined.
+        let has_results = is_foreign || results.len() <= of_results.len();
+        if arguments.len() != of_params.len() || !has_results {
             return Problem::invalid(format!(
                 "`{name}` takes {} arguments, and the call has {}",
                 of_params.len(),

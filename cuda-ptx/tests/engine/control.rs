@@ -1,6 +1,7 @@
 //! Branches, calls and divergence.
 
-use crate::device::{Memory, kernel, launch, launch_with, link};
+use crate::device::{Memory, kernel, launch, launch_with, link, params};
+use cuda_ptx::{Launch, Program, run, syntax};
 
 #[test]
 fn each_thread_computes_its_element() {
@@ -193,4 +194,32 @@ fn an_indirect_branch_goes_to_the_label_of_each_lane() {
     let out = memory.words(&[0; 5]);
     launch(&text, &memory, (1, 5), &[out]).unwrap();
     assert_eq!(memory.read(out), [10, 20, 30, 10, 20]);
+}
+
+#[test]
+fn a_call_may_expect_a_result_that_the_function_of_another_module_lacks() {
+    let head = ".version 8.3\n.target sm_90\n.address_size 64\n";
+    let caller = kernel(
+        1,
+        "ld.param.u64 %d1, [p0];
+         { .param .b64 a; .param .b32 out; st.param.b64 [a], %d1; call.uni (out), store, (a); }",
+    )
+    .replacen(head, &format!("{head}.extern .func (.param .b32 r) store(.param .b64 a);\n"), 1);
+    let callee = format!(
+        "{head}.visible .func store(.param .b64 a) {{ .reg .b64 %d1; .reg .b32 %r1;
+         ld.param.u64 %d1, [a]; mov.u32 %r1, 42; st.u32 [%d1], %r1; ret; }}"
+    );
+    let modules = [syntax::parse(&caller).unwrap(), syntax::parse(&callee).unwrap()];
+    let program = Program::link(&modules).unwrap();
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 2]);
+    let params = params(&[out]);
+    let mut launch = Launch::new(&program, 0);
+    launch.params = &params;
+    run(&launch, &memory).unwrap();
+    assert_eq!(memory.read(out)[0], 42);
+
+    let in_one = caller.replace(".extern .func (.param .b32 r) store", ".func store");
+    let in_one = in_one.replacen("(.param .b64 a);", "(.param .b64 a) { ret; }", 1);
+    assert!(Program::link(&[syntax::parse(&in_one).unwrap()]).is_err());
 }
