@@ -8,7 +8,7 @@ use crate::program::{
 };
 use crate::syntax::{
     Function, Immediate, Initializer, Item, Linkage, Module, Position, Space, Type,
-    Variable as Declared,
+    Variable as Declared, parse,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -96,7 +96,6 @@ pub(super) fn intrinsic(name: &str) -> Option<Intrinsic> {
         "malloc" => Intrinsic::Malloc,
         "free" => Intrinsic::Free,
         "cudaCGGetIntrinsicHandle" => Intrinsic::GridHandle,
-        "cudaCGSynchronize" => Intrinsic::GridSynchronize,
         "cudaGraphLaunch" => Intrinsic::GraphLaunch,
         "cudaGraphSetConditional" => Intrinsic::GraphSetConditional,
         _ => return None,
@@ -276,8 +275,27 @@ pub(super) fn immediate(value: Immediate, ty: Type) -> u64 {
     }
 }
 
+/// The function of [`GRID`].
+pub(super) const SYNCHRONIZE: &str = "cudaCGSynchronize";
+/// The module that defines it.
+const GRID: &str = include_str!("grid.ptx");
+
+/// Returns whether modules declare a function that none of them defines.
+fn lacks(modules: &[Module<'_>], name: &str) -> bool {
+    let functions = || {
+        let items = modules.iter().flat_map(|module| &module.items);
+        items.filter_map(|item| match item {
+            Item::Function(its) if its.name == name => Some(its),
+            _ => None,
+        })
+    };
+    functions().next().is_some() && functions().all(|its| its.body.is_none())
+}
+
 /// Links modules and decodes their kernels.
 pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
+    let added = if lacks(modules, SYNCHRONIZE) { parse(GRID).ok() } else { None };
+    let modules: Vec<&Module<'_>> = modules.iter().chain(&added).collect();
     let mut linker = Linker {
         symbols: Symbols {
             names: vec![HashMap::new(); modules.len()],

@@ -28,7 +28,7 @@ impl Program {
 
 /// Returns whether every device has a function of this name, such as `vprintf`.
 pub fn is_device_function(name: &str) -> bool {
-    link::intrinsic(name).is_some()
+    link::intrinsic(name).is_some() || name == link::SYNCHRONIZE
 }
 
 /// Why an instruction cannot be decoded.

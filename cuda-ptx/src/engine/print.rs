@@ -89,10 +89,6 @@ impl Warp {
                     let handle = if cx.launch.is_cooperative { GRID_WINDOW } else { 0 };
                     self.give(lane, handle, 8);
                 }
-                Intrinsic::GridSynchronize => {
-                    let text = "cudaCGSynchronize is not supported";
-                    return Err(Raise::new(FaultKind::IllegalInstruction, lane, text));
-                }
                 Intrinsic::GraphLaunch => {
                     let (graph, stream) = (param(self, lane, 0, 8), param(self, lane, 1, 8));
                     let launched = cx.device.launch_graph(graph, stream);

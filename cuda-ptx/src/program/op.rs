@@ -481,8 +481,6 @@ pub(crate) enum Intrinsic {
     Free,
     /// `cudaCGGetIntrinsicHandle`
     GridHandle,
-    /// `cudaCGSynchronize`
-    GridSynchronize,
     GraphSetConditional,
     GraphLaunch,
 }

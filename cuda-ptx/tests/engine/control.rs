@@ -223,3 +223,43 @@ fn a_call_may_expect_a_result_that_the_function_of_another_module_lacks() {
     let in_one = in_one.replacen("(.param .b64 a);", "(.param .b64 a) { ret; }", 1);
     assert!(Program::link(&[syntax::parse(&in_one).unwrap()]).is_err());
 }
+
+/// Each thread sums the numbers of all threads of the grid, which wait for each other twice.
+const ALL_SUM: &str = "
+    .version 8.3\n.target sm_90\n.address_size 64
+    .extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 scope);
+    .extern .func (.param .b32 r) cudaCGSynchronize(.param .b64 handle, .param .b32 flags);
+    .visible .entry k(.param .u64 p0, .param .u64 p1)
+    {
+        .reg .pred %p; .reg .b32 %r<9>; .reg .b64 %d<9>;
+        .param .b32 scope; .param .b64 handle; .param .b32 flags; .param .b32 status;
+        ld.param.u64 %d1, [p0]; ld.param.u64 %d2, [p1];
+        mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
+        mad.lo.u32 %r1, %r1, %r2, %r3; mul.wide.u32 %d3, %r1, 4;
+        add.s64 %d4, %d1, %d3; st.global.u32 [%d4], %r1;
+        mov.u32 %r4, 1; st.param.b32 [scope], %r4;
+        call.uni (handle), cudaCGGetIntrinsicHandle, (scope);
+        mov.u32 %r4, 0; st.param.b32 [flags], %r4;
+        call.uni (status), cudaCGSynchronize, (handle, flags);
+        ld.param.b32 %r8, [status];
+        mov.u32 %r5, %nctaid.x; mul.lo.u32 %r5, %r5, %r2; mov.u32 %r6, 0; mov.u64 %d5, %d1;
+        SUM: ld.global.u32 %r7, [%d5]; add.u32 %r6, %r6, %r7; add.s64 %d5, %d5, 4;
+        sub.u32 %r5, %r5, 1; setp.ne.u32 %p, %r5, 0; @%p bra SUM;
+        call.uni (status), cudaCGSynchronize, (handle, flags);
+        add.u32 %r6, %r6, %r8; st.global.u32 [%d4], %r6;
+        ret;
+    }";
+
+#[test]
+fn the_blocks_of_a_cooperative_grid_wait_for_each_other() {
+    for seed in 0..5 {
+        let mut memory = Memory::default();
+        let out = memory.words(&[0; 240]);
+        launch_with(ALL_SUM, &memory, (6, 40), &[out, 0], |launch| {
+            launch.is_cooperative = true;
+            launch.seed = seed;
+        })
+        .unwrap();
+        assert_eq!(memory.read(out), [(0..240).sum::<u32>(); 240], "seed {seed}");
+    }
+}
