@@ -1,6 +1,7 @@
 //! Code that programs load: kernels and variables, as PTX and cubins declare them.
 
 pub(crate) mod binary;
+pub(crate) mod linked;
 pub(crate) mod ptx;
 
 use cuda_ptx::Program;
@@ -28,6 +29,18 @@ pub(crate) enum Code {
     Machine,
     /// Only registered functions run.
     None,
+}
+
+impl Contents {
+    /// Adds the contents of another text or image, which are not linked.
+    pub(crate) fn append(&mut self, other: Self) {
+        let Self { kernels, variables, wanted, offered, texts, program: _ } = other;
+        self.kernels.extend(kernels);
+        self.variables.extend(variables);
+        self.wanted.extend(wanted);
+        self.offered.extend(offered);
+        self.texts.extend(texts);
+    }
 }
 
 /// A variable of a module.

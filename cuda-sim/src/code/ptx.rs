@@ -47,6 +47,18 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal>
     })
 }
 
+/// Returns the contents of texts that a linker has linked.
+pub(crate) fn parse_linked(texts: &[&str], newest: (u32, u32)) -> Result<Contents, Refusal> {
+    let mut all = Contents::default();
+    for text in texts {
+        all.append(parse(text, newest)?);
+    }
+    // The linker has found all symbols.
+    all.wanted.clear();
+    all.program = Some(Arc::new(link(&all.texts).map_err(Refusal::Invalid)?));
+    Ok(all)
+}
+
 /// Returns the program of several texts.
 pub(crate) fn link(texts: &[Arc<str>]) -> Result<Program, String> {
     let modules = texts.iter().map(|text| syntax::parse(text).map_err(|error| error.to_string()));

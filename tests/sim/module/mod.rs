@@ -178,6 +178,19 @@ fn each_link_creates_its_own_image() {
 }
 
 #[test]
+fn an_image_that_another_process_linked_has_its_ptx() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let mut linker = Linker::new(&context).expect("a linker");
+    linker.add_ptx("text", GLOBALS).expect("PTX");
+    let mut saved = linker.complete().expect("a complete program").bytes().to_vec();
+    // This process has not created an image with this number.
+    saved[8..12].fill(0xff);
+    // SAFETY: the bytes are those of an image, but for its number.
+    let module = unsafe { Module::from_image(&context, &saved) }.expect("the text of the image");
+    module.kernel("bump").expect("of the text");
+}
+
+#[test]
 fn binary_inputs_can_be_linked() {
     let (_end, context) = in_child!(on(Profile::h200()));
     // The header of a fatbin without images.
@@ -189,15 +202,16 @@ fn binary_inputs_can_be_linked() {
     unsafe { linker.add_data(LinkInput::Fatbin, "binary", &image) }.expect("an image");
     // SAFETY: the data is PTX.
     unsafe { linker.add_data(LinkInput::Ptx, "text", GLOBALS.as_bytes()) }.expect("PTX");
-    for kind in [LinkInput::Object, LinkInput::Library] {
-        // SAFETY: the software driver does not read the data.
-        let added = unsafe { linker.add_data(kind, "host", b"!<arch>") };
-        let code = added.expect_err("no code").code();
-        assert_eq!(code, Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
-    }
+    // SAFETY: the software driver does not read the data.
+    let added = unsafe { linker.add_data(LinkInput::Object, "host", b"an object") };
+    let code = added.expect_err("no code").code();
+    assert_eq!(code, Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
+    // SAFETY: the software driver does not read the data.
+    unsafe { linker.add_data(LinkInput::Library, "device runtime", b"!<arch>") }.expect("ignored");
     assert!(format!("{linker:?}").starts_with("Linker"));
     let linked = linker.complete().expect("a complete program");
-    assert!(format!("{linked:?}").contains("bytes: 64"));
+    let size = 64 + GLOBALS.len() + 1;
+    assert!(format!("{linked:?}").contains(&format!("bytes: {size}")));
     let module = Module::from_linked(&context, &linked).expect("an image that the driver created");
     module.kernel("of_a_binary").expect("of the image");
     module.kernel("bump").expect("of the text");

@@ -3,7 +3,7 @@
 //! Unverified (from documentation): the code for an unresolved name, and which call returns it.
 
 use crate::api::prelude::*;
-use crate::code::{Contents, ptx};
+use crate::code::{Contents, linked, ptx};
 use crate::exec::kernel;
 use crate::state::handles::State;
 use crate::state::objects::Linker;
@@ -23,26 +23,24 @@ impl World {
     fn add(&mut self, state: CUlinkState, kind: Kind, data: *const c_void) -> Answer {
         let linker = self.linker(state)?;
         fail_if(linker.image.is_some(), INVALID)?;
+        // The functions of CUDA's device runtime are built in, and the code of another library is missing.
+        if kind == Kind::CU_JIT_INPUT_LIBRARY {
+            return Ok(());
+        }
         let mut log = std::mem::take(&mut linker.log);
         let read = match kind {
             Kind::CU_JIT_INPUT_PTX | Kind::CU_JIT_INPUT_CUBIN | Kind::CU_JIT_INPUT_FATBINARY => {
                 // Unverified: the code. The caller states what the text is.
                 self.read_image(data, CUresult::CUDA_ERROR_INVALID_PTX, &mut log)
             }
-            Kind::CU_JIT_INPUT_OBJECT | Kind::CU_JIT_INPUT_LIBRARY => {
-                Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
-            }
+            Kind::CU_JIT_INPUT_OBJECT => Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU),
             _ => Err(INVALID),
         };
         let linker = self.linker(state)?;
         linker.log = log;
-        let Contents { kernels, variables, wanted, offered, texts, program } = read?;
-        linker.contents.kernels.extend(kernels);
-        linker.contents.variables.extend(variables);
-        linker.contents.wanted.extend(wanted);
-        linker.contents.offered.extend(offered);
-        linker.contents.texts.extend(texts);
-        linker.has_machine_code |= program.is_none();
+        let contents = read?;
+        linker.has_machine_code |= contents.program.is_none();
+        linker.contents.append(contents);
         Ok(())
     }
 }
@@ -105,18 +103,16 @@ pub(crate) fn complete(
         linker.log.write(&words);
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
-    let mut program = None;
+    let (mut program, mut texts) = (None, &[][..]);
     if !linker.has_machine_code {
-        let linked = ptx::link(&linker.contents.texts);
+        texts = &linker.contents.texts;
+        let linked = ptx::link(texts);
         program = Some(Arc::new(linked.map_err(|what| {
             linker.log.write(&what);
             CUresult::CUDA_ERROR_INVALID_IMAGE
         })?));
     }
-    // The header of an ELF file without sections, with a number that identifies it.
-    let mut bytes = vec![0; 64];
-    bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x33");
-    bytes[8..12].copy_from_slice(&serial.to_le_bytes());
+    let bytes = linked::write(serial, texts);
     let contents = Contents { wanted: Vec::new(), program, ..linker.contents.clone() };
     kernel::add_image(&bytes, contents);
     let bytes = linker.image.insert(bytes);

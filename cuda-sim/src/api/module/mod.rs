@@ -6,9 +6,9 @@ pub(crate) mod linker;
 pub(crate) mod variable;
 
 use crate::api::prelude::*;
-use crate::code::Contents;
 use crate::code::binary::{self, Unloadable};
 use crate::code::ptx::{self, Refusal};
+use crate::code::{Contents, linked};
 use crate::exec::kernel;
 use crate::state::objects::Module;
 use crate::state::process::logs::Logs;
@@ -82,6 +82,9 @@ impl World {
         let length = binary::length(byte).ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
         // SAFETY: a complete image has this length, and the program does not change it during the call.
         let image = unsafe { std::slice::from_raw_parts(image, length) };
+        if let Some(texts) = linked::texts(image) {
+            return Ok(ptx::parse_linked(&texts, self.newest_ptx()));
+        }
         let (gpu, driver) = (&self.settings.profile.gpu, self.settings.profile.driver.major());
         match binary::parse(image, gpu.capability, driver, self.newest_ptx()) {
             Ok(contents) => Ok(Ok(contents)),
