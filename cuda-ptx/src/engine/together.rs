@@ -60,7 +60,7 @@ impl Warp {
                 let first = values[here.trailing_zeros() as usize % LANES];
                 let is_same = lanes_of(here).all(|lane| values[lane] == first);
                 if let Some(d) = d {
-                    registers.set(here, d, |_| if is_same { members } else { 0u32 });
+                    registers.set(here, d, |_| if is_same { here } else { 0u32 });
                 }
                 if let Some(p) = p {
                     registers.set_predicate(here, p, if is_same { here } else { 0 });

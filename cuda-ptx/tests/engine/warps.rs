@@ -141,3 +141,18 @@ fn registers_are_zero_before_they_are_written() {
     launch(&text, &memory, (4, 128), &[out]).unwrap();
     assert_eq!(memory.read(out), [0; 512]);
 }
+
+#[test]
+fn lanes_without_a_thread_are_in_no_mask_of_a_match() {
+    let text = kernel(
+        1,
+        "ld.param.u64 %d1, [p0]; mov.u32 %r1, 7; mov.u32 %r2, %tid.x;
+         match.all.sync.b32 %r3|%p1, %r1, 0xffffffff; match.any.sync.b32 %r4, %r1, 0xffffffff;
+         mul.wide.u32 %d2, %r2, 8; add.s64 %d1, %d1, %d2;
+         st.global.u32 [%d1], %r3; st.global.u32 [%d1+4], %r4;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 20]);
+    launch(&text, &memory, (1, 10), &[out]).unwrap();
+    assert_eq!(memory.read(out), [0x3ff; 20]);
+}
