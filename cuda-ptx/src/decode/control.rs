@@ -85,8 +85,11 @@ impl<'a> Decoder<'_, '_, 'a> {
             "trap" | "brkpt" => {
                 self.emit(Op::Trap);
             }
-            "pmevent" | "nanosleep" | "membar" | "fence" | "griddepcontrol" | "setmaxnreg"
-            | "createpolicy" => {
+            "nanosleep" => {
+                words.drop_all(|_| true);
+                self.emit(Op::Sleep);
+            }
+            "pmevent" | "membar" | "fence" | "griddepcontrol" | "setmaxnreg" | "createpolicy" => {
                 if its.opcode() == "createpolicy" {
                     return Problem::unsupported("a policy of caches");
                 }

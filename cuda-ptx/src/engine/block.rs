@@ -218,7 +218,7 @@ impl Unit {
         let image = &launch.program.kernels[launch.kernel].image;
         for _ in 0..rounds {
             let mut is_done = true;
-            let mut has_run = false;
+            let (mut has_run, mut is_spinning) = (false, true);
             for rank in 0..self.blocks.len() {
                 let Block { place, warps, state } = &mut self.blocks[rank];
                 let count = warps.len();
@@ -251,6 +251,7 @@ impl Unit {
                     if warp.alive == 0 {
                         self.spare.push(std::mem::take(&mut warp.registers));
                     }
+                    is_spinning &= warp.is_ready();
                 }
                 if std::mem::take(&mut state.changed) {
                     while let Some(release) = state.complete(|warp| warps[warp].alive) {
@@ -265,6 +266,10 @@ impl Unit {
             }
             if !has_run && !self.blocks.iter().flat_map(|block| &block.warps).any(Warp::is_ready) {
                 return Err(self.deadlock(launch));
+            }
+            // All of its warps used up their slices, perhaps because they wait for another block.
+            if has_run && is_spinning {
+                break;
             }
         }
         Ok(Progress::Running)

@@ -14,6 +14,8 @@ use crate::program::{
 
 /// Backward branches after which a group lets other groups run.
 const PATIENCE: u32 = 200;
+/// The operations of its slice that a warp gives up if it sleeps.
+const SLEEP: u32 = 5_000;
 
 /// The cycles that an operation counts on the clock, which is not that of a GPU.
 const CYCLES: u64 = 1024;
@@ -222,6 +224,12 @@ impl Warp {
                         }
                     }
                     _ if mask == 0 => pc + 1,
+                    Op::Sleep => {
+                        slice = slice.saturating_sub(SLEEP);
+                        self.groups[at].pc = pc + 1;
+                        fair = true;
+                        continue 'choose;
+                    }
                     op => {
                         if self.step(cx, op, mask)? {
                             pc + 1

@@ -787,6 +787,8 @@ pub(crate) enum Op {
     Return,
     Exit,
     Trap,
+    /// Lets other groups and warps run.
+    Sleep,
     Together {
         mask: Slot,
         operation: Together,

@@ -263,3 +263,24 @@ fn the_blocks_of_a_cooperative_grid_wait_for_each_other() {
         assert_eq!(memory.read(out), [(0..240).sum::<u32>(); 240], "seed {seed}");
     }
 }
+
+#[test]
+fn a_grid_that_synchronizes_often_does_not_spin_for_long() {
+    // 200 times, each of 32 blocks waits for the others. A slice of spinning in each wait would be 128 million
+    // operations.
+    let text = ALL_SUM.replace(
+        "mov.u32 %r5, %nctaid.x;",
+        "mov.u32 %r3, 200;
+             AGAIN: call.uni (status), cudaCGSynchronize, (handle, flags);
+             sub.u32 %r3, %r3, 1; setp.ne.u32 %p, %r3, 0; @%p bra AGAIN;
+             mov.u32 %r5, %nctaid.x;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 32]);
+    launch_with(&text, &memory, (32, 1), &[out, 0], |launch| {
+        launch.is_cooperative = true;
+        launch.steps = 4_000_000;
+    })
+    .unwrap();
+    assert_eq!(memory.read(out), [(0..32).sum::<u32>(); 32]);
+}
