@@ -210,8 +210,8 @@ fn binary_inputs_can_be_linked() {
     unsafe { linker.add_data(LinkInput::Library, "device runtime", b"!<arch>") }.expect("ignored");
     assert!(format!("{linker:?}").starts_with("Linker"));
     let linked = linker.complete().expect("a complete program");
-    let size = 64 + GLOBALS.len() + 1;
-    assert!(format!("{linked:?}").contains(&format!("bytes: {size}")));
+    // An image with machine code has no text.
+    assert!(format!("{linked:?}").contains("bytes: 64"));
     let module = Module::from_linked(&context, &linked).expect("an image that the driver created");
     module.kernel("of_a_binary").expect("of the image");
     module.kernel("bump").expect("of the text");
