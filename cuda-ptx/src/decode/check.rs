@@ -35,17 +35,17 @@ pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Pr
     if let Some(wanted) = operands(opcode, words).filter(|wanted| *wanted != count) {
         return Problem::invalid(format!("it has {wanted} operands, and {count} are given"));
     }
-    let has_scope = ["cta", "cluster", "gpu", "sys"].into_iter().any(has);
-    let has_order = ["relaxed", "acquire", "release", "sc", "acq_rel"].into_iter().any(has);
-    let has_proxy = words.iter().any(|word| word.starts_with("proxy"));
+    let has_scope = || ["cta", "cluster", "gpu", "sys"].into_iter().any(has);
+    let has_order = || ["relaxed", "acquire", "release", "sc", "acq_rel"].into_iter().any(has);
+    let has_proxy = || words.iter().any(|word| word.starts_with("proxy"));
     match opcode {
-        "ld" | "st" if has_scope != has_order => {
+        "ld" | "st" if has_scope() != has_order() => {
             return Problem::invalid("an order needs a scope, and a scope an order");
         }
-        "fence" if !(has_scope || has_proxy || has("mbarrier_init")) => {
+        "fence" if !(has_scope() || has_proxy() || has("mbarrier_init")) => {
             return Problem::invalid("a fence needs a scope");
         }
-        "membar" if !(has("cta") || has("gl") || has("sys") || has_proxy) => {
+        "membar" if !(has("cta") || has("gl") || has("sys") || has_proxy()) => {
             return Problem::invalid("a fence needs a level");
         }
         "griddepcontrol" if !(has("wait") || has("launch_dependents")) => {
@@ -60,7 +60,7 @@ pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Pr
         "sin" | "cos" | "lg2" | "ex2" | "tanh" | "rsqrt" if !has("approx") => {
             return Problem::invalid("it needs `.approx`");
         }
-        "ld" if has("nc") && (!has("global") || has("volatile") || has_order) => {
+        "ld" if has("nc") && (!has("global") || has("volatile") || has_order()) => {
             return Problem::invalid("`.nc` needs `.global`, and no order");
         }
         _ => {}
@@ -71,7 +71,7 @@ pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Pr
     let is_signed = matches!(ty, Type::S8 | Type::S16 | Type::S32 | Type::S64);
     let is_unsigned = matches!(ty, Type::U8 | Type::U16 | Type::U32 | Type::U64);
     let is_number = is_float || is_signed || is_unsigned;
-    let has_rounding = words.iter().any(is_rounding);
+    let has_rounding = || words.iter().any(is_rounding);
     let has_type = match opcode {
         "and" | "or" | "xor" | "not" => !is_number,
         "cnot" | "shl" | "popc" | "clz" | "brev" => !is_number && ty != Type::Pred,
@@ -85,7 +85,7 @@ pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Pr
         return Problem::invalid("the instruction does not have this type");
     }
     match opcode {
-        "add" | "sub" if !is_float && (has_rounding || has("sat") && ty != Type::S32) => {
+        "add" | "sub" if !is_float && (has_rounding() || has("sat") && ty != Type::S32) => {
             Problem::invalid("integers have no such modifier")
         }
         "mul" | "mad" if !(is_float || has("lo") || has("hi") || has("wide")) => {
@@ -100,7 +100,7 @@ pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Pr
             Problem::invalid("the type does not have this rounding")
         }
         "div" | "sqrt" | "rcp" | "fma" | "mad"
-            if is_float && !(has_rounding || has("approx") || has("full")) =>
+            if is_float && !(has_rounding() || has("approx") || has("full")) =>
         {
             Problem::invalid("the rounding is missing")
         }
