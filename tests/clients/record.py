@@ -7,6 +7,18 @@ import os
 import pytest
 
 PATH = os.environ["CLIENTS_RECORD"]
+# After such an error of a kernel every call of the process fails. The other tests run in a new process.
+STICKY = [
+    "CUDA_ERROR_ASSERT",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR",
+    "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+    "CUDA_ERROR_INVALID_PC",
+    "CUDA_ERROR_INVALID_PTX",
+    "CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA_ERROR_MISALIGNED_ADDRESS",
+]
 # The process that runs the tests. Their child processes inherit the environment.
 outcomes = {}
 
@@ -59,8 +71,7 @@ def pytest_runtest_logreport(report):
 def pytest_runtest_logfinish(nodeid, location):
     word, why = outcomes.get(nodeid, ("passed", ""))
     write(word, nodeid, why)
-    # After such an error every call of the process fails. The other tests run in a new process.
-    if "CUDA_ERROR_ILLEGAL_ADDRESS" in why:
+    if any(error in why for error in STICKY):
         os._exit(3)
 
 

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let driver = driver()?;
     let mut rows = Vec::new();
     let mut wrong = Vec::new();
-    for (name, client) in list::read()? {
+    for (name, mut client) in list::read()? {
         if !options.includes(&name, &client) {
             continue;
         }
@@ -63,7 +63,14 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             rows.push(table::Row::not_run(&name, &client, text));
             continue;
         }
-        let (row, errors) = run_client(&name, &client, &setting, options.suite.as_deref())?;
+        // An entry of the list can only be judged if its test could have run.
+        let mut is_whole = options.suite.is_none();
+        if options.quick {
+            is_whole &= client.suite.iter().all(|suite| suite.quick.is_empty());
+            client.suite.iter_mut().for_each(Suite::select_part);
+        }
+        let suite = options.suite.as_deref();
+        let (row, errors) = run_client(&name, &client, &setting, suite, is_whole)?;
         rows.extend(row);
         wrong.extend(errors);
     }
@@ -73,12 +80,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the suites of a client. Returns the rows of the table, and what differs from the list.
+/// Runs the suites of a client, or one of them. Returns the rows of the table, and what differs from the list.
 fn run_client(
     name: &str,
     client: &Client,
     setting: &Setting,
     only: Option<&str>,
+    is_whole: bool,
 ) -> Result<(Vec<table::Row>, Vec<String>)> {
     match client.source {
         Source::PyPi => python::install(client, setting)?,
@@ -107,8 +115,7 @@ fn run_client(
         );
         rows.push(row);
     }
-    // An entry can only be judged if its test could have run.
-    Ok((rows, judge.finish(only.is_none())))
+    Ok((rows, judge.finish(is_whole)))
 }
 
 /// Writes the result of each test of a suite to `target/clients/NAME/SUITE.txt`.

@@ -15,6 +15,9 @@ pub(super) struct Client {
     /// Further packages with pinned versions, as the package manager writes them.
     #[serde(default)]
     pub(super) packages: Vec<String>,
+    /// Plugins of pytest in `tests/clients`, besides `record`.
+    #[serde(default)]
+    pub(super) plugins: Vec<String>,
     /// Whether CI runs this client.
     pub(super) quick: bool,
     /// The repository that has the tests, if no package has them. `--from` names a checkout of it.
@@ -22,7 +25,7 @@ pub(super) struct Client {
     /// The profile, a value of `CUDA_SIM`.
     #[serde(default = "default_profile")]
     pub(super) profile: String,
-    /// Whether the tests load NVRTC, which `cargo xtask compilers` downloads.
+    /// Whether the tests load NVRTC, which `cargo xtask compilers` downloads, and compile kernels.
     #[serde(default)]
     pub(super) nvrtc: bool,
     pub(super) suite: Vec<Suite>,
@@ -49,6 +52,9 @@ pub(super) struct Suite {
     /// The arguments for pytest, or for `cargo test`.
     #[serde(default)]
     pub(super) arguments: Vec<String>,
+    /// Further arguments that select the part for CI. Without them, CI runs the whole suite.
+    #[serde(default)]
+    pub(super) quick: Vec<String>,
     /// A Python package whose modules have classes of unittest, if pytest cannot collect them by path.
     pub(super) unittests: Option<String>,
     /// Fewer passed tests are an error.
@@ -60,6 +66,14 @@ pub(super) struct Suite {
 }
 
 impl Suite {
+    /// Changes the suite to the part that CI runs.
+    pub(super) fn select_part(&mut self) {
+        if !self.quick.is_empty() {
+            self.arguments.append(&mut self.quick);
+            self.at_least = 0;
+        }
+    }
+
     /// Returns the value of `CUDA_SIM`.
     pub(super) fn profile<'a>(&'a self, client: &'a Client) -> &'a str {
         self.profile.as_ref().unwrap_or(&client.profile)

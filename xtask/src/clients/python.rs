@@ -90,6 +90,7 @@ fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> C
         .args(["-m", "pytest", "-p", "record", "-q", "--tb=short"])
         .args(["-p", "no:cacheprovider", "--timeout-method=thread"])
         .arg(format!("--timeout={}", suite.timeout))
+        .args(client.plugins.iter().flat_map(|plugin| ["-p", plugin]))
         // The names of the tests are relative to this folder.
         .arg("--rootdir")
         .arg(&folder)
@@ -98,8 +99,6 @@ fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> C
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("CLIENTS_RECORD", record)
         .env("CUDA_SIM", suite.profile(client))
-        // Python programs have no Rust functions for their kernels. The tests that check results fail.
-        .env("CUDA_SIM_KERNELS", "ignore")
         .env("LD_LIBRARY_PATH", search_path(&setting.driver));
     if let Some(package) = &suite.unittests {
         command.arg(plugins.join("unittests.py")).env("CLIENTS_PACKAGE", package);

@@ -13,6 +13,7 @@ use std::process::Command;
 struct Pins {
     headers: Vec<HeaderSet>,
     compilers: Vec<Package>,
+    kernel_headers: Vec<Package>,
     libclang: Package,
     ptxas: Package,
     maturin: Package,
@@ -64,6 +65,16 @@ pub(crate) fn provide_compilers() -> Result<PathBuf> {
     let include = find(&folder, "nvrtc.h")?;
     let toolkit = include.as_deref().and_then(Path::parent);
     let toolkit = toolkit.with_context(|| format!("no nvrtc.h in {}", folder.display()))?;
+    Ok(toolkit.to_owned())
+}
+
+/// Returns a folder whose `include` has the headers of CUDA C++ kernels, and fetches it if necessary.
+pub(crate) fn provide_kernel_headers() -> Result<PathBuf> {
+    let folder = root().join("target/kernel-headers");
+    install(&pins()?.kernel_headers, &folder, Some("manylinux2014_x86_64"))?;
+    let include = find(&folder, "cuda_runtime.h")?;
+    let toolkit = include.as_deref().and_then(Path::parent);
+    let toolkit = toolkit.with_context(|| format!("no cuda_runtime.h in {}", folder.display()))?;
     Ok(toolkit.to_owned())
 }
 
