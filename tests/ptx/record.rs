@@ -76,9 +76,13 @@ fn load(
 ) -> Result<(), String> {
     match Module::from_ptx(context, &kernel::module(forms.iter().copied())) {
         Ok(module) => forms.iter().try_for_each(|(number, form)| each(*number, form, Ok(&module))),
-        Err(Error::Compile(error)) => {
+        Err(error) if !error.is_fatal() => {
             if let [(number, form)] = forms {
-                return each(*number, form, Err(&first_error(&error.log)));
+                let why = match &error {
+                    Error::Compile(error) => first_error(&error.log),
+                    error => error.to_string(),
+                };
+                return each(*number, form, Err(&why));
             }
             let (first, second) = forms.split_at(forms.len() / 2);
             load(context, first, each)?;
