@@ -1,5 +1,6 @@
 //! The formats of texels.
 
+use super::srgb;
 use crate::number::convert::{f16_to_f32, f32_to_f16};
 
 /// How the numbers of texels are stored and read.
@@ -55,10 +56,12 @@ impl Format {
             match self.number {
                 Number::Unsigned => word,
                 Number::Signed => signed as u32,
+                Number::UnsignedFraction if self.is_curved(channel) => {
+                    srgb::linear(word as u8).to_bits()
+                }
                 Number::UnsignedFraction => {
                     let fraction = f64::from(word) / f64::from(u32::MAX >> unused);
-                    let is_curved = self.is_srgb && channel < 3;
-                    (if is_curved { linear(fraction) } else { fraction } as f32).to_bits()
+                    (fraction as f32).to_bits()
                 }
                 Number::SignedFraction => {
                     let fraction = f64::from(signed) / f64::from(i32::MAX >> unused);
@@ -67,6 +70,28 @@ impl Format {
                 Number::Float if self.bits == 16 => f16_to_f32(word as u16),
                 Number::Float => word,
             }
+        })
+    }
+
+    /// Returns whether a channel is sRGB.
+    pub(super) fn is_curved(&self, channel: u32) -> bool {
+        self.is_srgb && channel < 3 && self.bits == 8
+    }
+
+    /// Returns the texel of a border, as a GPU stores it.
+    pub(crate) fn border(&self, color: [f32; 4]) -> u128 {
+        if self.number == Number::Float && self.bits == 16 {
+            // Half precision has no greater number.
+            return self.encode(color.map(|number| number.clamp(-65504.0, 65504.0).to_bits()));
+        }
+        let bits = color.map(f32::to_bits);
+        if !self.is_integer() {
+            return self.encode(bits);
+        }
+        // The lowest bits of the number are the integer.
+        let unused = 32 - self.bits;
+        (0..self.channels).zip(bits).fold(0, |texel, (channel, bits)| {
+            texel | u128::from(bits & u32::MAX >> unused) << (channel * self.bits)
         })
     }
 
@@ -80,6 +105,9 @@ impl Format {
             let word = match self.number {
                 Number::Unsigned => value.min(u32::MAX >> unused),
                 Number::Signed => (value as i32).clamp(least, greatest) as u32,
+                Number::UnsignedFraction if self.is_curved(channel) => {
+                    u32::from(srgb::nearest(f32::from_bits(value)))
+                }
                 // A conversion turns NaN into 0.
                 Number::UnsignedFraction => {
                     let scaled = float.clamp(0.0, 1.0) * f64::from(u32::MAX >> unused);
@@ -95,13 +123,5 @@ impl Format {
             texel |= u128::from(word & u32::MAX >> unused) << (channel * self.bits);
         }
         texel
-    }
-}
-
-/// Returns the intensity of a channel of sRGB.
-fn linear(fraction: f64) -> f64 {
-    match fraction {
-        low if low <= 0.04045 => low / 12.92,
-        high => libm::pow((high + 0.055) / 1.055, 2.4),
     }
 }

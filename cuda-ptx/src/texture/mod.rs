@@ -3,9 +3,11 @@
 //! A [`Device`](crate::Device) describes the texture or surface of a handle. The engine finds the texels, reads them
 //! through [`Device::region`](crate::Device::region), and filters them as a GPU does: with weights of 8 bits.
 
+mod filter;
 mod format;
 mod place;
 mod read;
+mod srgb;
 
 pub use format::{Format, Number};
 pub use place::Boundary;

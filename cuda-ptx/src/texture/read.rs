@@ -1,5 +1,6 @@
 //! Reads of textures: the texels at coordinates, and their weights.
 
+use super::filter::{self, STEPS, Weights};
 use super::{AddressMode, Level, Texture};
 
 /// A read of a texture.
@@ -41,14 +42,14 @@ pub enum Lod {
     Gradient([[f32; 3]; 2]),
 }
 
-/// The steps between two texels, or between two levels.
-const STEPS: f64 = 256.0;
+/// The steps between two values of a normalized coordinate.
+const NORMALIZED_STEPS: f64 = (1 << 21) as f64;
 
 /// A read of one level, along each axis: the lower of two texels, and the weight of the upper one in steps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Footprint {
     lower: [i64; 3],
-    weights: [u32; 3],
+    weights: Weights,
     slice: u32,
 }
 
@@ -72,7 +73,7 @@ impl Texture {
         let second = self.read_level(lower + 1, read, at, fetch)?;
         Ok(std::array::from_fn(|channel| {
             let [a, b] = [first, second].map(|its| f64::from(f32::from_bits(its[channel])));
-            let weight = f64::from(weight) / STEPS;
+            let weight = f64::from(weight) / STEPS as f64;
             ((a * (1.0 - weight) + b * weight) as f32).to_bits()
         }))
     }
@@ -108,6 +109,7 @@ impl Texture {
             return (0, 0);
         }
         let lod = match read.lod {
+            Lod::Number(lod) if lod.is_nan() => 0.0,
             Lod::Base => 0.0,
             Lod::Number(lod) => f64::from(lod),
             Lod::Index(lod) => f64::from(lod),
@@ -115,11 +117,12 @@ impl Texture {
         };
         let sampler = &self.sampler;
         let [least, greatest] = sampler.levels.map(f64::from);
-        let lod = (lod + f64::from(sampler.level_bias)).min(greatest).max(least);
-        let steps = steps(lod.min(last as f64).max(0.0));
+        let bias = if matches!(read.lod, Lod::Base) { 0.0 } else { f64::from(sampler.level_bias) };
+        let lod = (lod + bias).min(greatest).max(least);
+        let steps = libm::floor(lod.min(last as f64).max(0.0) * STEPS as f64) as i64;
         match sampler.is_mipmap_linear {
-            true => ((steps >> 8) as usize, (steps & 255) as u32),
-            false => (((steps + 128) >> 8) as usize, 0),
+            true => ((steps / STEPS) as usize, (steps % STEPS) as u32),
+            false => (((steps + STEPS / 2) / STEPS) as usize, 0),
         }
     }
 
@@ -155,49 +158,48 @@ impl Texture {
         if !is_linear {
             return self.texel(level, read, footprint.lower, footprint.slice, fetch);
         }
-        let mut sum = [0.0; 4];
-        for corner in 0..8u32 {
-            let mut weight = 1.0;
-            let mut at = footprint.lower;
-            for (axis, at) in at.iter_mut().enumerate() {
-                let upper = corner >> axis & 1;
-                *at += i64::from(upper);
-                let steps = f64::from(footprint.weights[axis]);
-                weight *= if upper == 0 { STEPS - steps } else { steps } / STEPS;
-            }
-            if weight == 0.0 {
+        let mut texels = [0; 8];
+        let weights = filter::of_corners(footprint.weights);
+        for (corner, (texel, weight)) in texels.iter_mut().zip(weights).enumerate() {
+            if weight == 0 {
                 continue;
             }
-            let texel = self.texel(level, read, at, footprint.slice, fetch)?;
-            for (sum, bits) in sum.iter_mut().zip(texel) {
-                *sum += weight * f64::from(f32::from_bits(bits));
-            }
+            let upper = |axis: usize| (corner >> axis & 1) as i64;
+            let at = std::array::from_fn(|axis| footprint.lower[axis].saturating_add(upper(axis)));
+            *texel = self.stored(level, read, at, footprint.slice, fetch)?;
         }
-        Ok(sum.map(|sum| (sum as f32).to_bits()))
+        Ok(filter::blend(&self.texels.format, texels, weights))
+    }
+
+    /// Returns the number of axes of a level that coordinates decide.
+    fn axes(&self, read: &Read, is_linear: bool) -> usize {
+        match read.is_cubemap {
+            true => 2,
+            // A line is a plane with one row, whose coordinate is 0.
+            false if read.axes == 1 && is_linear && self.texels.layers == 0 => 2,
+            false => read.axes,
+        }
     }
 
     /// Returns the texels at coordinates in a level.
     fn footprint(&self, level: &Level, read: &Read, at: [f32; 3], is_linear: bool) -> Footprint {
-        let sampler = &self.sampler;
         let mut footprint = Footprint::default();
         let (at, face) = match read.is_cubemap {
             true => face(at),
             false => (at.map(f64::from), 0),
         };
-        let axes = if read.is_cubemap { 2 } else { read.axes };
-        for (axis, mut place) in at.into_iter().take(axes).enumerate() {
-            let len = f64::from(level.extent[axis].max(1));
-            if self.is_normalized(read) {
-                // Whole repetitions do not count.
-                if sampler.address_modes[axis] == AddressMode::Wrap {
-                    place -= libm::floor(place);
-                }
-                place *= len;
-            }
+        for axis in 0..self.axes(read, is_linear) {
+            let len = level.extent[axis].max(1);
+            let mode = self.sampler.address_modes[axis];
+            let at = if axis < read.axes { at[axis] } else { 0.0 };
+            let place = place(at, len, mode, self.is_normalized(read));
             if is_linear {
-                let steps = steps(place - 0.5);
-                footprint.lower[axis] = steps >> 8;
-                footprint.weights[axis] = (steps & 255) as u32;
+                let mut steps = filter::steps(place - 0.5);
+                if is_clamp(mode, self.is_normalized(read)) {
+                    steps = steps.clamp(0, i64::from(len - 1) * STEPS);
+                }
+                footprint.lower[axis] = steps / STEPS - i64::from(steps % STEPS < 0);
+                footprint.weights[axis] = steps.rem_euclid(STEPS) as u32;
             } else {
                 footprint.lower[axis] = libm::floor(place) as i64;
             }
@@ -228,32 +230,36 @@ impl Texture {
         slice: u32,
         fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
     ) -> Result<[u32; 4], E> {
+        let texel = self.stored(level, read, at, slice, fetch)?;
+        Ok(self.texels.format.decode(texel))
+    }
+
+    /// Returns the bytes of the texel with these indices. Outside they are those of the border.
+    fn stored<E>(
+        &self,
+        level: &Level,
+        read: &Read,
+        at: [i64; 3],
+        slice: u32,
+        fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
+    ) -> Result<u128, E> {
+        let format = &self.texels.format;
         let mut indices = [0; 3];
-        let axes = if read.is_cubemap { 2 } else { read.axes };
-        for axis in 0..axes {
-            let len = level.extent[axis];
-            if len == 0 {
+        for axis in 0..3 {
+            // A point read has no coordinates along the other axes.
+            if axis >= if read.is_cubemap { 2 } else { read.axes } && at[axis] == 0 {
                 continue;
             }
             let mode = self.sampler.address_modes[axis];
-            match index(at[axis], len, mode, self.is_normalized(read)) {
+            match index(at[axis], level.extent[axis].max(1), mode, self.is_normalized(read)) {
                 Some(index) => indices[axis] = index,
-                None => return Ok(self.border()),
+                None => return Ok(format.border(self.sampler.border)),
             }
         }
         if self.texels.layers > 0 || self.texels.is_cubemap {
             indices[2] = slice;
         }
-        let format = &self.texels.format;
-        fetch(self.texels.address(level, indices), format.bytes()).map(|texel| format.decode(texel))
-    }
-
-    /// Returns the channels of the border.
-    fn border(&self) -> [u32; 4] {
-        let format = &self.texels.format;
-        let mut border = self.sampler.border.map(f32::to_bits);
-        border.iter_mut().skip(format.channels as usize).for_each(|channel| *channel = 0);
-        border
+        fetch(self.texels.address(level, indices), format.bytes())
     }
 
     /// Reads a texel by its indices. Outside of the texture it is zero.
@@ -286,22 +292,45 @@ impl Texture {
     }
 }
 
-/// Returns a number in steps, rounded to the nearest.
-fn steps(number: f64) -> i64 {
-    libm::floor(number * STEPS + 0.5) as i64
+/// Returns a coordinate in texels.
+fn place(at: f64, len: u32, mode: AddressMode, is_normalized: bool) -> f64 {
+    let repeats = match mode {
+        AddressMode::Wrap if is_normalized => 1.0,
+        AddressMode::Mirror if is_normalized => 2.0,
+        _ => 0.0,
+    };
+    // A subnormal number is zero.
+    if at.is_nan() || at.abs() < f64::from(f32::MIN_POSITIVE) || at.is_infinite() && repeats > 0.0 {
+        return 0.0;
+    }
+    if !is_normalized {
+        return at;
+    }
+    let at = if repeats > 0.0 { at - libm::floor(at / repeats) * repeats } else { at };
+    libm::floor(at * NORMALIZED_STEPS) / NORMALIZED_STEPS * f64::from(len)
+}
+
+/// Returns whether coordinates outside stand for the nearest texel.
+fn is_clamp(mode: AddressMode, is_normalized: bool) -> bool {
+    match mode {
+        AddressMode::Clamp => true,
+        AddressMode::Wrap | AddressMode::Mirror => !is_normalized,
+        AddressMode::Border => false,
+    }
 }
 
 /// Returns the index of a texel along one axis, or `None` if the color is that of the border.
 fn index(at: i64, len: u32, mode: AddressMode, is_normalized: bool) -> Option<u32> {
     let len = i64::from(len);
     let index = match mode {
-        AddressMode::Wrap if is_normalized => at.rem_euclid(len),
-        AddressMode::Mirror if is_normalized => {
+        _ if is_clamp(mode, is_normalized) => at.clamp(0, len - 1),
+        AddressMode::Wrap => at.rem_euclid(len),
+        AddressMode::Mirror => {
             let at = at.rem_euclid(2 * len);
             at.min(2 * len - 1 - at)
         }
-        AddressMode::Border if !(0..len).contains(&at) => return None,
-        _ => at.clamp(0, len - 1),
+        _ if (0..len).contains(&at) => at,
+        _ => return None,
     };
     u32::try_from(index).ok()
 }
