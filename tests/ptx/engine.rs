@@ -142,7 +142,8 @@ impl Memory {
             _ => (0, false),
         };
         let address = levels.first().map_or(0, |level| level.address);
-        let texels = Texels { format: format(object), levels, layers, is_cubemap };
+        let is_memory = matches!(object.shape, object::Shape::Linear | object::Shape::Pitched);
+        let texels = Texels { format: format(object), levels, layers, is_cubemap, is_memory };
         match object.sampler {
             Some(its) => {
                 let sampler = Sampler {

@@ -4,8 +4,7 @@ use super::Problem;
 use super::function::{Decoder, Symbol};
 use super::words::{Words, bits, int};
 use crate::program::{
-    AtomicFunction, Element, LevelOf, Op, Query, Sample, Slot, SurfaceAccess, SurfaceFunction,
-    TexelPlace,
+    AtomicFunction, Element, LevelOf, Op, Sample, Slot, SurfaceAccess, SurfaceFunction, TexelPlace,
 };
 use crate::syntax::{Instruction, Operand, Type};
 use crate::texture::Boundary;
@@ -244,22 +243,13 @@ impl<'a> Decoder<'_, '_, 'a> {
             "addr_mode_2",
             "memory_layout",
         ]);
-        let query = match name {
-            Some("width") => Query::Extent(0),
-            Some("height") => Query::Extent(1),
-            Some("depth") => Query::Extent(2),
-            Some("channel_data_type") => Query::DataType,
-            Some("channel_order") => Query::Order,
-            Some("normalized_coords") => Query::IsNormalized,
-            Some("array_size") => Query::Layers,
-            Some("num_mipmap_levels") => Query::Levels,
-            Some("num_samples") => Query::Samples,
-            Some("filter_mode") => Query::Filter,
-            Some("addr_mode_0") => Query::AddressMode(0),
-            Some("addr_mode_1") => Query::AddressMode(1),
-            Some("addr_mode_2") => Query::AddressMode(2),
-            Some("memory_layout") => Query::MemoryLayout,
-            Some(_) => return Problem::unsupported("the query of a sampler"),
+        let axis = match name {
+            Some("width") => 0,
+            Some("height") => 1,
+            Some("depth") => 2,
+            Some(_) => {
+                return Problem::unsupported("a query that a GPU answers only of references");
+            }
             None => return Problem::invalid("the property is missing"),
         };
         let ty = words.ty()?;
@@ -272,7 +262,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             false => None,
         };
         let d = self.target(self.operand(operands, 0)?, ty)?;
-        self.emit(Op::Query { query, is_surface, object, level, d });
+        self.emit(Op::Query { axis, is_surface, object, level, d });
         Ok(())
     }
 }

@@ -8,14 +8,10 @@ use super::warp::{Warp, lanes_of};
 use crate::device::Access;
 use crate::number::convert::f32_to_f16;
 use crate::program::{
-    AtomicFunction, Int, LevelOf, Query, Sample, SurfaceAccess, SurfaceFunction, TexelPlace,
+    AtomicFunction, Int, LevelOf, Sample, SurfaceAccess, SurfaceFunction, TexelPlace,
 };
 use crate::texture::{Coordinates, Format, Lod, Number, Read, Texels, Texture};
 use std::sync::Arc;
-
-/// The numbers for the types of channels, and for their order, that queries return: those of `CL/cl.h`.
-const FIRST_TYPE: u32 = 0x10d0;
-const ORDERS: [u32; 5] = [0, 0x10b0, 0x10b2, 0x10b4, 0x10b5];
 
 fn no_object(lane: usize, text: String) -> Raise {
     Raise::new(FaultKind::IllegalAddress, lane, text)
@@ -125,6 +121,7 @@ impl Warp {
             },
             lod,
             offset: offset.unwrap_or_default().map(offset_of),
+            is_gather: sample.gather.is_some(),
         }
     }
 
@@ -239,7 +236,7 @@ impl Warp {
         &mut self,
         cx: &mut Context<'_, '_>,
         mask: u32,
-        query: Query,
+        axis: usize,
         is_surface: bool,
         (object, level): (Slot, Option<Slot>),
         d: Slot,
@@ -249,11 +246,9 @@ impl Warp {
             let handle = self.registers.wide[object as usize][lane];
             let level = level.map_or(0, |slot| self.registers.narrow[slot as usize][lane]);
             results[lane] = if is_surface {
-                let texels = Self::surface_of(cx, lane, handle)?;
-                property(query, &texels, None, level)
+                extent(Self::surface_of(cx, lane, handle)?.as_ref(), axis, level)
             } else {
-                let texture = Self::texture_of(cx, lane, handle)?;
-                property(query, &texture.texels, Some(&texture), level)
+                extent(&Self::texture_of(cx, lane, handle)?.texels, axis, level)
             };
         }
         self.registers.set(mask, d, |lane| results[lane]);
@@ -276,33 +271,14 @@ fn of_format(function: AtomicFunction, format: &Format) -> AtomicFunction {
     }
 }
 
-/// Returns a property of a texture or surface.
-fn property(query: Query, texels: &Texels, texture: Option<&Texture>, level: u32) -> u32 {
-    let format = &texels.format;
-    let sampler = texture.map(|texture| &texture.sampler);
-    match query {
-        Query::Extent(axis) => {
-            let found = texels.levels.get(level as usize);
-            found.map_or(0, |level| level.extent[axis])
-        }
-        Query::DataType => {
-            let step = format.bits.ilog2() - 3;
-            FIRST_TYPE
-                + match format.number {
-                    Number::SignedFraction => step,
-                    Number::UnsignedFraction => 2 + step,
-                    Number::Signed => 7 + step,
-                    Number::Unsigned => 10 + step,
-                    Number::Float => 12 + step,
-                }
-        }
-        Query::Order => ORDERS[format.channels as usize % ORDERS.len()],
-        Query::IsNormalized => u32::from(sampler.is_some_and(|its| its.is_normalized)),
-        Query::Layers => texels.layers,
-        Query::Levels => texels.levels.len() as u32,
-        Query::Samples => 1,
-        Query::Filter => u32::from(sampler.is_some_and(|its| its.is_linear)),
-        Query::AddressMode(axis) => sampler.map_or(0, |its| its.address_modes[axis] as u32),
-        Query::MemoryLayout => 0,
+/// Returns the extent along an axis. Layers are the last one.
+fn extent(texels: &Texels, axis: usize, level: u32) -> u32 {
+    let Some(level) = texels.levels.get(level as usize) else { return 0 };
+    let is_line = level.extent[1] == 0 && level.extent[2] == 0;
+    match (axis, is_line) {
+        (1, true) if texels.layers > 0 => texels.layers,
+        (1, true) => u32::from(!texels.is_memory),
+        (2, false) if texels.layers > 0 => texels.layers,
+        _ => level.extent[axis],
     }
 }

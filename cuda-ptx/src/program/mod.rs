@@ -5,9 +5,8 @@ mod op;
 pub(crate) use op::{
     Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk,
     Compare, Compared, Condition, Convert, Element, Elements, Extremum, Float, Int, Intrinsic,
-    LevelOf, Logic, Mbarrier, Number, Op, Pass, Passed, Query, Redux, Sample, Shuffle, SlctBy,
-    Space, SurfaceAccess, SurfaceFunction, Ternary, TexelPlace, Together, Transfer, Unary, Video,
-    Vote,
+    LevelOf, Logic, Mbarrier, Number, Op, Pass, Passed, Redux, Sample, Shuffle, SlctBy, Space,
+    SurfaceAccess, SurfaceFunction, Ternary, TexelPlace, Together, Transfer, Unary, Video, Vote,
 };
 
 use std::fmt;

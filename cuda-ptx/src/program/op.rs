@@ -572,23 +572,6 @@ pub(crate) struct SurfaceAccess {
     pub(crate) elements: Box<[Element]>,
 }
 
-/// A property of a texture or surface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Query {
-    /// The extent along an axis.
-    Extent(usize),
-    DataType,
-    Order,
-    IsNormalized,
-    Layers,
-    Levels,
-    Samples,
-    /// Whether the filter is linear.
-    Filter,
-    AddressMode(usize),
-    MemoryLayout,
-}
-
 /// An operation of a warp.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
@@ -705,9 +688,9 @@ pub(crate) enum Op {
     Video(Box<Video>, Slot, [Slot; 3]),
     Sample(Box<Sample>),
     Surface(Box<SurfaceAccess>),
-    /// A query of a texture or surface, with the level.
+    /// A query of the extent of a texture or surface along an axis, with the level.
     Query {
-        query: Query,
+        axis: usize,
         is_surface: bool,
         object: Slot,
         level: Option<Slot>,

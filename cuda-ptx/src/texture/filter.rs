@@ -14,49 +14,54 @@ pub(super) fn steps(number: f64) -> i64 {
     libm::floor(number * STEPS as f64 + 0.5) as i64
 }
 
-/// Returns the weights of the eight corners in steps. Bit 0 of a corner says whether it is the upper one along the
-/// first axis. Each product of weights is rounded, and the weights add up to 256.
-pub(super) fn of_corners([x, y, z]: Weights) -> [u32; 8] {
-    let total = STEPS as u32;
+/// Returns the weights of the eight corners in steps, which add up to `total`. Bit 0 of a corner says whether it is
+/// the upper one along the first axis. Each product of weights is rounded.
+pub(super) fn of_corners([x, y, z]: Weights, total: u32) -> [u32; 8] {
     let plane = |z: u32| {
-        let right = (x * z + 128) / total;
+        let right = (x * z + 128) / 256;
         let left = z - right;
-        let [upper_left, upper_right] = [(left * y + 127) / total, (right * y + 128) / total];
+        let [upper_left, upper_right] = [(left * y + 127) / 256, (right * y + 128) / 256];
         [left - upper_left, right - upper_right, upper_left, upper_right]
     };
+    let z = (z * total + 128) / 256;
     let [near, far] = [plane(total - z), plane(z)];
     [near[0], near[1], near[2], near[3], far[0], far[1], far[2], far[3]]
 }
 
+/// Texels, or one of their channels, with their weights in steps.
+type Weighted<T> = [(T, u32); 16];
+
 /// Returns the sums of weighted texels: numbers of f32 for each channel.
-pub(super) fn blend(format: &Format, texels: [u128; 8], weights: [u32; 8]) -> [u32; 4] {
+pub(super) fn blend(format: &Format, texels: &Weighted<u128>) -> [u32; 4] {
     std::array::from_fn(|channel| {
         let channel = channel as u32;
         if channel >= format.channels {
             return 0;
         }
         let unused = 32 - format.bits;
-        let words =
-            texels.map(|texel| (texel >> (channel * format.bits)) as u32 & u32::MAX >> unused);
+        let words = texels.map(|(texel, weight)| {
+            ((texel >> (channel * format.bits)) as u32 & u32::MAX >> unused, weight)
+        });
         match format.number {
             Number::Float if format.bits == 16 => {
-                let halves = words.map(|word| f16_to_f32(word as u16));
-                float(halves, weights, Precision { mantissa: 10, least: -14 })
+                let halves = words.map(|(word, weight)| (f16_to_f32(word as u16), weight));
+                float(&halves, Precision::HALF)
             }
             Number::UnsignedFraction if format.is_curved(channel) => {
-                let decoded = texels.map(|texel| format.decode(texel)[channel as usize]);
-                float(decoded, weights, Precision::SINGLE)
+                let decoded = |texel| format.decode(texel)[channel as usize];
+                let intensities = texels.map(|(texel, weight)| (decoded(texel), weight));
+                float(&intensities, Precision::SRGB)
             }
             Number::UnsignedFraction => {
                 let widen = if format.bits == 8 { 257 } else { 1 };
-                let sum = weighted(words.map(|word| i64::from(word * widen)), weights);
+                let sum = weighted(words.map(|(word, weight)| (i64::from(word * widen), weight)));
                 (((sum + STEPS / 2) / STEPS) as f32 / 65535.0).to_bits()
             }
             Number::SignedFraction => {
                 let least = -(i64::from(u32::MAX >> unused) / 2);
-                let texels =
-                    words.map(|word| i64::from((word << unused) as i32 >> unused).max(least));
-                let sum = weighted(texels, weights);
+                let sum = weighted(words.map(|(word, weight)| {
+                    (i64::from((word << unused) as i32 >> unused).max(least), weight)
+                }));
                 let fraction = match format.bits {
                     // From 127 to 32,767. The rounding of a GPU is not known.
                     8 => sum.signum() * ((sum.abs() * 33025 + (1 << 14) - 1) >> 15),
@@ -64,26 +69,30 @@ pub(super) fn blend(format: &Format, texels: [u128; 8], weights: [u32; 8]) -> [u
                 };
                 (fraction as f32 / 32767.0).to_bits()
             }
-            _ => float(words, weights, Precision::SINGLE),
+            _ => float(&words, Precision::SINGLE),
         }
     })
 }
 
-fn weighted(texels: [i64; 8], weights: [u32; 8]) -> i64 {
-    texels.iter().zip(weights).map(|(texel, weight)| texel * i64::from(weight)).sum()
+fn weighted(texels: Weighted<i64>) -> i64 {
+    texels.into_iter().map(|(texel, weight)| texel * i64::from(weight)).sum()
 }
 
-/// The format of a sum.
+/// The precision of a sum.
 #[derive(Clone, Copy)]
 struct Precision {
-    /// The bits of the fraction.
+    /// The bits of the fraction of a texel.
+    texel: i32,
+    /// The bits of the fraction of a sum.
     mantissa: i32,
     /// The least exponent of a normal number.
     least: i32,
 }
 
 impl Precision {
-    const SINGLE: Self = Self { mantissa: 23, least: -126 };
+    const SINGLE: Self = Self { texel: 27, mantissa: 23, least: -126 };
+    const HALF: Self = Self { texel: 14, mantissa: 10, least: -14 };
+    const SRGB: Self = Self { texel: 7, mantissa: 10, least: -14 };
 }
 
 /// A sum of weighted numbers, as a multiple of a power of two.
@@ -94,32 +103,25 @@ struct Sum {
 }
 
 /// Returns the sum of weighted numbers of f32, rounded to the nearest, and away from zero halfway.
-fn float(texels: [u32; 8], weights: [u32; 8], precision: Precision) -> u32 {
-    let all = texels.iter().zip(weights).filter(|(_, weight)| *weight != 0);
-    if all.clone().any(|(bits, _)| !f32::from_bits(*bits).is_finite()) {
-        let product = |(bits, weight): (&u32, u32)| f32::from_bits(*bits) * weight as f32;
-        let sum: f32 = all.map(product).sum();
+fn float(texels: &Weighted<u32>, precision: Precision) -> u32 {
+    let used = texels.iter().filter(|(_, weight)| *weight != 0);
+    if used.clone().any(|(bits, _)| !f32::from_bits(*bits).is_finite()) {
+        let sum: f32 = used.map(|(bits, weight)| f32::from_bits(*bits) * *weight as f32).sum();
         return if sum.is_nan() { f32::NAN.to_bits() } else { sum.to_bits() };
     }
-    let four = |from: usize| {
-        let mut pairs = [(0, 0); 4];
-        for (index, pair) in pairs.iter_mut().enumerate() {
-            *pair = (texels[from + index], weights[from + index]);
-        }
-        quad(pairs, precision)
-    };
-    rounded(add(four(0), four(4)), precision)
+    let quads = texels.chunks_exact(4).map(|pairs| quad(pairs, precision));
+    rounded(quads.fold(Sum::default(), add), precision)
 }
 
-/// Returns the sum of four weighted numbers. Each is cut off four bits below the last bit of the greatest one.
-fn quad(pairs: [(u32, u32); 4], precision: Precision) -> Sum {
+/// Returns the sum of four weighted numbers. Each is cut off at a bit of the greatest one.
+fn quad(pairs: &[(u32, u32)], precision: Precision) -> Sum {
     let exponent = |bits: u32| (bits >> 23 & 0xff).max(1);
-    let used = pairs.into_iter().filter(|(bits, weight)| *weight != 0 && bits << 1 != 0);
+    let used = pairs.iter().copied().filter(|(bits, weight)| *weight != 0 && bits << 1 != 0);
     let Some(greatest) = used.clone().map(|(bits, _)| exponent(bits)).max() else {
         return Sum::default();
     };
-    // The 23 bits of a fraction, less those that the format lacks, and four more.
-    let more = precision.mantissa + 4 - 23;
+    // The bits after the 23 of a fraction.
+    let more = precision.texel - 23;
     let units = used.map(|(bits, weight)| {
         let hidden = if bits >> 23 & 0xff == 0 { 0 } else { 1 << 23 };
         let fraction = i128::from(bits & 0x7f_ffff | hidden) << 16;

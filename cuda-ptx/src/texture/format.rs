@@ -75,15 +75,11 @@ impl Format {
 
     /// Returns whether a channel is sRGB.
     pub(super) fn is_curved(&self, channel: u32) -> bool {
-        self.is_srgb && channel < 3 && self.bits == 8
+        self.is_srgb && channel < 3 && self.bits == 8 && (self.channels, channel) != (2, 1)
     }
 
     /// Returns the texel of a border, as a GPU stores it.
     pub(crate) fn border(&self, color: [f32; 4]) -> u128 {
-        if self.number == Number::Float && self.bits == 16 {
-            // Half precision has no greater number.
-            return self.encode(color.map(|number| number.clamp(-65504.0, 65504.0).to_bits()));
-        }
         let bits = color.map(f32::to_bits);
         if !self.is_integer() {
             return self.encode(bits);
@@ -110,18 +106,32 @@ impl Format {
                 }
                 // A conversion turns NaN into 0.
                 Number::UnsignedFraction => {
-                    let scaled = float.clamp(0.0, 1.0) * f64::from(u32::MAX >> unused);
-                    libm::rint(scaled) as u32
+                    let scaled = cut(float.clamp(0.0, 1.0), self.bits + 4);
+                    libm::ceil(scaled * f64::from(u32::MAX >> unused) - 0.5) as u32
                 }
                 Number::SignedFraction => {
-                    let scaled = float.clamp(-1.0, 1.0) * f64::from(greatest);
-                    libm::rint(scaled) as i32 as u32
+                    let scaled = cut(float.abs().min(1.0), self.bits + 3) * f64::from(greatest);
+                    let size = libm::ceil(scaled - 0.5) as i32;
+                    (if float < 0.0 { -size } else { size }) as u32
                 }
-                Number::Float if self.bits == 16 => u32::from(f32_to_f16(value)),
+                Number::Float if self.bits == 16 => u32::from(cut_to_f16(value)),
                 Number::Float => value,
             };
             texel |= u128::from(word & u32::MAX >> unused) << (channel * self.bits);
         }
         texel
     }
+}
+
+/// Cuts off the bits of a positive number after the first ones of its fraction.
+fn cut(number: f64, bits: u32) -> f64 {
+    let steps = f64::from(1u32 << bits);
+    libm::floor(number * steps) / steps
+}
+
+/// Returns the half that is nearest to a single, of those that are not farther from zero. NaN becomes canonical.
+fn cut_to_f16(bits: u32) -> u16 {
+    let nearest = f32_to_f16(bits);
+    let is_above = f32::from_bits(f16_to_f32(nearest)).abs() > f32::from_bits(bits).abs();
+    if is_above { nearest - 1 } else { nearest }
 }

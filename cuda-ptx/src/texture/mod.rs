@@ -24,6 +24,8 @@ pub struct Texels {
     pub layers: u32,
     /// Whether the slices are the faces of cubes.
     pub is_cubemap: bool,
+    /// Whether the texels are in linear memory, which is no array.
+    pub is_memory: bool,
 }
 
 /// A level of a mipmap.

@@ -46,6 +46,8 @@ impl Texels {
             i64::from(level.extent[1].max(1)) - 1,
             i64::from(self.slices(level)) - 1,
         ];
+        // The sign of a layer does not count.
+        let z = if self.layers > 0 { z & i32::MAX } else { z };
         let at = [x, y, z].map(i64::from);
         let is_inside = at.iter().zip(limits).all(|(at, limit)| (0..=limit).contains(at));
         let at = match boundary {

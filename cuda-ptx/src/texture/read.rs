@@ -18,6 +18,8 @@ pub struct Read {
     pub lod: Lod,
     /// The texels that are added to the coordinates.
     pub offset: [i32; 3],
+    /// Whether the four texels of a linear filter are read.
+    pub is_gather: bool,
 }
 
 /// The coordinates of a read. Those that it does not have are ignored.
@@ -65,17 +67,36 @@ impl Texture {
         fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
     ) -> Result<[u32; 4], E> {
         let Coordinates::Number(at) = read.at else { return self.read_index(read, fetch) };
-        let (lower, weight) = self.levels(read);
-        let first = self.read_level(lower, read, at, fetch)?;
-        if weight == 0 {
-            return Ok(first);
+        let is_flat = self.texels.layers == 0 && !self.texels.is_cubemap && read.axes < 3;
+        if is_flat && self.texels.levels.first().is_some_and(|level| level.extent[2] > 0) {
+            return Ok([0; 4]);
         }
-        let second = self.read_level(lower + 1, read, at, fetch)?;
-        Ok(std::array::from_fn(|channel| {
-            let [a, b] = [first, second].map(|its| f64::from(f32::from_bits(its[channel])));
-            let weight = f64::from(weight) / STEPS as f64;
-            ((a * (1.0 - weight) + b * weight) as f32).to_bits()
-        }))
+        let (lower, weight) = self.levels(read);
+        let format = &self.texels.format;
+        let is_linear = self.sampler.is_linear && !format.is_integer();
+        if weight == 0 && !is_linear {
+            let Some(level) = self.texels.levels.get(lower) else { return Ok([0; 4]) };
+            let its = self.footprint(level, read, at, false);
+            return self.texel(level, read, its.lower, its.slice, fetch);
+        }
+        // The weights of two levels are those of the two planes of a volume.
+        let mut texels = [(0, 0); 16];
+        for (upper, parts) in texels.chunks_exact_mut(8).enumerate() {
+            let total = if upper == 0 { STEPS as u32 - weight } else { weight };
+            let level = self.texels.levels.get(lower + upper);
+            let Some(level) = level.filter(|_| total > 0) else { continue };
+            let its = self.footprint(level, read, at, is_linear);
+            let weights = filter::of_corners(its.weights, total);
+            for (corner, (part, weight)) in parts.iter_mut().zip(weights).enumerate() {
+                if weight > 0 {
+                    let upper = |axis: usize| (corner >> axis & 1) as i64;
+                    let at =
+                        std::array::from_fn(|axis| its.lower[axis].saturating_add(upper(axis)));
+                    *part = (self.stored(level, read, at, its.slice, fetch)?, weight);
+                }
+            }
+        }
+        Ok(filter::blend(format, &texels))
     }
 
     /// Reads the channel of the four texels that a linear filter would interpolate, from the lower left one on against
@@ -95,7 +116,8 @@ impl Texture {
         let mut found = [0; 4];
         for (found, corner) in found.iter_mut().zip([[0, 1], [1, 1], [1, 0], [0, 0]]) {
             let [x, y] = corner;
-            let at = [footprint.lower[0] + x, footprint.lower[1] + y, 0];
+            let at =
+                [footprint.lower[0].saturating_add(x), footprint.lower[1].saturating_add(y), 0];
             let texel = self.texel(level, read, at, footprint.slice, fetch)?;
             *found = texel.get(channel).copied().unwrap_or(0);
         }
@@ -145,32 +167,6 @@ impl Texture {
         self.sampler.is_normalized || read.is_cubemap
     }
 
-    fn read_level<E>(
-        &self,
-        level: usize,
-        read: &Read,
-        at: [f32; 3],
-        fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
-    ) -> Result<[u32; 4], E> {
-        let Some(level) = self.texels.levels.get(level) else { return Ok([0; 4]) };
-        let is_linear = self.sampler.is_linear && !self.texels.format.is_integer();
-        let footprint = self.footprint(level, read, at, is_linear);
-        if !is_linear {
-            return self.texel(level, read, footprint.lower, footprint.slice, fetch);
-        }
-        let mut texels = [0; 8];
-        let weights = filter::of_corners(footprint.weights);
-        for (corner, (texel, weight)) in texels.iter_mut().zip(weights).enumerate() {
-            if weight == 0 {
-                continue;
-            }
-            let upper = |axis: usize| (corner >> axis & 1) as i64;
-            let at = std::array::from_fn(|axis| footprint.lower[axis].saturating_add(upper(axis)));
-            *texel = self.stored(level, read, at, footprint.slice, fetch)?;
-        }
-        Ok(filter::blend(&self.texels.format, texels, weights))
-    }
-
     /// Returns the number of axes of a level that coordinates decide.
     fn axes(&self, read: &Read, is_linear: bool) -> usize {
         match read.is_cubemap {
@@ -195,7 +191,7 @@ impl Texture {
             let place = place(at, len, mode, self.is_normalized(read));
             if is_linear {
                 let mut steps = filter::steps(place - 0.5);
-                if is_clamp(mode, self.is_normalized(read)) {
+                if is_clamp(mode, self.is_normalized(read)) && !read.is_gather {
                     steps = steps.clamp(0, i64::from(len - 1) * STEPS);
                 }
                 footprint.lower[axis] = steps / STEPS - i64::from(steps % STEPS < 0);
@@ -269,26 +265,34 @@ impl Texture {
         fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
     ) -> Result<[u32; 4], E> {
         let Coordinates::Index(at) = read.at else { return Ok([0; 4]) };
-        let level = match read.lod {
-            Lod::Index(level) => usize::try_from(level).ok(),
-            _ => Some(0),
+        let texels = &self.texels;
+        // A line is read by an index only in linear memory, and levels apply the address modes.
+        let is_line = read.axes == 1 && texels.layers == 0 && !texels.is_memory;
+        let is_layer = texels.layers == 0 || read.layer.is_none_or(|layer| layer < texels.layers);
+        let (level, has_modes) = match read.lod {
+            Lod::Index(level) => (usize::try_from(level).ok(), true),
+            _ => (Some(0), false),
         };
-        let level = level.and_then(|level| self.texels.levels.get(level));
-        let Some(level) = level else { return Ok([0; 4]) };
+        let level = level.and_then(|level| texels.levels.get(level));
+        let Some(level) = level.filter(|_| is_layer && (has_modes || !is_line)) else {
+            return Ok([0; 4]);
+        };
         let mut indices = [0; 3];
         for axis in 0..read.axes {
             let len = level.extent[axis].max(1);
             let at = i64::from(at[axis]) + i64::from(read.offset[axis]);
-            match u32::try_from(at).ok().filter(|at| *at < len) {
+            let mode =
+                if has_modes { self.sampler.address_modes[axis] } else { AddressMode::Border };
+            match index(at, len, mode, self.sampler.is_normalized) {
                 Some(at) => indices[axis] = at,
                 None => return Ok([0; 4]),
             }
         }
-        if self.texels.layers > 0 {
+        if texels.layers > 0 {
             indices[2] = self.slice(level, read, 0);
         }
-        let format = &self.texels.format;
-        fetch(self.texels.address(level, indices), format.bytes()).map(|texel| format.decode(texel))
+        let format = &texels.format;
+        fetch(texels.address(level, indices), format.bytes()).map(|texel| format.decode(texel))
     }
 }
 
@@ -337,23 +341,29 @@ fn index(at: i64, len: u32, mode: AddressMode, is_normalized: bool) -> Option<u3
 
 /// Returns the coordinates of a direction on the face of a cube, from 0 to 1, and the face.
 fn face(direction: [f32; 3]) -> ([f64; 3], u32) {
-    let [x, y, z] = direction.map(f64::from);
-    let [width, height, depth] = [x, y, z].map(f64::abs);
-    let (face, s, t, length) = if depth >= width && depth >= height {
-        match z < 0.0 {
-            false => (4, x, -y, depth),
-            true => (5, -x, -y, depth),
-        }
+    let [x, y, z] = scaled(direction);
+    // NaN is less than any size.
+    let [width, height, depth] = [x, y, z].map(|at| if at.is_nan() { -1.0 } else { at.abs() });
+    let (face, s, t) = if depth >= width && depth >= height {
+        if z < 0.0 { (5, -x, -y) } else { (4, x, -y) }
     } else if height >= width {
-        match y < 0.0 {
-            false => (2, x, z, height),
-            true => (3, x, -z, height),
-        }
+        if y < 0.0 { (3, x, -z) } else { (2, x, z) }
     } else {
-        match x < 0.0 {
-            false => (0, -z, -y, width),
-            true => (1, z, -y, width),
-        }
+        if x < 0.0 { (1, z, -y) } else { (0, -z, -y) }
     };
-    ([s, t, 0.0].map(|at| (at / length + 1.0) / 2.0), face)
+    let at = |at: f64| {
+        let steps = libm::floor(if at.is_nan() { 0.0 } else { at } / 2.0 * NORMALIZED_STEPS);
+        steps / NORMALIZED_STEPS + 0.5
+    };
+    ([at(s), at(t), 0.0], face)
+}
+
+/// Divides a direction by its greatest coordinate. The reciprocal of a number above 2^126 is zero.
+fn scaled(direction: [f32; 3]) -> [f64; 3] {
+    let greatest = direction.into_iter().map(f32::abs).fold(0.0, f32::max);
+    direction.map(|at| match greatest {
+        _ if at.is_nan() || at.is_infinite() || greatest < f32::MIN_POSITIVE => f64::NAN,
+        _ if greatest > 2f32.powi(126) => f64::from(at) * 0.0,
+        _ => f64::from(at) / f64::from(greatest),
+    })
 }

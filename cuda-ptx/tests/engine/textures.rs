@@ -32,7 +32,8 @@ impl Device for Surface {
     fn surface(&self, handle: u64) -> Result<Arc<Texels>, String> {
         let format = Format { number: Number::Unsigned, bits: 32, channels: 1, is_srgb: false };
         let level = Level { address: self.1, extent: [4, 2, 0], pitch: 16, slice: 32 };
-        let texels = Texels { format, levels: vec![level], layers: 0, is_cubemap: false };
+        let texels =
+            Texels { format, levels: vec![level], layers: 0, is_cubemap: false, is_memory: true };
         (handle == 1).then(|| Arc::new(texels)).ok_or(format!("{handle} is not a surface"))
     }
 }

@@ -449,7 +449,7 @@ impl<'a> Launch<'a> {
         let at = Coordinates::Number(at);
         self.read_texture(
             &texture,
-            &Read { axes, is_cubemap, layer, at, lod: Lod::Base, offset: [0; 3] },
+            &Read { axes, is_cubemap, layer, at, lod: Lod::Base, offset: [0; 3], is_gather: false },
         )
     }
 
@@ -463,7 +463,15 @@ impl<'a> Launch<'a> {
         let at = Coordinates::Index([at, 0, 0]);
         self.read_texture(
             &texture,
-            &Read { axes: 1, is_cubemap: false, layer: None, at, lod: Lod::Base, offset: [0; 3] },
+            &Read {
+                axes: 1,
+                is_cubemap: false,
+                layer: None,
+                at,
+                lod: Lod::Base,
+                offset: [0; 3],
+                is_gather: false,
+            },
         )
     }
 

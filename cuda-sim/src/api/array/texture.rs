@@ -34,14 +34,15 @@ struct Source {
     levels: Vec<Level>,
     layers: u32,
     is_cubemap: bool,
+    is_memory: bool,
 }
 
 impl Source {
     /// Returns the texels as kernels read them, or `None` if they cannot read them.
     fn texels(self, wants_integers: bool, is_srgb: bool) -> Option<Shape> {
-        let Self { format, levels, layers, is_cubemap } = self;
+        let Self { format, levels, layers, is_cubemap, is_memory } = self;
         let format = format.texel(wants_integers, is_srgb)?;
-        Some(Shape { format, levels, layers, is_cubemap })
+        Some(Shape { format, levels, layers, is_cubemap, is_memory })
     }
 }
 
@@ -51,13 +52,13 @@ fn of_context(array: &Array, context: usize) -> Answer<Source> {
     fail_if(array.format.is_srgb, INVALID)?;
     let (layers, is_cubemap) = array.layers();
     let levels = vec![array.texels().level(layers > 0 || is_cubemap)];
-    Ok(Source { format: array.format, levels, layers, is_cubemap })
+    Ok(Source { format: array.format, levels, layers, is_cubemap, is_memory: false })
 }
 
 /// Returns the texels of memory that is not an array.
 fn of_memory(texels: Texels) -> Source {
     let (format, levels) = (texels.format, vec![texels.level(false)]);
-    Source { format, levels, layers: 0, is_cubemap: false }
+    Source { format, levels, layers: 0, is_cubemap: false, is_memory: true }
 }
 
 /// Returns the format of memory that is not an array.
