@@ -110,7 +110,8 @@ impl Format {
                     libm::ceil(scaled * f64::from(u32::MAX >> unused) - 0.5) as u32
                 }
                 Number::SignedFraction => {
-                    let scaled = cut(float.abs().min(1.0), self.bits + 3) * f64::from(greatest);
+                    let scaled =
+                        cut(float.abs().clamp(0.0, 1.0), self.bits + 3) * f64::from(greatest);
                     let size = libm::ceil(scaled - 0.5) as i32;
                     (if float < 0.0 { -size } else { size }) as u32
                 }
@@ -129,8 +130,11 @@ fn cut(number: f64, bits: u32) -> f64 {
     libm::floor(number * steps) / steps
 }
 
-/// Returns the half that is nearest to a single, of those that are not farther from zero. NaN becomes canonical.
+/// Returns the half that is nearest to a single, of those that are not farther from zero.
 fn cut_to_f16(bits: u32) -> u16 {
+    if f32::from_bits(bits).is_nan() {
+        return 0x7e00;
+    }
     let nearest = f32_to_f16(bits);
     let is_above = f32::from_bits(f16_to_f32(nearest)).abs() > f32::from_bits(bits).abs();
     if is_above { nearest - 1 } else { nearest }

@@ -139,7 +139,9 @@ impl Texture {
         };
         let sampler = &self.sampler;
         let [least, greatest] = sampler.levels.map(f64::from);
-        let bias = if matches!(read.lod, Lod::Base) { 0.0 } else { f64::from(sampler.level_bias) };
+        // A sampler stores its bias in steps.
+        let bias = libm::trunc(f64::from(sampler.level_bias) * STEPS as f64) / STEPS as f64;
+        let bias = if matches!(read.lod, Lod::Base) { 0.0 } else { bias };
         let lod = (lod + bias).min(greatest).max(least);
         let steps = libm::floor(lod.min(last as f64).max(0.0) * STEPS as f64) as i64;
         match sampler.is_mipmap_linear {
@@ -358,12 +360,13 @@ fn face(direction: [f32; 3]) -> ([f64; 3], u32) {
     ([at(s), at(t), 0.0], face)
 }
 
-/// Divides a direction by its greatest coordinate. The reciprocal of a number above 2^126 is zero.
+/// Divides a direction by its greatest coordinate. The reciprocal of a number above 2^126 is zero, and so are subnormal
+/// quotients.
 fn scaled(direction: [f32; 3]) -> [f64; 3] {
     let greatest = direction.into_iter().map(f32::abs).fold(0.0, f32::max);
     direction.map(|at| match greatest {
         _ if at.is_nan() || at.is_infinite() || greatest < f32::MIN_POSITIVE => f64::NAN,
-        _ if greatest > 2f32.powi(126) => f64::from(at) * 0.0,
+        _ if greatest > 2f32.powi(126) || (at / greatest).abs() < f32::MIN_POSITIVE => 0.0,
         _ => f64::from(at) / f64::from(greatest),
     })
 }
