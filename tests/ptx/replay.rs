@@ -118,7 +118,13 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
             Ok(found) => found,
             Err(error) => {
                 return match exceptions::refusal(&form.name) {
-                    Some(_) if error.contains("not supported") => Ok(Played::Refused),
+                    Some(_)
+                        if ["not supported", "no such texture"]
+                            .iter()
+                            .any(|text| error.contains(text)) =>
+                    {
+                        Ok(Played::Refused)
+                    }
                     _ => Err(error),
                 };
             }
@@ -126,7 +132,7 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
     if let Some(reason) = exceptions::refusal(&form.name) {
         return Err(format!("not refused, but {reason}"));
     }
-    if exceptions::is_unpredictable(&form.name) {
+    if exceptions::is_unpredictable(&form.name) || exceptions::is_unknown(&form.name) {
         return Ok(Played::Unpredictable);
     }
     let got = data::unpack(form, &data::pack(form, &memory), threads);

@@ -237,7 +237,6 @@ impl Warp {
         cx: &mut Context<'_, '_>,
         mask: u32,
         axis: usize,
-        is_surface: bool,
         (object, level): (Slot, Option<Slot>),
         d: Slot,
     ) -> Result<(), Raise> {
@@ -245,11 +244,8 @@ impl Warp {
         for lane in lanes_of(mask) {
             let handle = self.registers.wide[object as usize][lane];
             let level = level.map_or(0, |slot| self.registers.narrow[slot as usize][lane]);
-            results[lane] = if is_surface {
-                extent(Self::surface_of(cx, lane, handle)?.as_ref(), axis, level)
-            } else {
-                extent(&Self::texture_of(cx, lane, handle)?.texels, axis, level)
-            };
+            let texture = Self::texture_of(cx, lane, handle)?;
+            results[lane] = extent(&texture.texels, axis, level);
         }
         self.registers.set(mask, d, |lane| results[lane]);
         Ok(())

@@ -688,10 +688,9 @@ pub(crate) enum Op {
     Video(Box<Video>, Slot, [Slot; 3]),
     Sample(Box<Sample>),
     Surface(Box<SurfaceAccess>),
-    /// A query of the extent of a texture or surface along an axis, with the level.
+    /// A query of the extent of a texture along an axis, with the level.
     Query {
         axis: usize,
-        is_surface: bool,
         object: Slot,
         level: Option<Slot>,
         d: Slot,

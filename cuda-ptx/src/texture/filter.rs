@@ -23,7 +23,7 @@ pub(super) fn of_corners([x, y, z]: Weights, total: u32) -> [u32; 8] {
         let [upper_left, upper_right] = [(left * y + 127) / 256, (right * y + 128) / 256];
         [left - upper_left, right - upper_right, upper_left, upper_right]
     };
-    let z = (z * total + 128) / 256;
+    let z = (z * total + 127) / 256;
     let [near, far] = [plane(total - z), plane(z)];
     [near[0], near[1], near[2], near[3], far[0], far[1], far[2], far[3]]
 }

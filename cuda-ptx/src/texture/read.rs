@@ -133,15 +133,15 @@ impl Texture {
         let lod = match read.lod {
             Lod::Number(lod) if lod.is_nan() => 0.0,
             Lod::Base => 0.0,
-            Lod::Number(lod) => f64::from(lod),
+            Lod::Number(lod) => cut(f64::from(lod)),
             Lod::Index(lod) => f64::from(lod),
             Lod::Gradient(changes) => self.lod(read, changes),
         };
         let sampler = &self.sampler;
         let [least, greatest] = sampler.levels.map(f64::from);
         // A sampler stores its bias in steps.
-        let bias = libm::trunc(f64::from(sampler.level_bias) * STEPS as f64) / STEPS as f64;
-        let bias = if matches!(read.lod, Lod::Base) { 0.0 } else { bias };
+        let has_bias = !matches!(read.lod, Lod::Base);
+        let bias = if has_bias { cut(f64::from(sampler.level_bias)) } else { 0.0 };
         let lod = (lod + bias).min(greatest).max(least);
         let steps = libm::floor(lod.min(last as f64).max(0.0) * STEPS as f64) as i64;
         match sampler.is_mipmap_linear {
@@ -150,18 +150,21 @@ impl Texture {
         }
     }
 
-    /// Returns the level whose texels are as far apart as the coordinates of neighbours.
+    /// Returns the level whose texels are as far apart as the coordinates of neighbours: the logarithm of the longest
+    /// axis of the ellipse that the changes of the coordinates span, as a GPU estimates it.
     fn lod(&self, read: &Read, changes: [[f32; 3]; 2]) -> f64 {
         let Some(level) = self.texels.levels.first() else { return 0.0 };
-        let lengths = changes.map(|change| {
-            let axes = change.iter().zip(level.extent).take(read.axes);
-            let squares = axes.map(|(change, extent)| {
-                let scale = if self.is_normalized(read) { f64::from(extent.max(1)) } else { 1.0 };
-                (f64::from(*change) * scale).powi(2)
-            });
-            squares.sum::<f64>()
+        let [x, y]: [[f64; 3]; 2] = changes.map(|change| {
+            std::array::from_fn(|axis| {
+                let extent = level.extent[axis].max(1);
+                let scale = if self.is_normalized(read) { f64::from(extent) } else { 1.0 };
+                if axis < read.axes { f64::from(change[axis]) * scale } else { 0.0 }
+            })
         });
-        libm::log2(lengths[0].max(lengths[1])) / 2.0
+        let sum = std::array::from_fn(|axis| x[axis] + y[axis]);
+        let difference = std::array::from_fn(|axis| x[axis] - y[axis]);
+        let diagonal = 11.0 / 16.0 * length(sum).max(length(difference));
+        libm::log2(diagonal.max(length(x)).max(length(y)))
     }
 
     /// Returns whether coordinates from 0 to 1 cover the texture. Directions always do so.
@@ -314,6 +317,18 @@ fn place(at: f64, len: u32, mode: AddressMode, is_normalized: bool) -> f64 {
     }
     let at = if repeats > 0.0 { at - libm::floor(at / repeats) * repeats } else { at };
     libm::floor(at * NORMALIZED_STEPS) / NORMALIZED_STEPS * f64::from(len)
+}
+
+/// Returns the length of a vector, as a GPU estimates it.
+fn length(vector: [f64; 3]) -> f64 {
+    let sizes = vector.map(f64::abs);
+    let greatest = sizes.into_iter().fold(0.0, f64::max);
+    greatest + 11.0 / 32.0 * (sizes.iter().sum::<f64>() - greatest)
+}
+
+/// Cuts a level off to steps.
+fn cut(level: f64) -> f64 {
+    libm::trunc(level * STEPS as f64) / STEPS as f64
 }
 
 /// Returns whether coordinates outside stand for the nearest texel.

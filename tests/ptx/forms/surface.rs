@@ -307,28 +307,10 @@ fn reductions(forms: &mut Forms) {
 }
 
 fn queries(forms: &mut Forms) {
-    for (remark, object) in [
-        ("line", Object::surface(Shape::OneD, [37, 0, 0], Number::F32, 1)),
-        ("plane", Object::surface(Shape::TwoD, [20, 12, 0], Number::U8, 4)),
-        ("volume", Object::surface(Shape::ThreeD, [8, 6, 5], Number::F16, 2)),
-        ("layers", Object::surface(Shape::TwoDLayered, [8, 6, 3], Number::S16, 1)),
-        ("lines", Object::surface(Shape::OneDLayered, [8, 0, 3], Number::U32, 4)),
-        ("cube", Object::surface(Shape::Cubemap, [8, 8, 6], Number::S8, 1)),
-    ] {
-        for query in [
-            "width",
-            "height",
-            "depth",
-            "channel_data_type",
-            "channel_order",
-            "array_size",
-            "memory_layout",
-        ] {
-            let code = format!("suq.{query}.b32 %d0, [%object];");
-            let rows = vec![vec![0]; 32];
-            forms
-                .code(&format!("suq.{query} {remark}"), &code, &[U32], &[U32])
-                .object(&object, &rows);
-        }
+    let object = Object::surface(Shape::TwoD, [20, 12, 0], Number::U8, 4);
+    for query in ["width", "height", "depth", "channel_data_type", "channel_order", "array_size"] {
+        let code = format!("suq.{query}.b32 %d0, [%object];");
+        let rows = vec![vec![0]; 32];
+        forms.code(&format!("suq.{query} plane"), &code, &[U32], &[U32]).object(&object, &rows);
     }
 }
