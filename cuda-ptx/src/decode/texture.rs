@@ -242,7 +242,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             Some("height") => 1,
             Some("depth") => 2,
             Some(_) => {
-                return Problem::unsupported("a query that a GPU answers only of references");
+                return Problem::unsupported("a query of a property other than the extent");
             }
             None => return Problem::invalid("the property is missing"),
         };

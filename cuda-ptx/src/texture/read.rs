@@ -154,7 +154,16 @@ impl Texture {
     /// axis of the ellipse that the changes of the coordinates span, as a GPU estimates it.
     fn lod(&self, read: &Read, changes: [[f32; 3]; 2]) -> f64 {
         let Some(level) = self.texels.levels.first() else { return 0.0 };
-        let [x, y]: [[f64; 3]; 2] = changes.map(|change| {
+        let Coordinates::Number(at) = read.at else { return 0.0 };
+        let [x, y]: [[f64; 3]; 2] = changes.map(|mut change| {
+            // In a volume, a GPU subtracts the coordinates of neighbours, which are rounded.
+            if read.axes == 3 {
+                change = std::array::from_fn(|axis| match at[axis] {
+                    at if at.is_nan() => 0.0,
+                    at if (at * level.extent[axis] as f32).is_infinite() => f32::INFINITY,
+                    at => at + change[axis] - at,
+                });
+            }
             std::array::from_fn(|axis| {
                 let extent = level.extent[axis].max(1);
                 let scale = if self.is_normalized(read) { f64::from(extent) } else { 1.0 };

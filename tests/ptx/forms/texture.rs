@@ -578,7 +578,12 @@ fn gradients(forms: &mut Forms) {
             let kinds = vec![F32; 3 * axes];
             let form = forms.code(&format!("{name} {remark}"), &code, &kinds, &[F32; 4]);
             form.object(&object, &rows);
-            form.bound = Bound::Absolute(0.5);
+            // The logarithm is an approximation, so that texels have other weights.
+            form.bound = match (axes, remark) {
+                (_, "point") => Bound::Exact,
+                (3, _) => Bound::Absolute(0.5),
+                _ => Bound::Absolute(0.25),
+            };
         }
     }
 }
