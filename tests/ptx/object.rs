@@ -166,7 +166,7 @@ impl Object {
                     Content::Checkered => self.checkered(one),
                     Content::Ascending => {
                         let high = (index + 64 * channel) % 256;
-                        (high as u32) << (8 * self.number.bytes() - 8) | index as u32 / 256
+                        ((high as u32) << (8 * self.number.bytes() - 8)) | (index as u32 / 256)
                     }
                 };
                 bytes.extend(&value.to_le_bytes()[..self.number.bytes()]);

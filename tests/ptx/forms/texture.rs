@@ -562,7 +562,7 @@ fn gradients(forms: &mut Forms) {
             let object = mipmapped(shape, extent, 5, sampler);
             let mut random = Random(remark.len() as u64);
             let mut rows = points(&extent[..axes], true, 512);
-            rows.truncate(512 - 512 % 32);
+            rows.truncate(512);
             for row in &mut rows {
                 row.extend((0..2 * axes).map(|_| bits(change(&mut random))));
             }
@@ -659,7 +659,7 @@ fn variants(forms: &mut Forms) {
     let mut moved = plane.clone();
     let mut random = Random(9);
     for row in &mut moved {
-        row.extend([0, 1].map(|_| random.below(40) as u64 + 0xffff_ffec & 0xffff_ffff));
+        row.extend([0, 1].map(|_| (random.below(40) as u64 + 0xffff_ffec) & 0xffff_ffff));
     }
     let code = format!("tex.2d.v4.f32.f32 {results}, [%object, {{%a0, %a1}}], {{%a2, %a3}};");
     let kinds = [F32, F32, S32, S32];
