@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -65,6 +65,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         command.extend(["-p", name]);
     }
     let status = command_in(&tree, &command).status();
+    // What is left of a build does no harm.
+    let _ = fs::remove_dir_all(target());
     status::check(status.context("running cargo publish")?, "cargo publish failed")?;
     println!(
         "{}: {}",
@@ -156,6 +158,11 @@ fn check_files(name: &str, list: &str) -> Result<()> {
 }
 
 /// Returns a Cargo command that runs in the copy.
+/// Returns the folder of the builds of this process.
+fn target() -> PathBuf {
+    root().join(format!("target/publish/{}", std::process::id()))
+}
+
 fn command_in(tree: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command
@@ -163,7 +170,8 @@ fn command_in(tree: &Path, args: &[&str]) -> Command {
         .args(args)
         // The copy is in a folder that git ignores.
         .args(["--allow-dirty", "--quiet"])
-        .env("CARGO_TARGET_DIR", root().join("target/publish/target"))
+        // Cargo keeps what it unpacked for a folder, and does not see that the packages changed.
+        .env("CARGO_TARGET_DIR", target())
         // The builds are only checks.
         .env("CARGO_PROFILE_DEV_DEBUG", "false");
     command
