@@ -62,8 +62,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 self.sample(operands, words, Some(channel))?;
             }
             "suld" | "sust" | "sured" => self.surface(its, words)?,
-            "txq" => self.query(operands, words)?,
-            "suq" => return Problem::unsupported("a query of a surface"),
+            "txq" | "suq" => self.query(operands, words, its.opcode() == "suq")?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -219,7 +218,12 @@ impl<'a> Decoder<'_, '_, 'a> {
         Ok(())
     }
 
-    fn query(&mut self, operands: &'a [Operand<'a>], words: &mut Words<'a>) -> Result<(), Problem> {
+    fn query(
+        &mut self,
+        operands: &'a [Operand<'a>],
+        words: &mut Words<'a>,
+        is_surface: bool,
+    ) -> Result<(), Problem> {
         let has_level = words.take("level");
         let name = words.one_of(&[
             "width",
@@ -236,6 +240,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             "addr_mode_0",
             "addr_mode_1",
             "addr_mode_2",
+            "memory_layout",
         ]);
         let axis = match name {
             Some("width") => 0,
@@ -256,7 +261,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             false => None,
         };
         let d = self.target(self.operand(operands, 0)?, ty)?;
-        self.emit(Op::Query { axis, object, level, d });
+        self.emit(Op::Query { is_surface, axis, object, level, d });
         Ok(())
     }
 }

@@ -236,7 +236,7 @@ impl Warp {
         &mut self,
         cx: &mut Context<'_, '_>,
         mask: u32,
-        axis: usize,
+        (is_surface, axis): (bool, usize),
         (object, level): (Slot, Option<Slot>),
         d: Slot,
     ) -> Result<(), Raise> {
@@ -244,8 +244,16 @@ impl Warp {
         for lane in lanes_of(mask) {
             let handle = self.registers.wide[object as usize][lane];
             let level = level.map_or(0, |slot| self.registers.narrow[slot as usize][lane]);
-            let texture = Self::texture_of(cx, lane, handle)?;
-            results[lane] = extent(&texture.texels, axis, level);
+            results[lane] = match is_surface {
+                true => {
+                    let surface = Self::surface_of(cx, lane, handle)?;
+                    // A line has a height of one row as a texture, and none as a surface.
+                    let is_row = axis == 1 && surface.layers == 0;
+                    let rows = surface.levels.first().map_or(0, |level| level.extent[1]);
+                    if is_row { rows } else { extent(&surface, axis, level) }
+                }
+                false => extent(&Self::texture_of(cx, lane, handle)?.texels, axis, level),
+            };
         }
         self.registers.set(mask, d, |lane| results[lane]);
         Ok(())

@@ -331,8 +331,8 @@ impl Warp {
             }
             Op::Sample(sample) => self.sample(cx, mask, sample)?,
             Op::Surface(access) => self.surface(cx, mask, access)?,
-            Op::Query { axis, object, level, d } => {
-                self.query(cx, mask, *axis, (*object, *level), *d)?;
+            Op::Query { is_surface, axis, object, level, d } => {
+                self.query(cx, mask, (*is_surface, *axis), (*object, *level), *d)?;
             }
             Op::Video(how, d, abc) => registers.video(mask, how, *d, *abc),
             Op::Atomic(atomic) => self.atomic(cx, mask, atomic)?,

@@ -688,8 +688,9 @@ pub(crate) enum Op {
     Video(Box<Video>, Slot, [Slot; 3]),
     Sample(Box<Sample>),
     Surface(Box<SurfaceAccess>),
-    /// A query of the extent of a texture along an axis, with the level.
+    /// A query of the extent of a texture or surface along an axis, with the level.
     Query {
+        is_surface: bool,
         axis: usize,
         object: Slot,
         level: Option<Slot>,

@@ -307,10 +307,19 @@ fn reductions(forms: &mut Forms) {
 }
 
 fn queries(forms: &mut Forms) {
-    let object = Object::surface(Shape::TwoD, [20, 12, 0], Number::U8, 4);
-    for query in ["width", "height", "depth", "channel_data_type", "channel_order", "array_size"] {
+    let mut add = |query: &str, name: &str, object: &Object| {
         let code = format!("suq.{query}.b32 %d0, [%object];");
         let rows = vec![vec![0]; 32];
-        forms.code(&format!("suq.{query} plane"), &code, &[U32], &[U32]).object(&object, &rows);
+        forms.code(&format!("suq.{query} {name}"), &code, &[U32], &[U32]).object(object, &rows);
+    };
+    for (geometry, shape, _, extent) in GEOMETRIES {
+        let object = Object::surface(shape, extent, Number::U16, 2);
+        for query in ["width", "height", "depth"] {
+            add(query, geometry, &object);
+        }
+    }
+    let object = Object::surface(Shape::TwoD, [20, 12, 0], Number::U8, 4);
+    for query in ["channel_data_type", "channel_order", "array_size", "memory_layout"] {
+        add(query, "2d", &object);
     }
 }
