@@ -214,13 +214,21 @@ fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), Failure> {
     }
     let why = match &call.kernel.code {
         Code::Ptx(program) => return interpret::run(program, &call, memory),
-        Code::Machine => "has no PTX (compile it to PTX)",
-        Code::None => "is not registered",
+        Code::Machine => {
+            let target = match call.kernel.info.limits.target {
+                0 => String::new(),
+                target => format!(" for sm_{target}"),
+            };
+            format!(
+                "has only machine code{target}, so it cannot run: compile it to PTX (Numba does so without the \
+                 package nvidia-nvjitlink), register"
+            )
+        }
+        Code::None => "is not registered, so it cannot run: register".to_owned(),
     };
     note_unregistered(name);
     Err(Failure::from(format!(
-        "kernel \"{name}\" {why}, so it cannot run: register a function for it with {}, or let unregistered \
-         kernels do nothing with {}",
+        "kernel \"{name}\" {why} a function for it with {}, or let unregistered kernels do nothing with {}",
         setting("cuda_sim::kernel::register", "cuSimRegisterKernel"),
         setting(
             "Profile::ignoring_unregistered_kernels",

@@ -86,6 +86,25 @@ fn a_kernel_with_a_cubin_and_ptx_runs_by_its_ptx() {
 }
 
 #[test]
+fn the_launch_of_a_kernel_with_only_machine_code_says_what_it_is_for_and_what_to_do() {
+    in_child!(start(Profile::h200()));
+    let context = context();
+    let [_, hopper] = cubins();
+    let module = load(&context, hopper).expect("code for the device");
+    let nothing =
+        module.kernel("nothing").expect("the kernel").typed::<()>().expect("no parameters");
+    let stream = context.stream().expect("a stream");
+    // SAFETY: the kernel does nothing.
+    unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 1), ()) }.expect("a launch");
+    let error = stream.synchronize().expect_err("it cannot run");
+    assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+    let misuses = cuda_sim::misuses();
+    for part in ["\"nothing\" has only machine code for sm_90", "to PTX", "nvidia-nvjitlink"] {
+        assert!(misuses[0].contains(part), "{part}: {misuses:?}");
+    }
+}
+
+#[test]
 fn a_device_without_a_cubin_gets_the_ptx_of_a_fat_binary() {
     expect_architecture(Profile::v100(), 52);
 }
