@@ -200,7 +200,6 @@ pub(crate) fn explorer(profile: Profile, options: &Options) -> Explorer {
     let profile = profile.with_environment();
     let profile = profile.unwrap_or_else(|why| panic!("{why}"));
     cuda_sim::install(profile).expect("nothing was called before");
-    scenarios::register_kernels();
     cuda_safe::set_freed_hook(cuda_sim::data_freed);
     cuda_safe::explore::set_hooks(
         explore::is_explored,

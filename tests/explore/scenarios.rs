@@ -50,15 +50,6 @@ const LEN: usize = 16;
 
 pub(crate) const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
-pub(crate) fn register_kernels() {
-    cuda_sim::kernel::register("nothing", |_| Ok(()));
-    cuda_sim::kernel::register("scale", |launch| {
-        let (factor, offset) = (launch.value::<i32>(1)?, launch.value::<i32>(2)?);
-        let n = launch.value::<u32>(3)? as usize;
-        launch.update::<i32>(0, n, |_, x| x.wrapping_mul(factor).wrapping_add(offset))
-    });
-}
-
 /// Completes deferred releases, with more calls than the number of retries of a release.
 pub(crate) fn settle() {
     cuda_safe::manager::clear_memory_manager();
