@@ -5,7 +5,7 @@ use cuda_ptx::{Access, Device, Launch, Program, Region, run};
 use std::sync::atomic::AtomicU64;
 
 /// A text that parses prints to a text that parses, and that prints to itself. The error of another text
-/// has a place in the text. A module that links runs until its end, a fault or the limit.
+/// has a place in the text. A module that links runs, with a limit of operations.
 pub(crate) fn ptx(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

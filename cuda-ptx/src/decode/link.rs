@@ -80,7 +80,7 @@ const MOST_SHARED: u64 = 48 << 10;
 /// The largest size of the parameters of a kernel since PTX 8.1, in bytes.
 const MOST_PARAMS: u64 = 32_764;
 
-/// Returns the next multiple of an alignment, or the largest number if there is none.
+/// Returns the next multiple of an alignment. A larger number than 64 bits hold becomes the largest one.
 pub(super) fn round_up(at: u64, align: u64) -> u64 {
     at.checked_next_multiple_of(align).unwrap_or(u64::MAX)
 }

@@ -55,7 +55,7 @@ pub(super) fn register(name: &str) -> Option<(Special, bool)> {
             "reserved_smem_offset_begin" => Special::ReservedSmem(0),
             "reserved_smem_offset_end" => Special::ReservedSmem(0x120),
             "reserved_smem_offset_cap" => Special::ReservedSmem(0x400),
-            // The performance counters of a GPU that nobody has set up.
+            // The performance counters of a GPU, which are zero until a profiler sets them up.
             base if base.starts_with("pm") => {
                 let (number, is_wide) = match base[2..].strip_suffix("_64") {
                     Some(number) => (number, true),
