@@ -66,6 +66,8 @@ pub(super) struct Decoder<'b, 's, 'a> {
     scopes: Vec<Scope<'a>>,
     /// The bytes of the frame so far.
     frame: u64,
+    /// The bytes of variables in local memory so far.
+    local: u64,
     place: Place,
     position: Position,
     pub(super) guard: Option<Condition>,
@@ -87,6 +89,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
             function,
             scopes: vec![Scope::default()],
             frame: 0,
+            local: 0,
             place: Place::default(),
             position: function.position,
             guard: None,
@@ -118,6 +121,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
         let image = &mut self.builder.image;
         let info = &mut image.functions[index];
         info.frame = clamp(round_up(self.frame, 16));
+        info.local = clamp(self.local);
         info.narrow = (before.0, image.narrow - before.0);
         info.wide = (before.1, image.wide - before.1);
         info.predicates = (before.2, image.predicates - before.2);
@@ -260,6 +264,9 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
             }
             Space::Local | Space::Param => {
                 let (size, align) = layout(its);
+                if its.space == Space::Local {
+                    self.local = round_up(self.local, align).saturating_add(size);
+                }
                 let offset = round_up(self.frame, align);
                 self.frame = offset.saturating_add(size);
                 let symbol = Symbol::Frame { offset: clamp(offset), size: clamp(size) };

@@ -381,7 +381,7 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
                 .map(|(offset, size)| Param { offset: offset as usize, size: size as usize })
                 .collect(),
             shared,
-            local: image.functions.first().map_or(0, |its| its.frame),
+            local: image.functions.first().map_or(0, |its| its.local),
             cluster: cluster(its),
             max_threads: max_threads(its),
             param_bytes: usize::try_from(end).unwrap_or(usize::MAX),

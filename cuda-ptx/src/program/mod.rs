@@ -155,7 +155,7 @@ pub struct Kernel {
     pub params: Vec<Param>,
     /// The bytes of static shared memory.
     pub shared: u32,
-    /// The bytes of local memory of a thread, without those of functions that it calls.
+    /// The bytes of the variables in local memory, without those of functions that it calls.
     pub local: u32,
     /// The number of blocks of a cluster along x, y and z, if the kernel requires it.
     pub cluster: Option<[u32; 3]>,
@@ -301,6 +301,8 @@ pub(crate) struct FunctionInfo {
     pub(crate) entry: u32,
     /// The bytes of its frame.
     pub(crate) frame: u32,
+    /// The bytes of variables in local memory, which are a part of the frame.
+    pub(crate) local: u32,
     /// The registers of the function: the first and the number, of each bank.
     pub(crate) narrow: (u32, u32),
     pub(crate) wide: (u32, u32),

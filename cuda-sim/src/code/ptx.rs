@@ -164,6 +164,6 @@ mod tests {
         let limits = &contents.kernels[0].limits;
         assert_eq!((limits.threads, limits.target), (128, 70));
         assert_eq!((limits.shared, limits.cluster), (40, [2, 1, 1]));
-        assert_eq!((limits.local, limits.constant), (48, 4));
+        assert_eq!((limits.local, limits.constant), (40, 4));
     }
 }
