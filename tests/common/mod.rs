@@ -38,7 +38,10 @@ pub(crate) fn skip(reason: &str) {
 /// Cargo's. A packed test binary may run where Cargo's folder does not exist and cannot be created.
 pub(crate) fn scratch() -> PathBuf {
     let named = std::env::var_os("CUDA_TESTS_SCRATCH");
-    named.map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from)
+    let folder = named.map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+    // A test binary that runs on another machine finds none. A test that needs the folder reports that it is missing.
+    let _ = std::fs::create_dir_all(&folder);
+    folder
 }
 
 /// Returns the first device of the current driver: a real GPU if there is one, else a device of the
