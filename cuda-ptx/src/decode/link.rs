@@ -389,12 +389,12 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
             image,
         });
     }
-    // Functions that no kernel calls are checked, and not kept.
+    // Functions that no kernel calls are checked, and not kept. Most stand before their callers.
     let mut reached: HashSet<usize> = HashSet::new();
     for kernel in &kernels {
         reached.extend(kernel.image.functions.iter().map(|its| its.index));
     }
-    for (index, (_, its)) in symbols.functions.iter().enumerate() {
+    for (index, (_, its)) in symbols.functions.iter().enumerate().rev() {
         if its.body.is_some() && reached.insert(index) {
             let (image, _) = Builder::new(&symbols).build(index)?;
             reached.extend(image.functions.iter().map(|its| its.index));

@@ -208,8 +208,11 @@ impl<'a> Decoder<'_, '_, 'a> {
         };
         let elements = self.elements(self.operand(&its.operands, value)?, ty)?;
         let size = bits(ty).div_ceil(8);
-        if size * elements.len() as u32 > 16 || !elements.len().is_power_of_two() {
-            return Problem::invalid("an access has 1, 2 or 4 elements, and at most 128 bits");
+        let count = elements.len();
+        if size > 8 || size * count as u32 > 16 || !count.is_power_of_two() {
+            return Problem::invalid(
+                "an access has 1, 2 or 4 elements of at most 64 bits, and at most 128 bits",
+            );
         }
         let place = self.texel_place(self.operand(&its.operands, place)?, geometry)?;
         let elements = elements.into_boxed_slice();

@@ -13,8 +13,21 @@ use crate::program::{
 use crate::texture::{Coordinates, Format, Lod, Number, Read, Texels, Texture};
 use std::sync::Arc;
 
-fn no_object(lane: usize, text: String) -> Raise {
-    Raise::new(FaultKind::IllegalAddress, lane, text)
+/// Returns the object of a handle: the one that was used last, or the one that the device finds.
+fn last_or<T>(
+    last: &mut Option<(u64, Arc<T>)>,
+    lane: usize,
+    handle: u64,
+    find: impl FnOnce() -> Result<Arc<T>, String>,
+) -> Result<Arc<T>, Raise> {
+    match last {
+        Some((its, object)) if *its == handle => Ok(object.clone()),
+        _ => {
+            let found = find().map_err(|text| Raise::new(FaultKind::IllegalAddress, lane, text))?;
+            *last = Some((handle, found.clone()));
+            Ok(found)
+        }
+    }
 }
 
 impl Warp {
@@ -24,14 +37,7 @@ impl Warp {
         lane: usize,
         handle: u64,
     ) -> Result<Arc<Texture>, Raise> {
-        match &cx.regions.texture {
-            Some((last, texture)) if *last == handle => Ok(texture.clone()),
-            _ => {
-                let found = cx.device.texture(handle).map_err(|text| no_object(lane, text))?;
-                cx.regions.texture = Some((handle, found.clone()));
-                Ok(found)
-            }
-        }
+        last_or(&mut cx.regions.texture, lane, handle, || cx.device.texture(handle))
     }
 
     /// Returns the surface of a handle.
@@ -40,14 +46,7 @@ impl Warp {
         lane: usize,
         handle: u64,
     ) -> Result<Arc<Texels>, Raise> {
-        match &cx.regions.surface {
-            Some((last, surface)) if *last == handle => Ok(surface.clone()),
-            _ => {
-                let found = cx.device.surface(handle).map_err(|text| no_object(lane, text))?;
-                cx.regions.surface = Some((handle, found.clone()));
-                Ok(found)
-            }
-        }
+        last_or(&mut cx.regions.surface, lane, handle, || cx.device.surface(handle))
     }
 
     /// Returns the values of three registers in a lane.
@@ -245,14 +244,8 @@ impl Warp {
             let handle = self.registers.wide[object as usize][lane];
             let level = level.map_or(0, |slot| self.registers.narrow[slot as usize][lane]);
             results[lane] = match is_surface {
-                true => {
-                    let surface = Self::surface_of(cx, lane, handle)?;
-                    // A line has a height of one row as a texture, and none as a surface.
-                    let is_row = axis == 1 && surface.layers == 0;
-                    let rows = surface.levels.first().map_or(0, |level| level.extent[1]);
-                    if is_row { rows } else { extent(&surface, axis, level) }
-                }
-                false => extent(&Self::texture_of(cx, lane, handle)?.texels, axis, level),
+                true => extent(&*Self::surface_of(cx, lane, handle)?, axis, level, true),
+                false => extent(&Self::texture_of(cx, lane, handle)?.texels, axis, level, false),
             };
         }
         self.registers.set(mask, d, |lane| results[lane]);
@@ -275,13 +268,14 @@ fn of_format(function: AtomicFunction, format: &Format) -> AtomicFunction {
     }
 }
 
-/// Returns the extent along an axis. Layers are the last one.
-fn extent(texels: &Texels, axis: usize, level: u32) -> u32 {
+/// Returns the extent along an axis. Layers are the last one. A line has a height of one row as a texture, and none as a
+/// surface or in linear memory.
+fn extent(texels: &Texels, axis: usize, level: u32, is_surface: bool) -> u32 {
     let Some(level) = texels.levels.get(level as usize) else { return 0 };
     let is_line = level.extent[1] == 0 && level.extent[2] == 0;
     match (axis, is_line) {
         (1, true) if texels.layers > 0 => texels.layers,
-        (1, true) => u32::from(!texels.is_memory),
+        (1, true) => u32::from(!texels.is_memory && !is_surface),
         (2, false) if texels.layers > 0 => texels.layers,
         _ => level.extent[axis],
     }

@@ -83,3 +83,10 @@ fn sizes_that_no_gpu_has_are_errors() {
         assert_eq!(program.is_ok(), is_right, "{param}");
     }
 }
+
+#[test]
+fn an_element_of_a_surface_has_at_most_64_bits() {
+    let code = |ty: &str| format!("suld.b.1d.{ty}.trap _, [%d0, {{%r1}}];");
+    assert_eq!(error(&code("b64")), None);
+    assert!(error(&code("b128")).is_some_and(|error| error.contains("64 bits")));
+}

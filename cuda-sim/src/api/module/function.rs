@@ -1,7 +1,7 @@
 //! Kernel attributes and settings.
 //!
-//! Unverified (from documentation), except for the default limit of 48 KiB. PTX is not compiled, so a kernel
-//! of PTX has no registers, and its local memory and constant memory are those that the text declares. A
+//! Unverified (from documentation), except for the default limit of 48 KiB. PTX is not compiled to machine code,
+//! so a kernel of PTX has no registers, and its local memory and constant memory are those that the text declares. A
 //! compiler can keep local memory in registers.
 
 use crate::api::prelude::*;
