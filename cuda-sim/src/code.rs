@@ -32,14 +32,23 @@ pub(crate) enum Code {
 }
 
 impl Contents {
-    /// Adds the contents of another text or image, which are not linked.
+    /// Adds the contents of another text or image. The program of one text is that of all; several are not linked.
     pub(crate) fn append(&mut self, other: Self) {
-        let Self { kernels, variables, wanted, offered, texts, program: _ } = other;
+        let Self { kernels, variables, wanted, offered, texts, program } = other;
+        self.program = program.filter(|_| self.texts.is_empty());
         self.kernels.extend(kernels);
         self.variables.extend(variables);
         self.wanted.extend(wanted);
         self.offered.extend(offered);
         self.texts.extend(texts);
+    }
+
+    /// Links the texts, if there are several.
+    pub(crate) fn link(&mut self) -> Result<(), String> {
+        if self.program.is_none() {
+            self.program = Some(Arc::new(ptx::link(&self.texts)?));
+        }
+        Ok(())
     }
 }
 

@@ -202,7 +202,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             is_ordered,
             elements,
         };
-        let bytes = transfer.size * transfer.elements.as_slice().len() as u32;
+        let bytes = transfer.bytes();
         self.emit(if is_store { Op::Store(transfer) } else { Op::Load(transfer) });
         if is_async {
             self.complete(&its.operands, bytes)?;

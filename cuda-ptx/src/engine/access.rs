@@ -292,7 +292,7 @@ impl Warp {
     ) -> Result<(), Raise> {
         let Transfer { address, size, is_signed, elements, .. } = transfer;
         let elements = elements.as_slice();
-        let total = u64::from(*size) * elements.len() as u64;
+        let total = u64::from(transfer.bytes());
         let first = mask.trailing_zeros() as usize % LANES;
         // The parameters of a kernel are the same for all lanes.
         if address.space == Space::Param && address.base == Base::None {
@@ -346,7 +346,7 @@ impl Warp {
     ) -> bool {
         let Transfer { size, elements, .. } = transfer;
         let elements = elements.as_slice();
-        let total = u64::from(*size) * elements.len() as u64;
+        let total = u64::from(transfer.bytes());
         match (elements, size) {
             ([Element::Narrow(slot)], 4) => {
                 if let Some(words) = neighbours::<16>(region, addresses) {
@@ -406,7 +406,7 @@ impl Warp {
     ) -> Result<(), Raise> {
         let Transfer { address, size, elements, .. } = transfer;
         let elements = elements.as_slice();
-        let total = u64::from(*size) * elements.len() as u64;
+        let total = u64::from(transfer.bytes());
         let addresses = self.addresses_of(mask, address);
         let is_global = is_global(address.space, &addresses);
         if is_global {
@@ -441,7 +441,7 @@ impl Warp {
     ) -> bool {
         let Transfer { size, elements, .. } = transfer;
         let elements = elements.as_slice();
-        let total = u64::from(*size) * elements.len() as u64;
+        let total = u64::from(transfer.bytes());
         match (elements, size) {
             ([Element::Narrow(slot)], 4) => {
                 if let Some(words) = neighbours::<16>(region, addresses) {

@@ -276,6 +276,13 @@ pub(crate) struct Transfer {
     pub(crate) elements: Elements,
 }
 
+impl Transfer {
+    /// Returns the bytes of all elements.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.size * self.elements.as_slice().len() as u32
+    }
+}
+
 /// The registers of a load or store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Elements {

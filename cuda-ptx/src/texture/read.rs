@@ -22,6 +22,21 @@ pub struct Read {
     pub is_gather: bool,
 }
 
+impl Read {
+    /// Returns a read of the first level at coordinates, without a layer.
+    pub fn new(axes: usize, at: Coordinates) -> Self {
+        Self {
+            axes,
+            is_cubemap: false,
+            layer: None,
+            at,
+            lod: Lod::Base,
+            offset: [0; 3],
+            is_gather: false,
+        }
+    }
+}
+
 /// The coordinates of a read. Those that it does not have are ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Coordinates {

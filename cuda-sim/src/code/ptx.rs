@@ -55,7 +55,7 @@ pub(crate) fn parse_linked(texts: &[&str], newest: (u32, u32)) -> Result<Content
     }
     // The linker has found all symbols.
     all.wanted.clear();
-    all.program = Some(Arc::new(link(&all.texts).map_err(Refusal::Invalid)?));
+    all.link().map_err(Refusal::Invalid)?;
     Ok(all)
 }
 

@@ -28,7 +28,7 @@ use crate::code::{Contents, KernelInfo};
 use crate::memory::{Memory, Use};
 use crate::races::Access;
 use crate::thread;
-use cuda_ptx::texture::{self, Boundary, Coordinates, Lod, Read, Texture};
+use cuda_ptx::texture::{self, Boundary, Coordinates, Read, Texture};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -446,11 +446,8 @@ impl<'a> Launch<'a> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
         let layer = at.get(if extent[1] == 0 { 1 } else { 2 }).map(|at| at.round() as u32);
         let layer = layer.filter(|_| texels.layers > 0 && !is_cubemap);
-        let at = Coordinates::Number(at);
-        self.read_texture(
-            &texture,
-            &Read { axes, is_cubemap, layer, at, lod: Lod::Base, offset: [0; 3], is_gather: false },
-        )
+        let read = Read::new(axes, Coordinates::Number(at));
+        self.read_texture(&texture, &Read { is_cubemap, layer, ..read })
     }
 
     /// Reads a texel of a texture object of linear memory by its index, as `tex1Dfetch` does. Outside of
@@ -460,19 +457,7 @@ impl<'a> Launch<'a> {
     /// See [`sample`](Self::sample).
     pub fn fetch(&mut self, argument: usize, at: i32) -> Result<[f64; 4], String> {
         let texture = self.texture(argument)?;
-        let at = Coordinates::Index([at, 0, 0]);
-        self.read_texture(
-            &texture,
-            &Read {
-                axes: 1,
-                is_cubemap: false,
-                layer: None,
-                at,
-                lod: Lod::Base,
-                offset: [0; 3],
-                is_gather: false,
-            },
-        )
+        self.read_texture(&texture, &Read::new(1, Coordinates::Index([at, 0, 0])))
     }
 
     fn texture(&self, argument: usize) -> Result<Arc<Texture>, String> {

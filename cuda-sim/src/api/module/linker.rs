@@ -3,13 +3,12 @@
 //! Unverified (from documentation): the code for an unresolved name, and which call returns it.
 
 use crate::api::prelude::*;
-use crate::code::{Contents, linked, ptx};
+use crate::code::{Contents, linked};
 use crate::exec::kernel;
 use crate::state::handles::State;
 use crate::state::objects::Linker;
 use crate::state::process::logs::Logs;
 use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState};
-use std::sync::Arc;
 
 impl World {
     fn linker(&mut self, state: CUlinkState) -> Answer<&mut Linker> {
@@ -103,17 +102,16 @@ pub(crate) fn complete(
         linker.log.write(&words);
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
-    let (mut program, mut texts) = (None, &[][..]);
-    if !linker.has_machine_code {
-        texts = &linker.contents.texts;
-        let linked = ptx::link(texts);
-        program = Some(Arc::new(linked.map_err(|what| {
+    let mut contents = Contents { wanted: Vec::new(), ..linker.contents.clone() };
+    if linker.has_machine_code {
+        (contents.program, contents.texts) = (None, Vec::new());
+    } else {
+        contents.link().map_err(|what| {
             linker.log.write(&what);
             CUresult::CUDA_ERROR_INVALID_IMAGE
-        })?));
+        })?;
     }
-    let bytes = linked::write(serial, texts);
-    let contents = Contents { wanted: Vec::new(), program, ..linker.contents.clone() };
+    let bytes = linked::write(serial, &contents.texts);
     kernel::add_image(&bytes, contents);
     let bytes = linker.image.insert(bytes);
     image.set(bytes.as_mut_ptr().cast());
