@@ -106,9 +106,10 @@ pub(crate) fn callgrind(
     counted: &str,
     mut each: impl FnMut(&str, &str) -> Result<()>,
 ) -> Result<()> {
-    let folder = root().join("target/cost");
+    // Two benchmarks may run at the same time.
+    let folder = root().join("target/cost").join(counted);
     let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).context("creating target/cost")?;
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let output = Command::new("valgrind")
         .current_dir(&folder)
         .args(["--quiet", "--tool=callgrind", "--callgrind-out-file=counts"])
