@@ -1,5 +1,6 @@
 //! What the engine needs of the device whose kernels it runs: memory, textures and services.
 
+use crate::check::Finding;
 use crate::texture::{Texels, Texture};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,6 +93,9 @@ pub trait Device: Sync {
     fn launch_graph(&self, _graph: u64, _stream: u64) -> Result<(), String> {
         Err("there are no graphs".to_owned())
     }
+
+    /// Reports what a check of [`Launch::checks`](crate::Launch::checks) found.
+    fn finding(&self, _finding: Finding) {}
 
     /// Returns the texture of a handle. It does not change while the kernel runs.
     ///

@@ -108,6 +108,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod decode;
 mod device;
 mod engine;

@@ -173,9 +173,7 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
             // Other threads may have made calls since the last iteration.
             world.runs.kept = kept.take();
             world.runs.calling = name;
-            if let Some(order) = &mut world.runs.executor.order {
-                order.calling = name;
-            }
+            world.runs.executor.set_calling(name);
             let stopped = match begun {
                 true => Ok(()),
                 false => world.stopped(name, None),

@@ -17,6 +17,8 @@ pub enum Variable {
     Kernels,
     /// `CUDA_SIM_RACES`
     Races,
+    /// `CUDA_SIM_CHECKS`
+    Checks,
     /// `CUDA_SIM_LENIENT`
     Lenient,
     /// `CUDA_SIM_FAULTS`
@@ -27,11 +29,18 @@ pub enum Variable {
 
 impl Variable {
     /// All variables.
-    pub const ALL: [Self; 6] =
-        [Self::Profile, Self::Kernels, Self::Races, Self::Lenient, Self::Faults, Self::Account];
+    pub const ALL: [Self; 7] = [
+        Self::Profile,
+        Self::Kernels,
+        Self::Races,
+        Self::Checks,
+        Self::Lenient,
+        Self::Faults,
+        Self::Account,
+    ];
 
     /// The variables that select modes of a profile.
-    const MODES: [Self; 3] = [Self::Kernels, Self::Races, Self::Lenient];
+    const MODES: [Self; 4] = [Self::Kernels, Self::Races, Self::Checks, Self::Lenient];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
@@ -39,6 +48,7 @@ impl Variable {
             Self::Profile => "CUDA_SIM",
             Self::Kernels => "CUDA_SIM_KERNELS",
             Self::Races => "CUDA_SIM_RACES",
+            Self::Checks => "CUDA_SIM_CHECKS",
             Self::Lenient => "CUDA_SIM_LENIENT",
             Self::Faults => "CUDA_SIM_FAULTS",
             Self::Account => "CUDA_SIM_ACCOUNT",
@@ -84,6 +94,10 @@ impl Variable {
                 }
             }
             .map(|kernels| settings.profile.kernels = kernels),
+            Self::Checks => text
+                .parse()
+                .map(|checks| settings.profile.kernel_checks = checks)
+                .map_err(|why: crate::checks::check::UnknownCheck| why.to_string()),
             Self::Races | Self::Lenient => match &*text {
                 "0" => Ok(()),
                 "1" => {
@@ -166,7 +180,8 @@ pub enum Account {
 impl Profile {
     /// Turns on the modes that environment variables select: `CUDA_SIM_KERNELS`
     /// ([`with_kernels`](Self::with_kernels)), `CUDA_SIM_RACES`
-    /// ([`with_race_detection`](Self::with_race_detection)) and `CUDA_SIM_LENIENT`
+    /// ([`with_race_detection`](Self::with_race_detection)), `CUDA_SIM_CHECKS`
+    /// ([`with_kernel_checks`](Self::with_kernel_checks)) and `CUDA_SIM_LENIENT`
     /// ([`with_lenient_misuse`](Self::with_lenient_misuse)).
     ///
     /// # Errors
@@ -228,6 +243,17 @@ mod tests {
                 assert_eq!(why, expected);
             }
         }
+    }
+
+    #[test]
+    fn checks_are_names_that_are_separated_by_commas() {
+        let its = selected(Variable::Checks, "memcheck,synccheck").expect("a valid value").profile;
+        assert_eq!(its.kernel_checks.to_string(), "memcheck,synccheck");
+        let why = selected(Variable::Checks, "memcheck,sync").expect_err("no valid value");
+        assert!(
+            why.starts_with("CUDA_SIM_CHECKS: no check \"sync\": the checks are memcheck"),
+            "{why}"
+        );
     }
 
     #[test]

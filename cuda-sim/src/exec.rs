@@ -39,6 +39,8 @@ use work::is_told_of_failures;
 struct Operation {
     work: Work,
     stream: usize,
+    /// The driver function that enqueued it.
+    function: &'static str,
     /// Number of incomplete operations of other streams that it depends on.
     missing: usize,
     /// The operations that depend on it in this way.
@@ -92,6 +94,13 @@ pub(crate) struct Executor {
     blocked: Vec<ThreadId>,
     /// The callback that the host must run next.
     pub(crate) callback: Option<Callback>,
+    /// The name of the current call.
+    calling: &'static str,
+    /// The function that enqueued the work whose followers are enqueued now: a conditional node, or a kernel that
+    /// launches a graph.
+    source: Option<&'static str>,
+    /// The function that enqueued the operation that ran last.
+    last_function: &'static str,
     /// The happens-before order, if races are detected.
     pub(crate) order: Option<Box<Order>>,
     /// Copies from pinned memory that were enqueued and whose sources were not noted, if races are detected.
@@ -112,6 +121,14 @@ impl Executor {
     /// Begins the sequence of random choices again.
     pub(crate) fn restart(&mut self, seed: u64) {
         self.random = seed;
+    }
+
+    /// Sets the name of the current call, which enqueues work.
+    pub(crate) fn set_calling(&mut self, name: &'static str) {
+        self.calling = name;
+        if let Some(order) = &mut self.order {
+            order.calling = name;
+        }
     }
 
     /// Enqueues an operation on a stream.
@@ -135,7 +152,8 @@ impl Executor {
         if is_told_of_failures(&work) {
             self.failing.insert(id);
         }
-        let operation = Operation { work, stream, missing, followers: Vec::new() };
+        let function = self.source.unwrap_or(self.calling);
+        let operation = Operation { work, stream, function, missing, followers: Vec::new() };
         self.operations.insert(id, operation);
         self.queues.entry(stream).or_default().push_back(id);
         self.note_first(stream);
@@ -217,6 +235,7 @@ impl Executor {
             Work::Kernel(call) => self.check_partitions(call),
             _ => {}
         }
+        self.last_function = self.operations.get(&id)?.function;
         let racing = self.begin_observed(id, memory);
         let work = self.finish(id)?;
         if let Work::EndOfBody(conditional) = work {
@@ -228,6 +247,7 @@ impl Executor {
         }
         memory.running = stream;
         memory.running_operation = Some(id);
+        memory.running_function = self.last_function;
         let done = run(work, memory, self.ticks);
         memory.running_operation = None;
         self.end_observed(racing, memory);

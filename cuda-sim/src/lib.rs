@@ -35,6 +35,8 @@
 //!   one is reproducible from its seed. Misuses, leaks, deadlocks and panics are violations.
 //! - **Races** ([`races`](mod@races)). On request, the driver reports conflicting accesses by operations
 //!   that no order connects, with both operations and their streams.
+//! - **Checks** ([`checks`](mod@checks)). On request, the driver reports errors inside of kernels, with the
+//!   instructions and the threads.
 //! - **Kernels** run by their PTX when the work before them is complete. Results are those of an H200; the page
 //!   `fidelity` of `cuda-ptx` has the exceptions. [`Kernels`] has the other modes.
 //! - **Accounting.** The crate records every [call](calls) in order, the objects that are [alive], and
@@ -60,6 +62,7 @@
 mod account;
 mod api;
 mod call;
+pub mod checks;
 mod code;
 mod compression;
 pub mod environment;
@@ -88,6 +91,7 @@ pub use api::memory::pool_ipc::{
 pub use call::hook::set_call_hook;
 pub use call::report::{Report, report};
 pub use call::{alive, blocked, data_freed, ended_with_contexts, explore, fault};
+pub use checks::findings;
 pub use exec::kernel;
 pub use profile::{Kernels, Profile, UnknownProfile};
 pub use races::report::races;

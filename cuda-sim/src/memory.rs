@@ -32,6 +32,7 @@ pub(crate) use virtual_memory::{
 };
 
 use crate::account::misuse;
+use crate::checks::Checks;
 use crate::races::AccessLog;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,6 +111,8 @@ pub(crate) struct Memory {
     pub(crate) running: usize,
     /// The operation that is running.
     pub(crate) running_operation: Option<u64>,
+    /// The driver function that enqueued it.
+    pub(crate) running_function: &'static str,
     pub(crate) virtual_memory: virtual_memory::VirtualMemory,
     pub(crate) endpoints: endpoint::Endpoints,
     /// Texture and surface objects.
@@ -119,6 +122,8 @@ pub(crate) struct Memory {
     dead: BTreeSet<u64>,
     /// The seed of the driver, which orders the blocks of kernels.
     pub(crate) seed: u64,
+    /// The checks of kernels.
+    pub(crate) checks: Checks,
     /// The executable graphs that kernels may launch.
     pub(crate) device_launchable: BTreeSet<usize>,
     /// Launches by the kernel that has just run: the executable graph of the kernel, and the launched

@@ -2,6 +2,7 @@
 
 pub(crate) mod sms;
 
+use crate::checks::Checks;
 use cuda_sys::CudaVersion;
 use std::fmt;
 use std::str::FromStr;
@@ -32,6 +33,7 @@ pub struct Profile {
     pub(crate) driver_thread: bool,
     pub(crate) race_detection: bool,
     pub(crate) lenient_misuse: bool,
+    pub(crate) kernel_checks: Checks,
     /// What a launch of a kernel that is not registered does.
     pub(crate) kernels: Kernels,
 }
@@ -212,6 +214,7 @@ impl Profile {
             driver_thread: false,
             race_detection: false,
             lenient_misuse: false,
+            kernel_checks: Checks::MEMCHECK,
             kernels: Kernels::Interpret,
         }
     }
@@ -315,6 +318,14 @@ impl Profile {
     #[must_use]
     pub fn with_race_detection(self) -> Self {
         Self { race_detection: true, ..self }
+    }
+
+    /// Sets the checks of kernels that run by their PTX. See the [page on checks](mod@crate::checks).
+    ///
+    /// They change no result of any call. A kernel runs slower with one other than memcheck, which is always on.
+    #[must_use]
+    pub fn with_kernel_checks(self, checks: Checks) -> Self {
+        Self { kernel_checks: checks, ..self }
     }
 
     /// Makes the driver continue after an illegal access of the device. The [misuse](crate::misuses) is

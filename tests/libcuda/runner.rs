@@ -316,6 +316,20 @@ fn the_number_of_races_is_in_the_account_or_alone() {
 }
 
 #[test]
+fn checks_of_kernels_are_an_option_and_an_unknown_one_is_an_error() {
+    let output = or_skip!(output(&["run", "--check", "memcheck,racecheks", "true"]));
+    assert_eq!(output.status.code(), Some(125));
+    let errors = text(&output.stderr);
+    assert!(
+        errors.starts_with("cuda-sim: no check \"racecheks\": the checks are memcheck, "),
+        "{errors}"
+    );
+    let code = "print(os.environ['CUDA_SIM_CHECKS'], cu.cuInit(0))";
+    let output = or_skip!(python(&["--no-account", "--check", "memcheck,synccheck"], code));
+    assert_eq!(text(&output.stdout), "memcheck,synccheck 0\n");
+}
+
+#[test]
 fn the_account_says_which_process_ended_without_one() {
     let output = or_skip!(python(&[], "cu.cuInit(0); os.kill(os.getpid(), 9)"));
     assert_eq!(output.status.code(), Some(128 + 9));

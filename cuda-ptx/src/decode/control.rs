@@ -93,22 +93,30 @@ impl<'a> Decoder<'_, '_, 'a> {
                 if its.opcode() == "createpolicy" {
                     return Problem::unsupported("a policy of caches");
                 }
+                let fence = match its.opcode() {
+                    "membar" | "fence" => words.fence(),
+                    _ => None,
+                };
                 words.drop_all(|word| has_no_effect(word) || type_of(word) == Some(Type::U32));
-                self.emit(Op::Nop);
+                self.emit(fence.map_or(Op::Nop, Op::Fence));
             }
-            "bar" | "barrier" => self.barrier(operands, words)?,
+            opcode @ ("bar" | "barrier") => self.barrier(opcode, operands, words)?,
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn barrier(&mut self, operands: &[Operand<'a>], words: &mut Words<'a>) -> Result<(), Problem> {
+    fn barrier(
+        &mut self,
+        opcode: &str,
+        operands: &[Operand<'a>],
+        words: &mut Words<'a>,
+    ) -> Result<(), Problem> {
         if words.take("cluster") {
-            words.drop_all(|word| {
-                matches!(word, "aligned" | "release" | "acquire" | "relaxed" | "sem")
-            });
+            let releases = !words.take("relaxed");
+            words.drop_all(|word| matches!(word, "aligned" | "release" | "acquire" | "sem"));
             let is_wait = words.one_of(&["arrive", "wait"]) == Some("wait");
-            self.emit(if is_wait { Op::ClusterWait } else { Op::ClusterArrive });
+            self.emit(if is_wait { Op::ClusterWait } else { Op::ClusterArrive { releases } });
             return Ok(());
         }
         if words.take("warp") {
@@ -117,6 +125,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             self.emit(Op::Together { mask, operation: crate::program::Together::Sync });
             return Ok(());
         }
+        let is_aligned = opcode == "bar" || words.take("aligned");
         words.drop_all(|word| matches!(word, "aligned" | "cta"));
         let kind = words.one_of(&["sync", "arrive", "red"]);
         if kind != Some("red") {
@@ -127,7 +136,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 None => None,
             };
             let barrier = if kind == Some("arrive") { Barrier::Arrive } else { Barrier::Sync };
-            self.emit(Op::Barrier { id, count, barrier });
+            self.emit(Op::Barrier { id, count, barrier, is_aligned });
             return Ok(());
         }
         let function = words.one_of(&["popc", "and", "or"]);
@@ -144,7 +153,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             Some("and") => Barrier::And { d, a },
             _ => Barrier::Or { d, a },
         };
-        self.emit(Op::Barrier { id, count, barrier });
+        self.emit(Op::Barrier { id, count, barrier, is_aligned });
         Ok(())
     }
 

@@ -182,7 +182,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
             address,
             size,
             is_signed: false,
-            is_ordered: false,
+            order: None,
             elements: Elements::One(element),
         })
     }

@@ -4,8 +4,9 @@ use super::Problem;
 use super::function::{Decoder, bank};
 use super::words::{Words, bits, float, int};
 use crate::program::{
-    Address, Atomic, AtomicFunction, AtomicWide, Bank, Base, Bulk, Constant, Element, Elements,
-    LOCAL_WINDOW, Mbarrier, Op, PARAM_WINDOW, SHARED_WINDOW, Space, Transfer, Unary,
+    Address, Atomic, AtomicFunction, AtomicWide, Bank, Base, Bulk, Constant, CopyGroup, Element,
+    Elements, LOCAL_WINDOW, Mbarrier, Op, Order, PARAM_WINDOW, SHARED_WINDOW, Scope, Space,
+    Transfer, Unary,
 };
 use crate::syntax::{Instruction, Operand, Type};
 
@@ -64,6 +65,14 @@ fn drop_order(words: &mut Words<'_>) {
             || word.starts_with("level::")
             || word.starts_with("sem::")
     });
+}
+
+/// Returns the number of groups that a wait lets pend.
+fn pending(operands: &[Operand<'_>]) -> u32 {
+    match operands.first() {
+        Some(Operand::Immediate(value)) => super::link::immediate(*value, Type::U32) as u32,
+        _ => 0,
+    }
 }
 
 impl<'a> Decoder<'_, '_, 'a> {
@@ -152,10 +161,7 @@ impl<'a> Decoder<'_, '_, 'a> {
         }
         let is_async = self.takes_barrier(words)?;
         let space = space(words);
-        let is_ordered = words
-            .peek()
-            .iter()
-            .any(|word| matches!(*word, "volatile" | "acquire" | "relaxed" | "release" | "mmio"));
+        let order = words.order();
         drop_order(words);
         let count = match words.one_of(&["v2", "v4", "v8"]) {
             None => 1,
@@ -199,7 +205,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             address,
             size: bits(ty_of_element).div_ceil(8),
             is_signed: matches!(ty, Type::S8 | Type::S16 | Type::S32),
-            is_ordered,
+            order,
             elements,
         };
         let bytes = transfer.bytes();
@@ -225,7 +231,8 @@ impl<'a> Decoder<'_, '_, 'a> {
     fn complete(&mut self, operands: &[Operand<'a>], bytes: u32) -> Result<(), Problem> {
         let address = self.address(self.operand(operands, 2)?, Space::Shared)?;
         let bytes = self.builder.constant(Bank::Narrow, Constant::Bits(u64::from(bytes)));
-        self.emit(Op::Mbarrier { address, operation: Mbarrier::CompleteTx { bytes } });
+        let order = Order::relaxed(Scope::Cluster);
+        self.emit(Op::Mbarrier { address, operation: Mbarrier::CompleteTx { bytes }, order });
         Ok(())
     }
 
@@ -258,16 +265,17 @@ impl<'a> Decoder<'_, '_, 'a> {
         let is_red = its.opcode() == "red";
         let is_async = self.takes_barrier(words)?;
         let space = space(words);
+        let order = words.order().unwrap_or(Order::relaxed(Scope::Device));
         let is_vector = words.one_of(&["v2", "v4", "v8"]).is_some();
         let (function, ty) = self.atomic_function(words)?;
         let operands = &its.operands;
         let first = usize::from(!is_red);
         let address = self.address(self.operand(operands, first)?, space)?;
         if ty == Type::B128 {
-            return self.atomic_wide(operands, function, address);
+            return self.atomic_wide(operands, function, (address, order));
         }
         if is_vector {
-            return self.atomic_vector(operands, (function, ty), address, is_red);
+            return self.atomic_vector(operands, (function, ty), (address, order), is_red);
         }
         let value = self.source(self.operand(operands, first + 1)?, ty)?;
         let new = match function {
@@ -282,7 +290,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             (false, None) => return Problem::invalid("the result is missing"),
         };
         let size = bits(ty) / 8;
-        self.emit(Op::Atomic(Atomic { address, function, size, d, value, new }));
+        self.emit(Op::Atomic(Atomic { address, function, size, d, value, new, order }));
         if is_async {
             self.complete(operands, size)?;
         }
@@ -293,7 +301,7 @@ impl<'a> Decoder<'_, '_, 'a> {
         &mut self,
         operands: &[Operand<'a>],
         function: AtomicFunction,
-        address: Address,
+        (address, order): (Address, Order),
     ) -> Result<(), Problem> {
         let mut pair = |at: usize| match self.elements(self.operand(operands, at)?, Type::B64)?[..]
         {
@@ -313,7 +321,7 @@ impl<'a> Decoder<'_, '_, 'a> {
             return Err(missing());
         }
         let value = value.ok_or_else(missing)?;
-        self.emit(Op::AtomicWide(Box::new(AtomicWide { address, d, compare, value })));
+        self.emit(Op::AtomicWide(Box::new(AtomicWide { address, d, compare, value, order })));
         Ok(())
     }
 
@@ -322,7 +330,7 @@ impl<'a> Decoder<'_, '_, 'a> {
         &mut self,
         operands: &[Operand<'a>],
         (function, ty): (AtomicFunction, Type),
-        address: Address,
+        (address, order): (Address, Order),
         is_red: bool,
     ) -> Result<(), Problem> {
         let vector = |operand: &'_ Operand<'a>| match operand {
@@ -337,7 +345,8 @@ impl<'a> Decoder<'_, '_, 'a> {
             let d = if is_red { None } else { Some(self.unused(bank(ty)?)) };
             let offset = address.offset.wrapping_add(at as i64 * i64::from(size));
             let address = Address { offset, ..address };
-            self.emit(Op::Atomic(Atomic { address, function, size, d, value, new: None }));
+            let new = None;
+            self.emit(Op::Atomic(Atomic { address, function, size, d, value, new, order }));
             results.extend(d);
         }
         // A result may be in a register of an operand.
@@ -380,24 +389,28 @@ impl<'a> Decoder<'_, '_, 'a> {
             return self.copy_bulk(its, words, is_reduction);
         }
         // Copies are complete when they are issued.
-        if words.take("commit_group") || words.take("wait_group") || words.take("wait_all") {
-            self.emit(Op::Nop);
+        let operands = &its.operands;
+        if let Some(step) = words.one_of(&["commit_group", "wait_group", "wait_all"]) {
+            self.emit(Op::CopyGroup(match step {
+                "commit_group" => CopyGroup::Commit,
+                "wait_group" => CopyGroup::Wait(pending(operands)),
+                _ => CopyGroup::WaitAll,
+            }));
             return Ok(());
         }
-        let operands = &its.operands;
         if words.take("mbarrier") {
             words.drop_all(|word| word == "arrive");
             let is_counted = !words.take("noinc");
             let space = space(words);
             words.try_ty();
             let address = self.address(self.operand(operands, 0)?, space)?;
+            self.emit(Op::CopyGroup(CopyGroup::Arrive(address)));
             // The pending count is raised and lowered at once, as the copies are complete.
             if !is_counted {
                 let operation =
                     Mbarrier::Arrive { state: None, count: None, expect: None, is_drop: false };
-                self.emit(Op::Mbarrier { address, operation });
-            } else {
-                self.emit(Op::Nop);
+                let order = Order::relaxed(Scope::Cta);
+                self.emit(Op::Mbarrier { address, operation, order });
             }
             return Ok(());
         }
@@ -431,11 +444,15 @@ impl<'a> Decoder<'_, '_, 'a> {
         is_reduction: bool,
     ) -> Result<(), Problem> {
         // Copies are complete when they are issued.
-        if words.one_of(&["commit_group", "wait_group", "prefetch"]).is_some() {
+        if let Some(step) = words.one_of(&["commit_group", "wait_group", "prefetch"]) {
             words.drop_all(|word| {
                 matches!(word, "read" | "L2" | "global") || word.starts_with("L2::")
             });
-            self.emit(Op::Nop);
+            self.emit(match step {
+                "commit_group" => Op::CopyGroup(CopyGroup::CommitBulk),
+                "wait_group" => Op::CopyGroup(CopyGroup::WaitBulk(pending(&its.operands))),
+                _ => Op::Nop,
+            });
             return Ok(());
         }
         let space_of = |word: &str| match word {
@@ -485,6 +502,7 @@ impl<'a> Decoder<'_, '_, 'a> {
         let is_parity = words.take("parity");
         words.drop_all(|word| word == "noComplete");
         let space = space(words);
+        let order = words.order();
         drop_order(words);
         words.try_ty();
         let address =
@@ -540,7 +558,11 @@ impl<'a> Decoder<'_, '_, 'a> {
             }
             _ => return Problem::unsupported("this operation of mbarrier"),
         };
-        self.emit(Op::Mbarrier { address, operation });
+        let is_wait = matches!(kind, Some("test_wait" | "try_wait"));
+        let is_arrival = matches!(kind, Some("arrive" | "arrive_drop"));
+        let order =
+            order.unwrap_or(Order { scope: Scope::Cta, acquires: is_wait, releases: is_arrival });
+        self.emit(Op::Mbarrier { address, operation, order });
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::Problem;
 use crate::number::{Mode, Rounding};
-use crate::program::{Float, Int};
+use crate::program::{Float, Int, Order, Scope};
 use crate::syntax::Type;
 
 /// The modifiers of an instruction. Each is taken once; one that nothing takes is an error.
@@ -66,6 +66,45 @@ impl<'a> Words<'a> {
             "rp" => Rounding::Up,
             _ => Rounding::NearestAway,
         })
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.rest.contains(&word)
+    }
+
+    /// Returns the order of an access, unless it is weak.
+    pub(super) fn order(&self) -> Option<Order> {
+        if self.has("volatile") || self.has("mmio") {
+            return Some(Order::relaxed(Scope::Device));
+        }
+        let is_strong =
+            ["relaxed", "acquire", "release", "acq_rel", "sc"].iter().any(|word| self.has(word));
+        is_strong.then(|| {
+            let is_both = self.has("acq_rel") || self.has("sc");
+            Order {
+                scope: self.scope(),
+                acquires: is_both || self.has("acquire"),
+                releases: is_both || self.has("release"),
+            }
+        })
+    }
+
+    /// Returns the order of a fence. Those of proxies order nothing here.
+    pub(super) fn fence(&self) -> Option<Order> {
+        if self.rest.iter().any(|word| word.starts_with("proxy")) {
+            return None;
+        }
+        let is_one = |word| self.has(word) && !self.has("acq_rel") && !self.has("sc");
+        let (acquires, releases) = (!is_one("release"), !is_one("acquire"));
+        Some(Order { scope: self.scope(), acquires, releases })
+    }
+
+    fn scope(&self) -> Scope {
+        match () {
+            () if self.has("cta") => Scope::Cta,
+            () if self.has("cluster") => Scope::Cluster,
+            () => Scope::Device,
+        }
     }
 
     /// Checks that every modifier was taken.

@@ -5,6 +5,7 @@ use super::block::{BlockState, Cluster};
 use super::fault::{FaultKind, Raise};
 use super::registers::{LANES, Slot, each_lane};
 use super::warp::{Warp, lanes_of};
+use super::watch::Watch;
 use crate::device::{Access, Device, Region};
 use crate::program::{
     Address, Base, CLUSTER_STEP, Condition, Element, Image, LOCAL_WINDOW, PARAM_WINDOW,
@@ -33,6 +34,8 @@ pub(super) struct Context<'a, 'd> {
     pub(super) stack: u32,
     pub(super) steps: u64,
     pub(super) regions: &'a mut Regions<'d>,
+    /// What the checks of the launch see.
+    pub(super) watch: Option<&'a mut Watch<'d>>,
 }
 
 /// Regions of memory, and objects, that were used last.

@@ -6,7 +6,9 @@ use super::registers::{LANES, Slot};
 use super::warp::{Warp, lanes_of};
 use crate::device::Access;
 use crate::number::{Mode, bf16, f16, f32 as single, f64 as double, integer, packed2};
-use crate::program::{Atomic, AtomicFunction, AtomicWide, Bulk, Float, Int, Mbarrier};
+use crate::program::{
+    Atomic, AtomicFunction, AtomicWide, Bulk, Float, Int, Mbarrier, Order, Scope,
+};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +19,7 @@ impl Warp {
         mask: u32,
         atomic: &Atomic,
     ) -> Result<(), Raise> {
-        let Atomic { address, function, size, d, value, new } = *atomic;
+        let Atomic { address, function, size, d, value, new, .. } = *atomic;
         let addresses = self.addresses(&address);
         let of = |registers: &super::registers::Registers, slot: u32| -> [u64; LANES] {
             match size {
@@ -85,7 +87,7 @@ impl Warp {
     ) -> Result<(), Raise> {
         /// Two words are not exchanged at once, so one thread of the host does it at a time.
         static ONE: Mutex<()> = Mutex::new(());
-        let AtomicWide { address, d, compare, value } = *atomic;
+        let AtomicWide { address, d, compare, value, .. } = *atomic;
         let addresses = self.addresses(&address);
         let of = |warp: &Self, slots: [Slot; 2], lane: usize| {
             slots.map(|slot| warp.registers.wide[slot as usize][lane])
@@ -146,7 +148,8 @@ impl Warp {
             }
             if let Some(barrier) = &bulk.barrier {
                 let operation = Mbarrier::CompleteTx { bytes: bulk.size };
-                self.mbarrier(cx, 1 << lane, barrier, operation)?;
+                let order = Order { releases: true, ..Order::relaxed(Scope::Cluster) };
+                self.mbarrier(cx, 1 << lane, (barrier, order), operation)?;
             }
         }
         Ok(())

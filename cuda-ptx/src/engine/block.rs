@@ -2,9 +2,11 @@
 
 use super::Launch;
 use super::access::{Context, Regions};
-use super::fault::{Fault, FaultKind, Raise};
+use super::fault::{Fault, FaultKind, Raise, Raised};
 use super::registers::{ALL, LANES, Registers};
 use super::warp::{Wait, Warp};
+use super::watch::Watch;
+use crate::check::Site;
 use crate::device::Device;
 use crate::program::{Constant, Image, Special};
 
@@ -213,9 +215,12 @@ impl Unit {
         device: &'d dyn Device,
         regions: &mut Regions<'d>,
         steps: &mut u64,
-        rounds: u32,
+        (mut watch, rounds): (Option<&mut Watch<'d>>, u32),
     ) -> Result<Progress, Box<Fault>> {
         let image = &launch.program.kernels[launch.kernel].image;
+        if let Some(watch) = &mut watch {
+            watch.begin_unit(self.blocks.iter().map(|block| block.place.id));
+        }
         for _ in 0..rounds {
             let mut is_done = true;
             let (mut has_run, mut is_spinning) = (false, true);
@@ -244,8 +249,12 @@ impl Unit {
                         stack: launch.stack,
                         steps: *steps,
                         regions,
+                        watch: watch.as_deref_mut(),
                     };
-                    let done = warp.run(&mut cx, SLICE);
+                    let done = match cx.watch.is_some() {
+                        false => warp.run::<false>(&mut cx, SLICE),
+                        true => warp.run::<true>(&mut cx, SLICE),
+                    };
                     *steps = cx.steps;
                     done.map_err(|raise| fault(launch, place.id, (warp.index, warp.pc), raise))?;
                     if warp.alive == 0 {
@@ -255,6 +264,9 @@ impl Unit {
                 }
                 if std::mem::take(&mut state.changed) {
                     while let Some(release) = state.complete(|warp| warps[warp].alive) {
+                        if let Some(watch) = &mut watch {
+                            watch.complete_barrier(rank, release.id, warps);
+                        }
                         warps.iter_mut().for_each(|warp| warp.release(&release));
                     }
                 }
@@ -265,7 +277,7 @@ impl Unit {
                 return Ok(Progress::Done);
             }
             if !has_run && !self.blocks.iter().flat_map(|block| &block.warps).any(Warp::is_ready) {
-                return Err(self.deadlock(launch));
+                return Err(self.deadlock(launch, watch));
             }
             // All of its warps used up their slices, perhaps because they wait for another block.
             if has_run && is_spinning {
@@ -306,7 +318,7 @@ impl Unit {
     }
 
     /// Returns the report of threads that wait without end.
-    fn deadlock(&self, launch: &Launch<'_>) -> Box<Fault> {
+    fn deadlock(&self, launch: &Launch<'_>, watch: Option<&mut Watch<'_>>) -> Box<Fault> {
         let waiting = self.blocks.iter().flat_map(|block| {
             let warps = block.warps.iter();
             warps.flat_map(move |warp| warp.groups.iter().map(move |group| (block, warp, group)))
@@ -333,12 +345,15 @@ impl Unit {
         };
         let lane = group.mask.trailing_zeros() as usize % LANES;
         let text = format!("the threads of the block wait without end: the first for {what}");
+        if let Some(watch) = watch {
+            let waiting = list.iter().map(|(block, warp, group)| {
+                let first = group.mask.trailing_zeros();
+                (block.place.id, LANES as u32 * warp.index + first, group.place())
+            });
+            watch.deadlock(&text, waiting);
+        }
         let raise = Raise::new(FaultKind::Deadlock, lane, text);
-        let pc = match group.wait {
-            Wait::Barrier(..) => group.pc.saturating_sub(1),
-            _ => group.pc,
-        };
-        fault(launch, block.place.id, (warp.index, pc), raise)
+        fault(launch, block.place.id, (warp.index, group.place()), raise)
     }
 }
 
@@ -371,8 +386,28 @@ fn fault(
     (warp, pc): (u32, u32),
     Raise(raise): Raise,
 ) -> Box<Fault> {
-    let kernel = &launch.program.kernels[launch.kernel];
-    let image: &Image = &kernel.image;
+    let thread = u64::from(warp) * LANES as u64 + raise.lane as u64;
+    let Site { function, instruction, line, source, block, thread } =
+        site(launch, block, thread, pc);
+    let kernel = launch.program.kernels[launch.kernel].name.clone();
+    let Raised { kind, text, address, .. } = *raise;
+    Box::new(Fault {
+        kind,
+        text,
+        kernel,
+        function,
+        instruction,
+        line,
+        source,
+        block,
+        thread,
+        address,
+    })
+}
+
+/// Describes an instruction that a thread executes.
+pub(super) fn site(launch: &Launch<'_>, block: [u32; 3], thread: u64, pc: u32) -> Site {
+    let image: &Image = &launch.program.kernels[launch.kernel].image;
     let place = image.places.get(pc as usize).copied().unwrap_or_default();
     let source = match place.file {
         0 => None,
@@ -381,19 +416,14 @@ fn fault(
     let functions = image.functions.iter().filter(|function| function.entry <= pc);
     let function = functions.max_by_key(|function| function.entry).map(|function| function.index);
     let name = function.and_then(|index| launch.program.functions.get(index));
-    let thread = u64::from(warp) * LANES as u64 + raise.lane as u64;
-    Box::new(Fault {
-        kind: raise.kind,
-        text: raise.text,
-        kernel: kernel.name.clone(),
+    Site {
         function: name.cloned().unwrap_or_default(),
         instruction: image.mnemonics.get(place.mnemonic as usize).cloned().unwrap_or_default(),
         line: place.line,
         source,
         block,
         thread: coordinates(thread, launch.block),
-        address: raise.address,
-    })
+    }
 }
 
 /// Where a block is in its grid, and its extents.

@@ -4,6 +4,7 @@ use super::Launch;
 use super::access::Regions;
 use super::block::{Progress, Unit, count, order};
 use super::fault::{Fault, FaultKind, Raise};
+use super::watch::Watch;
 use crate::device::Device;
 use crate::program::{Inst, Op};
 use std::collections::VecDeque;
@@ -36,7 +37,10 @@ pub fn run(launch: &Launch<'_>, device: &dyn Device) -> Result<(), Box<Fault>> {
         is_over: AtomicBool::new(false),
         fault: Mutex::new(None),
     };
-    let threads = (launch.threads as u64).min(clusters).max(1);
+    let threads = match Watch::is_needed(launch) {
+        true => 1,
+        false => (launch.threads as u64).min(clusters).max(1),
+    };
     if threads == 1 {
         shared.work(&grid, 1);
     } else {
@@ -67,6 +71,7 @@ impl<'a> Shared<'a> {
     fn work(&'a self, grid: &'a [AtomicU64], threads: u64) {
         let launch = self.launch;
         let mut regions = Regions::new(grid);
+        let mut watch = Watch::new(launch, self.device);
         let limit = match launch.is_cooperative {
             true => self.clusters.div_ceil(threads) as usize,
             false => RESIDENT,
@@ -89,7 +94,10 @@ impl<'a> Shared<'a> {
             }
             let Some((at, mut unit)) = running.pop_front() else { return };
             let before = steps;
-            let done = unit.run(launch, self.device, &mut regions, &mut steps, ROUNDS);
+            let done = {
+                let watch = (watch.as_mut(), ROUNDS);
+                unit.run(launch, self.device, &mut regions, &mut steps, watch)
+            };
             let done = done.and_then(|progress| {
                 let total = self.steps.fetch_add(steps - before, Ordering::Relaxed);
                 if launch.steps != 0 && total > launch.steps {
@@ -99,7 +107,12 @@ impl<'a> Shared<'a> {
                 Ok(progress)
             });
             match done {
-                Ok(Progress::Done) => spare.push(unit),
+                Ok(Progress::Done) => {
+                    if let Some(watch) = &mut watch {
+                        watch.end_unit();
+                    }
+                    spare.push(unit);
+                }
                 Ok(Progress::Running) => running.push_back((at, unit)),
                 Err(fault) => {
                     let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);

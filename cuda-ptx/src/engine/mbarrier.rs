@@ -7,8 +7,9 @@ use super::access::{Context, Place};
 use super::fault::{FaultKind, Raise};
 use super::registers::{LANES, Slot};
 use super::warp::{Warp, lanes_of};
+use super::watch::Step;
 use crate::device::Access;
-use crate::program::{Address, Mbarrier};
+use crate::program::{Address, Mbarrier, Order};
 
 /// The bits of a count.
 const COUNT: u64 = (1 << 20) - 1;
@@ -16,11 +17,11 @@ const COUNT: u64 = (1 << 20) - 1;
 const BIAS: i64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
-    expected: u64,
-    pending: u64,
-    bytes: i64,
-    phase: u64,
+pub(super) struct State {
+    pub(super) expected: u64,
+    pub(super) pending: u64,
+    pub(super) bytes: i64,
+    pub(super) phase: u64,
 }
 
 impl State {
@@ -52,7 +53,7 @@ impl Warp {
         &mut self,
         cx: &mut Context<'_, '_>,
         mask: u32,
-        address: &Address,
+        (address, order): (&Address, Order),
         operation: Mbarrier,
     ) -> Result<(), Raise> {
         if let Mbarrier::PendingCount { d, state } = operation {
@@ -69,6 +70,11 @@ impl Warp {
                 return Err(Raise::new(FaultKind::InvalidAddressSpace, lane, text));
             }
             let mut state = State::unpack(self.read(cx, lane, place, 8)?);
+            let mut wait = None;
+            if let (Some(watch), Place::Shared(rank, at)) = (&mut cx.watch, place) {
+                let at = (rank, at as u32);
+                watch.mbarrier(self, cx.rank, (lane, at), operation, &state);
+            }
             let number =
                 |slot: Slot, registers: &[[u32; LANES]]| u64::from(registers[slot as usize][lane]);
             let narrow = &self.registers.narrow;
@@ -109,17 +115,25 @@ impl Warp {
                 }
                 Mbarrier::TestWait { p, state: token } => {
                     let token = State::unpack(self.registers.wide[token as usize][lane]);
-                    let is_over = token.phase != state.phase;
-                    self.registers.set_predicate(1 << lane, p, u32::from(is_over) << lane);
-                    continue;
+                    wait = Some((p, token.phase != state.phase));
                 }
                 Mbarrier::TestParity { p, parity } => {
-                    let is_over = number(parity, narrow) & 1 != state.phase;
-                    self.registers.set_predicate(1 << lane, p, u32::from(is_over) << lane);
-                    continue;
+                    wait = Some((p, number(parity, narrow) & 1 != state.phase));
                 }
             }
-            self.write(cx, lane, place, 8, state.pack())?;
+            if let (Some(watch), Place::Shared(rank, at)) = (&mut cx.watch, place) {
+                let step = match wait {
+                    Some((_, is_over)) => Step::Wait { is_over },
+                    None => Step::Change,
+                };
+                watch.mbarrier_step((rank, at as u32), order, step);
+            }
+            match wait {
+                Some((p, is_over)) => {
+                    self.registers.set_predicate(1 << lane, p, u32::from(is_over) << lane);
+                }
+                None => self.write(cx, lane, place, 8, state.pack())?,
+            }
         }
         Ok(())
     }

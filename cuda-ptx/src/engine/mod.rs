@@ -12,10 +12,12 @@ mod registers;
 mod texture;
 mod together;
 mod warp;
+mod watch;
 
 pub use fault::{Fault, FaultKind};
 pub use grid::run;
 
+use crate::check::Checks;
 use crate::program::Program;
 
 /// A launch of a kernel.
@@ -53,6 +55,8 @@ pub struct Launch<'a> {
     pub threads: usize,
     /// The number of operations that all warps may run together, or zero for no limit.
     pub steps: u64,
+    /// The checks. With another one than memcheck, one host thread runs all blocks.
+    pub checks: Checks,
 }
 
 impl<'a> Launch<'a> {
@@ -77,6 +81,7 @@ impl<'a> Launch<'a> {
             seed: 0,
             threads: 1,
             steps: 0,
+            checks: Checks::default(),
         }
     }
 }

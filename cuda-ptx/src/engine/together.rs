@@ -116,7 +116,7 @@ fn redux(function: Redux, a: u32, b: u32) -> u32 {
 }
 
 /// Returns the lane whose value `shfl` reads, and whether it is in range.
-fn shuffle(kind: Shuffle, lane: u32, b: u32, c: u32) -> (u32, bool) {
+pub(super) fn shuffle(kind: Shuffle, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let b = b & 31;
     let (clamp, segment) = (c & 31, c >> 8 & 31);
     let most = lane & segment | clamp & !segment;

@@ -8,6 +8,7 @@ use super::access::Context;
 use super::block::Release;
 use super::fault::{FaultKind, Raise};
 use super::registers::{ALL, LANES, Registers, Slot, each_lane};
+use super::watch::{Arrival, Watch};
 use crate::program::{
     Bank, Barrier, Constant, FUNCTION_STEP, FUNCTION_WINDOW, Image, LOCAL_WINDOW, Op, Pass, Passed,
 };
@@ -30,6 +31,16 @@ pub(super) struct Group {
     pub(super) wait: Wait,
     /// When the group ran last.
     last: u64,
+}
+
+impl Group {
+    /// Returns the instruction that the group executes, or at which it waits.
+    pub(super) fn place(&self) -> u32 {
+        match self.wait {
+            Wait::Barrier(..) => self.pc.saturating_sub(1),
+            _ => self.pc,
+        }
+    }
 }
 
 /// What a group waits for.
@@ -182,8 +193,12 @@ impl Warp {
         others.map(|(_, its)| its.pc).min().unwrap_or(u32::MAX)
     }
 
-    /// Runs until no group is ready or the slice is over.
-    pub(super) fn run(&mut self, cx: &mut Context<'_, '_>, mut slice: u32) -> Result<(), Raise> {
+    /// Runs until no group is ready or the slice is over. `CHECKED` says whether the context has a watch.
+    pub(super) fn run<const CHECKED: bool>(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        mut slice: u32,
+    ) -> Result<(), Raise> {
         let image = cx.image;
         let mut fair = false;
         'choose: loop {
@@ -231,6 +246,9 @@ impl Warp {
                         continue 'choose;
                     }
                     op => {
+                        if CHECKED {
+                            Watch::before(self, cx, op, mask);
+                        }
                         if self.step(cx, op, mask)? {
                             pc + 1
                         } else {
@@ -291,7 +309,7 @@ impl Warp {
     fn step(&mut self, cx: &mut Context<'_, '_>, op: &Op, mask: u32) -> Result<bool, Raise> {
         let registers = &mut self.registers;
         match op {
-            Op::Nop => {}
+            Op::Nop | Op::Fence(_) | Op::CopyGroup(_) => {}
             Op::Binary(f, d, ab) => registers.compute2(mask, *f, *d, *ab),
             Op::Ternary(f, d, abc) => registers.compute3(mask, *f, *d, *abc),
             Op::Unary(f, d, a) => registers.compute1(mask, *f, *d, *a),
@@ -351,7 +369,9 @@ impl Warp {
             Op::CopyAsync { to, from, size, read, ignore } => {
                 self.copy_async(cx, mask, (to, from), *size, (*read, *ignore))?;
             }
-            Op::Mbarrier { address, operation } => self.mbarrier(cx, mask, address, *operation)?,
+            Op::Mbarrier { address, operation, order } => {
+                self.mbarrier(cx, mask, (address, *order), *operation)?;
+            }
             Op::MapShared { d, a, rank, is_wide, is_generic } => {
                 self.map_shared(mask, (*d, *a, *rank), *is_wide, *is_generic);
             }
@@ -468,18 +488,25 @@ impl Warp {
                 return Err(Raise::new(FaultKind::Trap, lane, "the kernel ends itself"));
             }
             Op::Together { mask: slot, operation } => {
-                self.meet(at, mask, *slot, operation)?;
+                self.meet(cx, at, mask, *slot, operation)?;
             }
-            Op::Barrier { id, count, barrier } => {
-                self.arrive(cx, at, mask, (*id, *count), *barrier)?;
+            Op::Barrier { id, count, barrier, is_aligned } => {
+                self.arrive(cx, at, mask, (*id, *count), (*barrier, *is_aligned))?;
             }
-            Op::ClusterArrive => {
+            Op::ClusterArrive { .. } => {
+                if let Some(watch) = &mut cx.watch {
+                    watch.arrive_at_cluster(self, cx.rank, mask);
+                }
                 cx.cluster.arrive(cx.rank, self.index, mask);
                 self.groups[at].pc = pc + 1;
                 cx.block.changed = true;
             }
             Op::ClusterWait => {
-                if cx.cluster.is_complete(cx.rank, self.index, mask) {
+                let is_complete = cx.cluster.is_complete(cx.rank, self.index, mask);
+                if let Some(watch) = &mut cx.watch {
+                    watch.wait_for_cluster(self, cx.rank, (mask, is_complete));
+                }
+                if is_complete {
                     self.groups[at].pc = pc + 1;
                 } else {
                     let rest = self.part(at, mask, pc, Wait::Cluster);
@@ -675,6 +702,7 @@ impl Warp {
     /// Executes an operation of the lanes of a mask, if all of them are there. The others wait.
     fn meet(
         &mut self,
+        cx: &mut Context<'_, '_>,
         at: usize,
         mask: u32,
         slot: Slot,
@@ -705,7 +733,13 @@ impl Warp {
                 }
                 false => 0,
             };
+            if let Some(watch) = &mut cx.watch {
+                watch.meet(self, (cx.rank, here, mask), members);
+            }
             if members & self.alive & !(here | at_other_places) == 0 {
+                if let Some(watch) = &mut cx.watch {
+                    watch.execute(self, cx.rank, (here, members), operation);
+                }
                 self.execute_together(here, members, operation);
                 left |= here;
                 if at_other_places != 0 {
@@ -738,7 +772,7 @@ impl Warp {
         at: usize,
         mask: u32,
         (id, count): (Slot, Option<Slot>),
-        barrier: Barrier,
+        (barrier, is_aligned): (Barrier, bool),
     ) -> Result<(), Raise> {
         let pc = self.groups[at].pc;
         let id = self.registers.narrow[id as usize];
@@ -759,6 +793,10 @@ impl Warp {
             }
             _ => 0,
         };
+        if let Some(watch) = &mut cx.watch {
+            let arrival = Arrival { warp: self.index, mask, pc, expected, is_aligned, barrier };
+            watch.arrive(cx.rank, number, arrival);
+        }
         if cx.block.arrive(number, self.index, mask, expected, lanes).is_err() {
             let text = format!("a thread arrives twice at the barrier {number}");
             return Err(Raise::new(FaultKind::Deadlock, lane, text));

@@ -4,9 +4,10 @@ mod op;
 
 pub(crate) use op::{
     Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk,
-    Compare, Compared, Condition, Convert, Element, Elements, Extremum, Float, Int, Intrinsic,
-    LevelOf, Logic, Mbarrier, Number, Op, Pass, Passed, Redux, Sample, Shuffle, SlctBy, Space,
-    SurfaceAccess, SurfaceFunction, Ternary, TexelPlace, Together, Transfer, Unary, Video, Vote,
+    Compare, Compared, Condition, Convert, CopyGroup, Element, Elements, Extremum, Float, Int,
+    Intrinsic, LevelOf, Logic, Mbarrier, Number, Op, Order, Pass, Passed, Redux, Sample, Scope,
+    Shuffle, SlctBy, Space, SurfaceAccess, SurfaceFunction, Ternary, TexelPlace, Together,
+    Transfer, Unary, Video, Vote,
 };
 
 use std::fmt;
@@ -268,7 +269,7 @@ impl Image {
             | Op::CopyBulk(_)
             | Op::Intrinsic { .. }
             | Op::Clock { .. } => true,
-            Op::Load(transfer) => transfer.is_ordered,
+            Op::Load(transfer) => transfer.order.is_some(),
             _ => false,
         })
     }

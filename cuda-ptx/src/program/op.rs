@@ -263,6 +263,30 @@ pub(crate) enum Base {
     Wide(Slot),
 }
 
+/// The threads among which an access or a fence orders memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    Cta,
+    Cluster,
+    /// `.gpu` and `.sys`
+    Device,
+}
+
+/// The order of a fence, or of an access that is not weak: `.volatile`, `.relaxed`, `.acquire` and the like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) scope: Scope,
+    pub(crate) acquires: bool,
+    pub(crate) releases: bool,
+}
+
+impl Order {
+    /// The order of an access that other threads may race with, and that orders nothing else.
+    pub(crate) const fn relaxed(scope: Scope) -> Self {
+        Self { scope, acquires: false, releases: false }
+    }
+}
+
 /// A load, or the value of a store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Transfer {
@@ -271,8 +295,8 @@ pub(crate) struct Transfer {
     pub(crate) size: u32,
     /// Whether a loaded value is sign-extended.
     pub(crate) is_signed: bool,
-    /// Whether other threads may change the memory meanwhile: `.volatile`, `.acquire` and the like.
-    pub(crate) is_ordered: bool,
+    /// How the access is ordered, unless it is weak.
+    pub(crate) order: Option<Order>,
     pub(crate) elements: Elements,
 }
 
@@ -337,6 +361,7 @@ pub(crate) struct Atomic {
     pub(crate) d: Option<Slot>,
     pub(crate) value: Slot,
     pub(crate) new: Option<Slot>,
+    pub(crate) order: Order,
 }
 
 /// An exchange of 128 bits.
@@ -347,6 +372,7 @@ pub(crate) struct AtomicWide {
     /// The value that `cas` compares with.
     pub(crate) compare: Option<[Slot; 2]>,
     pub(crate) value: [Slot; 2],
+    pub(crate) order: Order,
 }
 
 /// A bulk copy, which is complete when it is issued.
@@ -477,6 +503,23 @@ pub(crate) enum Mbarrier {
         d: Slot,
         state: Slot,
     },
+}
+
+/// An instruction on the groups of `cp.async` and `cp.async.bulk`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyGroup {
+    /// `cp.async.commit_group`
+    Commit,
+    /// `cp.async.wait_group`, with the number of the newest groups that may be pending.
+    Wait(u32),
+    /// `cp.async.wait_all`
+    WaitAll,
+    /// `cp.async.mbarrier.arrive`: the copies so far are complete when the barrier's phase is.
+    Arrive(Address),
+    /// `cp.async.bulk.commit_group`
+    CommitBulk,
+    /// `cp.async.bulk.wait_group`
+    WaitBulk(u32),
 }
 
 /// A function that the driver supplies.
@@ -728,9 +771,12 @@ pub(crate) enum Op {
         read: Option<Slot>,
         ignore: Option<Condition>,
     },
+    /// A step of the groups of asynchronous copies. The copies are complete when they are issued.
+    CopyGroup(CopyGroup),
     Mbarrier {
         address: Address,
         operation: Mbarrier,
+        order: Order,
     },
     MapShared {
         d: Slot,
@@ -787,10 +833,16 @@ pub(crate) enum Op {
         id: Slot,
         count: Option<Slot>,
         barrier: Barrier,
+        /// Whether all lanes of a warp must execute the instruction together.
+        is_aligned: bool,
     },
-    /// `barrier.cluster.arrive`
-    ClusterArrive,
+    /// `barrier.cluster.arrive`, and whether it orders memory.
+    ClusterArrive {
+        releases: bool,
+    },
     ClusterWait,
+    /// `fence` and `membar`, which only the checks use: each access of the engine is seen by all threads at once.
+    Fence(Order),
     Alloca {
         d: Slot,
         size: Slot,

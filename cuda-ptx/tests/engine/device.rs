@@ -1,5 +1,6 @@
 //! A device with a list of allocations.
 
+use cuda_ptx::check::Finding;
 use cuda_ptx::{Access, Device, Fault, Launch, Program, Region, run, syntax};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,7 @@ pub(crate) struct Memory {
     allocations: Vec<(Vec<AtomicU64>, u64)>,
     pub(crate) printed: Mutex<String>,
     pub(crate) conditionals: Mutex<Vec<(u64, u32)>>,
+    pub(crate) findings: Mutex<Vec<Finding>>,
 }
 
 impl Memory {
@@ -65,6 +67,10 @@ impl Device for Memory {
 
     fn free(&self, address: u64) -> Result<(), String> {
         Err(format!("{address:#x} is not an allocation of the heap"))
+    }
+
+    fn finding(&self, finding: Finding) {
+        self.findings.lock().unwrap().push(finding);
     }
 
     fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! The engine runs kernels.
 
+mod checks;
 mod control;
 mod copies;
 mod corpus;

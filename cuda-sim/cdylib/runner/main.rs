@@ -30,6 +30,7 @@ cuda-sim run [OPTION …] [--] PROGRAM [ARGUMENT …]
       --devices NUMBER   the number of devices
       --seed NUMBER      the seed that chooses among streams that have work ready
       --races            report races between streams
+      --check LIST       check kernels, for example synccheck; several names are separated by commas
       --lenient          continue after an illegal access of the device
       --faults LIST      the calls that fail, for example cuMemAlloc:3=CUDA_ERROR_OUT_OF_MEMORY
       --ignore-kernels   kernels that are not registered do nothing, instead of running

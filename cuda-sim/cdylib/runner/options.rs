@@ -98,6 +98,11 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
             Some(Long("devices")) => devices = Some(parser.value()?.string()?),
             Some(Long("seed")) => seed = Some(parser.value()?.string()?),
             Some(Long("races")) => variables.push((Variable::Races, "1".into())),
+            Some(Long("check")) => {
+                let checks = parser.value()?;
+                Variable::Checks.check(&checks).map_err(|why| why.reason)?;
+                variables.push((Variable::Checks, checks));
+            }
             Some(Long("lenient")) => variables.push((Variable::Lenient, "1".into())),
             Some(Long("faults")) => {
                 let faults = parser.value()?;

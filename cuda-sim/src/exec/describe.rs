@@ -151,7 +151,9 @@ impl Executor {
         if let (Some(order), Some(last)) = (self.order.as_mut(), &self.last_racing) {
             order.begin_source_after(last);
         }
+        self.source = Some(self.last_function);
         let steps = self.start(program);
+        self.source = None;
         if let Some(order) = self.order.as_mut() {
             order.end_source();
         }

@@ -1,6 +1,7 @@
 //! Kernels that run by their PTX.
 
 use super::{Call, Failure};
+use crate::checks::{self, Finding, check};
 use crate::memory::{Memory, Use};
 use crate::thread;
 use cuda_ptx::texture::{Texels, Texture};
@@ -58,6 +59,7 @@ fn launch(program: &Program, call: &Call, memory: &mut Memory) -> Result<(), Fai
     launch.sms = &call.sms;
     launch.sm_count = u32::try_from(call.sms.len()).unwrap_or(1);
     launch.seed = memory.seed;
+    launch.checks = memory.checks;
     // Races are noted in the order of the accesses.
     let threads = call.grid.iter().chain(&call.block).map(|extent| u64::from(*extent));
     let is_large = threads.fold(1, u64::saturating_mul) > SMALL;
@@ -158,6 +160,16 @@ impl Device for Memories<'_> {
 
     fn free(&self, address: u64) -> Result<(), String> {
         self.lock().free_on_heap(address)
+    }
+
+    fn finding(&self, error: check::Finding) {
+        let memory = self.lock();
+        let place = match error.address {
+            Some(check::Address::Global(at)) => Some(memory.memory_of(at..at + 1)),
+            _ => None,
+        };
+        let (function, seed) = (memory.running_function, memory.seed);
+        checks::report(Finding { error, memory: place, function, seed });
     }
 
     fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String> {

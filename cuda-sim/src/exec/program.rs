@@ -95,8 +95,10 @@ impl Executor {
                 if let Some(order) = &mut self.order {
                     order.begin_source(id);
                 }
+                self.source = self.operations.get(&id).map(|its| its.function);
                 let steps = self.start(body);
                 self.give_aside(Work::EndOfBody(id), steps);
+                self.source = None;
                 if let Some(order) = &mut self.order {
                     order.end_source();
                 }

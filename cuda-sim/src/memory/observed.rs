@@ -137,7 +137,19 @@ impl Memory {
 
     fn racing_memory(&self, conflict: &Conflict) -> RacingMemory {
         let overlap = conflict.overlap();
-        let at = overlap.start;
+        match conflict.allocation().filter(|_| self.containing(overlap.start).is_none()) {
+            Some(its) => RacingMemory {
+                start: its.start,
+                size: its.end - its.start,
+                kind: "stream-ordered memory",
+            },
+            None => self.memory_of(overlap),
+        }
+    }
+
+    /// Describes the memory that contains some bytes.
+    pub(crate) fn memory_of(&self, bytes: Range<u64>) -> RacingMemory {
+        let at = bytes.start;
         if let Some((start, its)) = self.containing(at) {
             return RacingMemory {
                 start,
@@ -153,13 +165,6 @@ impl Memory {
                 },
             };
         }
-        if let Some(its) = conflict.allocation() {
-            return RacingMemory {
-                start: its.start,
-                size: its.end - its.start,
-                kind: "stream-ordered memory",
-            };
-        }
         if let Some((start, _, its)) = self.host_around(at).filter(|_| at < BASE) {
             return RacingMemory {
                 start: start as u64,
@@ -173,7 +178,7 @@ impl Memory {
         }
         RacingMemory {
             start: at,
-            size: overlap.end - at,
+            size: bytes.end - at,
             kind: match self.is_virtual(at) {
                 true => "mapped memory",
                 false if at < BASE => "pageable memory",

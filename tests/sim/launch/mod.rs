@@ -1,5 +1,6 @@
 //! Launches that every GPU refuses, and launches that only some GPUs refuse.
 
+mod checks;
 pub(crate) mod kernels;
 
 use crate::prelude::*;

@@ -225,10 +225,11 @@ impl Explorer {
     }
 }
 
-/// Clears the records of calls, misuses and races.
+/// Clears the records of calls, misuses, races and findings.
 fn clear() {
     account::clear();
     crate::races::report::clear();
+    crate::checks::clear();
 }
 
 /// Waits for the end of a schedule. Returns its steps and, if it does not end, a description of the

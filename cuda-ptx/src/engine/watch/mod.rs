@@ -1,0 +1,398 @@
+//! What the checks see of a kernel while it runs.
+//!
+//! The engine calls a [`Watch`] before each instruction, and where the threads of a block or warp meet. Without checks
+//! there is no watch, and [`Warp::run`] is compiled without the calls.
+
+mod sync;
+
+use super::Launch;
+use super::access::Context;
+use super::block::site;
+use super::mbarrier::State;
+use super::registers::{LANES, each_lane};
+use super::warp::Warp;
+use crate::check::{Address as Accessed, Check, Checks, Finding};
+use crate::device::{Access, Device};
+use crate::program::{
+    Address, Barrier, CLUSTER_STEP, CopyGroup, Mbarrier, Op, Order, SHARED_WINDOW, Space, Together,
+    WINDOW,
+};
+use std::collections::HashSet;
+use sync::Sync;
+
+/// Lanes that arrive at a barrier of their block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) warp: u32,
+    pub(super) mask: u32,
+    pub(super) pc: u32,
+    pub(super) expected: Option<u32>,
+    pub(super) is_aligned: bool,
+    pub(super) barrier: Barrier,
+}
+
+/// What an operation on an `mbarrier` does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// A test whether the phase is over.
+    Wait { is_over: bool },
+    /// A change of its state.
+    Change,
+}
+
+/// An instruction of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    /// The block.
+    block: [u32; 3],
+    /// The number of the thread in its block.
+    thread: u32,
+    pc: u32,
+}
+
+/// A place in shared memory: the rank of the block in its cluster, and the offset.
+type Offset = (usize, u32);
+
+/// The checks of a launch.
+pub(super) struct Watch<'d> {
+    reporter: Reporter<'d>,
+    sync: Option<Sync>,
+}
+
+/// Reports findings, one for each pair of instructions.
+struct Reporter<'d> {
+    launch: &'d Launch<'d>,
+    device: &'d dyn Device,
+    /// The blocks of the cluster that runs.
+    ranks: Vec<[u32; 3]>,
+    reported: HashSet<(Check, u32, Option<u32>)>,
+}
+
+impl Reporter<'_> {
+    fn report(
+        &mut self,
+        (check, text): (Check, impl FnOnce() -> String),
+        event: Event,
+        other: Option<Event>,
+        address: Option<Accessed>,
+    ) {
+        if !self.reported.insert((check, event.pc, other.map(|other| other.pc))) {
+            return;
+        }
+        let site = |event: Event| site(self.launch, event.block, event.thread.into(), event.pc);
+        self.device.finding(Finding {
+            check,
+            text: text(),
+            kernel: self.launch.program.kernels[self.launch.kernel].name.clone(),
+            site: site(event),
+            other: other.map(site),
+            address,
+        });
+    }
+
+    fn event(&self, rank: usize, thread: u32, pc: u32) -> Event {
+        Event { block: self.ranks.get(rank).copied().unwrap_or_default(), thread, pc }
+    }
+
+    fn shared(&self, (rank, offset): Offset) -> Option<Accessed> {
+        let block = self.ranks.get(rank).copied().unwrap_or_default();
+        Some(Accessed::Shared { block, offset })
+    }
+}
+
+/// Returns the number of a thread in its block.
+fn thread(warp: &Warp, lane: usize) -> u32 {
+    warp.index * LANES as u32 + lane as u32
+}
+
+impl<'d> Watch<'d> {
+    /// Returns whether a launch has a check that sees what the kernel does.
+    pub(super) fn is_needed(launch: &Launch<'_>) -> bool {
+        launch.checks != Checks::default()
+    }
+
+    pub(super) fn new(launch: &'d Launch<'d>, device: &'d dyn Device) -> Option<Self> {
+        Self::is_needed(launch).then(|| {
+            let reporter = Reporter { launch, device, ranks: Vec::new(), reported: HashSet::new() };
+            let has = |check| launch.checks.contains(check);
+            Self { reporter, sync: has(Check::Synccheck).then(Sync::default) }
+        })
+    }
+
+    /// Called when the blocks of a cluster go on.
+    pub(super) fn begin_unit(&mut self, blocks: impl Iterator<Item = [u32; 3]>) {
+        self.reporter.ranks.clear();
+        self.reporter.ranks.extend(blocks);
+    }
+
+    /// Called when all blocks of the cluster have ended.
+    pub(super) fn end_unit(&mut self) {
+        if let Some(sync) = &mut self.sync {
+            sync.end(&self.reporter.ranks);
+        }
+    }
+
+    /// Called before an instruction that the lanes of `mask` execute.
+    pub(super) fn before(warp: &Warp, cx: &mut Context<'_, '_>, op: &Op, mask: u32) {
+        let Some(watch) = &mut cx.watch else { return };
+        let (rank, shared) = (cx.rank, &*cx.shared);
+        let mut access = |address: &Address, len: u32, access, order| {
+            watch.access(warp, (rank, shared), mask, address, (len, access, order));
+        };
+        match op {
+            Op::Load(its) => access(&its.address, its.bytes(), Access::Read, its.order),
+            Op::Store(its) => access(&its.address, its.bytes(), Access::Write, its.order),
+            Op::Atomic(its) => access(&its.address, its.size, Access::Atomic, Some(its.order)),
+            Op::AtomicWide(its) => access(&its.address, 16, Access::Atomic, Some(its.order)),
+            Op::CopyAsync { to, from, size, .. } => {
+                access(from, *size, Access::Read, None);
+                access(to, *size, Access::Write, None);
+                watch.copy(warp, (rank, shared), mask, to, *size);
+            }
+            Op::CopyBulk(its) => {
+                let sizes = &warp.registers.narrow[its.size as usize];
+                each_lane(mask, |lane| {
+                    let size = sizes[lane];
+                    let one = 1 << lane;
+                    watch.access(warp, (rank, shared), one, &its.from, (size, Access::Read, None));
+                    watch.access(warp, (rank, shared), one, &its.to, (size, Access::Write, None));
+                    if let Some(barrier) = &its.barrier {
+                        watch.copy_bulk(warp, (rank, shared), lane, (&its.to, size), barrier);
+                    }
+                });
+            }
+            Op::CopyGroup(step) => watch.copy_group(warp, (rank, shared), mask, *step),
+            _ => {}
+        }
+    }
+
+    /// Notes an access of lanes to shared memory. One that ends the kernel is not noted.
+    fn access(
+        &mut self,
+        warp: &Warp,
+        (rank, shared): (usize, &[Vec<u8>]),
+        mask: u32,
+        address: &Address,
+        (len, access, _order): (u32, Access, Option<Order>),
+    ) {
+        let places = places(warp, (rank, shared), mask, address, len);
+        if let Some(sync) = &mut self.sync {
+            each_lane(places.shared, |lane| {
+                let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
+                sync.access(&mut self.reporter, event, places.at(lane), len, access);
+            });
+        }
+    }
+
+    fn copy(
+        &mut self,
+        warp: &Warp,
+        (rank, shared): (usize, &[Vec<u8>]),
+        mask: u32,
+        to: &Address,
+        size: u32,
+    ) {
+        let Some(sync) = &mut self.sync else { return };
+        let places = places(warp, (rank, shared), mask, to, size);
+        each_lane(places.shared, |lane| {
+            let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
+            let (rank, offset) = places.at(lane);
+            sync.copy(event, shared[rank].len(), offset..offset + size);
+        });
+    }
+
+    fn copy_bulk(
+        &mut self,
+        warp: &Warp,
+        (rank, shared): (usize, &[Vec<u8>]),
+        lane: usize,
+        (to, size): (&Address, u32),
+        barrier: &Address,
+    ) {
+        let Some(sync) = &mut self.sync else { return };
+        let to = places(warp, (rank, shared), 1 << lane, to, size);
+        let barrier = places(warp, (rank, shared), 1 << lane, barrier, 8);
+        if to.shared & barrier.shared == 0 {
+            return;
+        }
+        let ((to_rank, offset), (barrier_rank, barrier)) = (to.at(lane), barrier.at(lane));
+        if to_rank == rank && barrier_rank == rank {
+            let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
+            sync.copy_bulk(event, shared[rank].len(), offset..offset + size, barrier);
+        }
+    }
+
+    fn copy_group(
+        &mut self,
+        warp: &Warp,
+        (rank, shared): (usize, &[Vec<u8>]),
+        mask: u32,
+        step: CopyGroup,
+    ) {
+        let Some(sync) = &mut self.sync else { return };
+        let barriers = match step {
+            CopyGroup::Arrive(address) => Some(places(warp, (rank, shared), mask, &address, 8)),
+            _ => None,
+        };
+        each_lane(mask, |lane| {
+            let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
+            let barrier = barriers.as_ref().filter(|its| its.shared >> lane & 1 != 0);
+            sync.copy_group(event, step, barrier.map(|its| its.at(lane).1));
+        });
+    }
+
+    /// Called when lanes arrive at a barrier of their block.
+    pub(super) fn arrive(&mut self, rank: usize, id: u32, arrival: Arrival) {
+        if let Some(sync) = &mut self.sync {
+            let first = arrival.warp * LANES as u32 + arrival.mask.trailing_zeros();
+            let event = self.reporter.event(rank, first, arrival.pc);
+            sync.arrive(&mut self.reporter, event, id, arrival);
+        }
+    }
+
+    /// Called when a barrier of a block is complete.
+    pub(super) fn complete_barrier(&mut self, rank: usize, id: u32, warps: &[Warp]) {
+        if let Some(sync) = &mut self.sync {
+            sync.complete(&mut self.reporter, rank, id, |warp| warps[warp as usize].alive);
+        }
+    }
+
+    pub(super) fn arrive_at_cluster(&mut self, warp: &Warp, rank: usize, mask: u32) {
+        if let Some(sync) = &mut self.sync {
+            let event = self.reporter.event(rank, thread(warp, 0), warp.pc);
+            sync.arrive_at_cluster(&mut self.reporter, event, warp.index, mask);
+        }
+    }
+
+    /// Called when lanes wait for their cluster. They may call it again until the barrier is complete.
+    pub(super) fn wait_for_cluster(
+        &mut self,
+        warp: &Warp,
+        rank: usize,
+        (mask, is_complete): (u32, bool),
+    ) {
+        if let Some(sync) = &mut self.sync {
+            let event = self.reporter.event(rank, thread(warp, 0), warp.pc);
+            let lanes = (mask, is_complete);
+            sync.wait_for_cluster(&mut self.reporter, event, warp.index, lanes);
+        }
+    }
+
+    /// Called when the lanes `here` of `mask` come to an operation of the lanes `members`.
+    pub(super) fn meet(
+        &mut self,
+        warp: &Warp,
+        (rank, here, mask): (usize, u32, u32),
+        members: u32,
+    ) {
+        if let Some(sync) = &mut self.sync {
+            let event = self.reporter.event(rank, thread(warp, 0), warp.pc);
+            sync.meet(&mut self.reporter, event, (here, mask), members);
+        }
+    }
+
+    /// Called when the lanes `here`, which are all of the mask `members` that have not exited, execute an operation.
+    pub(super) fn execute(
+        &mut self,
+        warp: &Warp,
+        rank: usize,
+        lanes: (u32, u32),
+        operation: &Together,
+    ) {
+        if let Some(sync) = &mut self.sync {
+            let event = self.reporter.event(rank, thread(warp, 0), warp.pc);
+            sync.execute(&mut self.reporter, event, warp, lanes, operation);
+        }
+    }
+
+    /// Called before an operation on an `mbarrier`.
+    pub(super) fn mbarrier(
+        &mut self,
+        warp: &Warp,
+        rank: usize,
+        (lane, at): (usize, Offset),
+        operation: Mbarrier,
+        state: &State,
+    ) {
+        if let Some(sync) = &mut self.sync {
+            let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
+            let narrow = |slot: u32| warp.registers.narrow[slot as usize][lane];
+            sync.mbarrier(&mut self.reporter, event, at, operation, state, narrow);
+        }
+    }
+
+    /// Called after the operation.
+    pub(super) fn mbarrier_step(&mut self, at: Offset, _order: Order, step: Step) {
+        if let (Some(sync), Step::Wait { is_over: true }) = (&mut self.sync, step) {
+            let (rank, offset) = at;
+            sync.complete_copies(self.reporter.event(rank, 0, 0).block, offset);
+        }
+    }
+
+    /// Called when no thread of a cluster can go on. `waiting` has a block, a thread and an instruction for each group
+    /// of threads that wait.
+    pub(super) fn deadlock(
+        &mut self,
+        text: &str,
+        waiting: impl Iterator<Item = ([u32; 3], u32, u32)>,
+    ) {
+        if self.sync.is_none() {
+            return;
+        }
+        let mut events = waiting.map(|(block, thread, pc)| Event { block, thread, pc });
+        let Some(first) = events.next() else { return };
+        let other = events.find(|its| its.pc != first.pc);
+        self.reporter.report((Check::Synccheck, || text.to_owned()), first, other, None);
+    }
+}
+
+/// The lanes that access shared memory, and their places.
+struct Places {
+    rank: usize,
+    shared: u32,
+    addresses: [u64; LANES],
+}
+
+impl Places {
+    fn at(&self, lane: usize) -> Offset {
+        split(self.rank, self.addresses[lane])
+    }
+}
+
+/// Returns the rank of a block and the offset in its shared memory. `rank` is that of the own block.
+fn split(rank: usize, address: u64) -> Offset {
+    let rank = match address / CLUSTER_STEP {
+        0 => rank,
+        other => other as usize - 1,
+    };
+    (rank, (address % CLUSTER_STEP) as u32)
+}
+
+/// Returns the lanes whose `len` bytes are in shared memory, and the places.
+fn places(
+    warp: &Warp,
+    (rank, shared): (usize, &[Vec<u8>]),
+    mask: u32,
+    address: &Address,
+    len: u32,
+) -> Places {
+    let mut places = Places { rank, shared: 0, addresses: [0; LANES] };
+    let window = match address.space {
+        Space::Shared => 0,
+        Space::Generic => SHARED_WINDOW,
+        _ => return places,
+    };
+    let addresses = warp.addresses(address);
+    each_lane(mask, |lane| {
+        let address = addresses[lane].wrapping_sub(window);
+        if address < WINDOW {
+            let (rank, offset) = split(rank, address);
+            let size = shared.get(rank).map_or(0, Vec::len) as u64;
+            if u64::from(offset) + u64::from(len) <= size {
+                places.shared |= 1 << lane;
+                places.addresses[lane] = address;
+            }
+        }
+    });
+    places
+}

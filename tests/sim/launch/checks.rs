@@ -1,0 +1,85 @@
+//! The checks of kernels, as tests of programs use them.
+
+use crate::prelude::*;
+use cuda_sim::checks::{Check, Checks};
+use cuda_sim::findings;
+
+/// A kernel whose warp diverges at a barrier, and one without an error.
+const BARRIERS: &str = "\
+.version 8.0
+.target sm_80
+.address_size 64
+.file 1 \"barriers.cu\"
+.visible .entry divergent() {
+    .reg .pred %p; .reg .b32 %r;
+    mov.u32 %r, %tid.x; setp.lt.u32 %p, %r, 16;
+    @%p bra FIRST;
+    .loc 1 5 0
+    bar.sync 0;
+    ret;
+FIRST:
+    .loc 1 7 0
+    bar.sync 0;
+    ret;
+}
+.visible .entry together() { bar.sync 0; ret; }
+";
+
+const SYNCCHECK: Checks = Checks::MEMCHECK.with(Check::Synccheck);
+
+/// Launches a kernel with two warps, and waits for it.
+fn run(kernel: &str, stream: &Stream, context: &Context) {
+    let module = Module::from_ptx(context, BARRIERS).expect("the kernels");
+    let kernel = module.kernel(kernel).expect("found").typed::<()>().expect("no parameters");
+    // SAFETY: the kernel uses no memory.
+    unsafe { kernel.launch(stream, LaunchConfig::linear(1, 64), ()) }.expect("a launch");
+    stream.synchronize().expect("a wait");
+}
+
+#[test]
+fn a_finding_names_the_kernel_its_lines_the_threads_the_launch_and_the_seed() {
+    let profile = Profile::h200().with_kernel_checks(SYNCCHECK).with_seed(7);
+    in_child!(start(profile));
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    run("together", &stream, &context);
+    assert_eq!(findings(), []);
+    run("divergent", &stream, &context);
+    run("divergent", &stream, &context);
+    let found = findings();
+    let [finding] = &found[..] else { panic!("{found:#?}") };
+    let error = &finding.error;
+    assert_eq!((error.check, error.kernel.as_str()), (Check::Synccheck, "divergent"));
+    assert_eq!(error.site.source, Some(("barriers.cu".to_owned(), 7)));
+    let other = error.other.as_ref().expect("two instructions");
+    assert_eq!((other.line, &other.source), (10, &Some(("barriers.cu".to_owned(), 5))));
+    assert_eq!((finding.function, finding.seed), ("cuLaunchKernel", 7));
+    assert_eq!(cuda_sim::misuses(), [finding.to_string()]);
+    assert!(finding.to_string().ends_with("; launched by cuLaunchKernel"), "{finding}");
+}
+
+#[test]
+fn a_finding_in_a_graph_names_the_launch_of_the_graph() {
+    in_child!(start(Profile::h200().with_kernel_checks(SYNCCHECK)));
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, BARRIERS).expect("the kernels");
+    let kernel = module.kernel("divergent").expect("found").typed::<()>().expect("no parameters");
+    let mut graph = Graph::new(&context).expect("a graph");
+    // SAFETY: the kernel uses no memory.
+    unsafe { graph.add_kernel(&[], &context, &kernel, LaunchConfig::linear(1, 32), ()) }
+        .expect("a node");
+    let executable = graph.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert_eq!(findings().iter().map(|its| its.function).collect::<Vec<_>>(), ["cuGraphLaunch"]);
+}
+
+#[test]
+fn nothing_is_found_without_checks() {
+    in_child!(start(Profile::h200().with_kernel_checks(Checks::MEMCHECK)));
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    run("divergent", &stream, &context);
+    assert_eq!((findings(), cuda_sim::misuses()), (Vec::new(), Vec::new()));
+}
