@@ -60,8 +60,8 @@ const BARRIERS: &[Case] = &[
     ),
     wrong(
         "an arrival twice",
-        (1, 64),
-        "bar.arrive 1, 96; bar.arrive 1, 96;",
+        (1, 96),
+        "setp.lt.u32 %p3, %r0, 64; @%p3 bar.arrive 1, 96; @%p3 bar.arrive 1, 96;",
         "again before it is complete",
     ),
 ];
