@@ -93,6 +93,7 @@ static REFUSAL_HOOK: OnceLock<fn(Function)> = OnceLock::new();
 
 /// The body of a function that a source does not implement.
 #[cold]
+#[inline]
 fn refused(index: usize) -> CUresult {
     if let Some(hook) = REFUSAL_HOOK.get() {
         hook(Function::at(index));
@@ -104,6 +105,7 @@ impl Function {
     /// Sets the function that the functions of [`not_supported`](Self::not_supported) call, with themselves,
     /// before they return. An [installed](crate::install) source can thus tell which functions a program
     /// misses. Only the first call has an effect. The hook must not panic.
+    #[inline]
     pub fn on_not_supported(hook: fn(Self)) {
         // The first hook stays.
         let _ = REFUSAL_HOOK.set(hook);
@@ -111,6 +113,7 @@ impl Function {
 
     /// Returns a function of this function's type that returns `CUDA_ERROR_NOT_SUPPORTED`. An
     /// [installed](crate::install) source can use it for functions that it does not implement.
+    #[inline]
     pub fn not_supported(self) -> *const c_void {
         let index = self.index();
         let all = [refusing, abi::refusing, ptds::refusing].map(|refusing| refusing(index));

@@ -108,6 +108,7 @@ pub enum ImageError {
 }
 
 impl fmt::Display for Code<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, architecture, suffix, .. } = self;
         match kind {
@@ -121,6 +122,7 @@ impl fmt::Display for Code<'_> {
 }
 
 impl fmt::Display for ImageError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAnImage => f.write_str("neither a cubin nor a fat binary"),
@@ -136,6 +138,7 @@ impl std::error::Error for ImageError {}
 ///
 /// # Errors
 /// The data is not an image, or is damaged.
+#[inline]
 pub fn codes(image: &[u8]) -> Result<Vec<Code<'_>>, ImageError> {
     if image.starts_with(ELF) {
         return Ok(vec![Code {
@@ -173,6 +176,7 @@ pub fn codes(image: &[u8]) -> Result<Vec<Code<'_>>, ImageError> {
 ///
 /// # Errors
 /// The cubin is damaged.
+#[inline]
 pub fn fat_binary(cubin: &[u8], ptx: &str, suffix: &str) -> Result<Vec<u8>, ImageError> {
     let architecture = cubin::architecture(cubin)?;
     // A text ends with a NUL at least.
@@ -218,6 +222,7 @@ const SPECIFIC: u64 = 1 << 20;
 const FAMILY: u64 = 1 << 21;
 
 /// Returns the first member of the rest of a fat binary, and its length with its header, which is not zero.
+#[inline]
 fn member(rest: &[u8]) -> Option<(Code<'_>, usize)> {
     let header = word(rest, 4)? as usize;
     let length = position(rest, 8)?;
@@ -265,19 +270,23 @@ fn member(rest: &[u8]) -> Option<(Code<'_>, usize)> {
 }
 
 /// Returns the bytes of a range, or `None` if they do not exist.
+#[inline]
 fn slice(bytes: &[u8], start: usize, length: usize) -> Option<&[u8]> {
     bytes.get(start..)?.get(..length)
 }
 
+#[inline]
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(slice(bytes, at, 2)?.try_into().ok()?))
 }
 
+#[inline]
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(slice(bytes, at, 4)?.try_into().ok()?))
 }
 
 /// Returns a number of 64 bits.
+#[inline]
 fn position(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(slice(bytes, at, 8)?.try_into().ok()?)).ok()
 }

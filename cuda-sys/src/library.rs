@@ -59,6 +59,7 @@ impl Library {
     /// # Safety
     /// Opening a library runs its initializers. This must be sound for any library with one of these names,
     /// at any time and on any thread.
+    #[inline]
     pub const unsafe fn new(names: &'static [&'static str]) -> Self {
         Self { candidates: Candidates::Names(names), file: OnceCell::new() }
     }
@@ -73,6 +74,7 @@ impl Library {
     /// # Safety
     /// Opening a library runs its initializers. This must be sound for any library in one of these files, at
     /// any time and on any thread.
+    #[inline]
     pub const unsafe fn with_search(search: fn() -> Vec<PathBuf>) -> Self {
         Self { candidates: Candidates::Search(search), file: OnceCell::new() }
     }
@@ -82,6 +84,7 @@ impl Library {
     /// # Errors
     /// No name could be opened. The error lists the names, each with the message of the dynamic linker. A
     /// failure is not stored: the next use tries again.
+    #[inline]
     pub fn load(&self) -> Result<(), LoadError> {
         self.file().map(|_| ())
     }
@@ -103,6 +106,7 @@ impl Library {
     }
 
     /// Returns the name or path under which the library was opened. Returns `None` if it is not open.
+    #[inline]
     pub fn path(&self) -> Option<&Path> {
         self.file.get().map(File::path)
     }
@@ -111,6 +115,7 @@ impl Library {
     ///
     /// # Errors
     /// The library cannot be opened, or does not have the symbol.
+    #[inline]
     pub fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, SymbolError> {
         let file = self.file().map_err(SymbolError::Load)?;
         file.symbol(name).ok_or_else(|| {
@@ -121,6 +126,7 @@ impl Library {
         })
     }
 
+    #[inline]
     fn file(&self) -> Result<&File, LoadError> {
         self.file.get_or_try_init(|| {
             // SAFETY: the caller of the constructor guarantees that the initializers may run.
@@ -189,6 +195,7 @@ pub struct Slot(AtomicPtr<c_void>);
 impl Slot {
     /// Returns an empty slot.
     #[allow(clippy::new_without_default, reason = "only the macro creates slots")]
+    #[inline]
     pub const fn new() -> Self {
         Self(AtomicPtr::new(core::ptr::null_mut()))
     }
@@ -200,11 +207,13 @@ impl Slot {
     }
 
     /// Stores the address. Two threads may store the same address.
+    #[inline]
     pub(crate) fn fill(&self, address: NonNull<c_void>) {
         self.0.store(address.as_ptr(), Ordering::Release);
     }
 
     /// Stores null.
+    #[inline]
     pub(crate) fn clear(&self) {
         self.0.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
@@ -322,6 +331,7 @@ pub enum InstallError {
 }
 
 impl fmt::Display for InstallError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse => f.write_str(
@@ -344,6 +354,7 @@ pub enum SymbolError {
 }
 
 impl fmt::Display for SymbolError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Load(error) => error.fmt(f),
@@ -364,6 +375,7 @@ pub struct MissingSymbol {
 }
 
 impl fmt::Display for MissingSymbol {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} has no {}", self.library.display(), self.symbol)
     }

@@ -39,6 +39,7 @@ static ABSENT: [AtomicBool; SLOTS.len()] = [const { AtomicBool::new(false) }; SL
 /// Whether [`close`] was called, after which no function is called.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
+#[inline]
 fn source() -> Result<&'static Source, LoadError> {
     SOURCE.get_or_try_init(|| Driver::open_default().map(Source::Driver))
 }
@@ -65,6 +66,7 @@ pub(crate) fn resolve(index: usize) -> (*mut c_void, CUresult) {
 }
 
 /// Looks up a function and caches the result.
+#[inline]
 pub(crate) fn find(function: Function) -> Result<NonNull<c_void>, Unavailable> {
     let slot = &SLOTS[function.index()];
     if let Some(address) = NonNull::new(slot.address()) {
@@ -90,6 +92,7 @@ pub(crate) fn find(function: Function) -> Result<NonNull<c_void>, Unavailable> {
 }
 
 /// Returns the version of a source, or `None` if an installed source does not report one.
+#[inline]
 fn version_of(source: &Source) -> Option<CudaVersion> {
     if let Source::Driver(driver) = source {
         return Some(driver.version());
@@ -108,6 +111,7 @@ fn version_of(source: &Source) -> Option<CudaVersion> {
 /// # Errors
 /// None of the files that were tried is a driver. The error lists them, each with the reason. A failure
 /// is not stored: the next call tries again.
+#[inline]
 pub fn load() -> Result<(), LoadError> {
     source().map(|_| ())
 }
@@ -155,6 +159,7 @@ pub unsafe fn install(
 /// crash, and others return success without having done anything. This function only stores values, so
 /// it may be called in a handler of `pthread_atfork`. Calls that other threads are making continue; a
 /// forked child has no other threads.
+#[inline]
 pub fn close() {
     CLOSED.store(true, Ordering::Relaxed);
     for slot in &SLOTS {
@@ -168,12 +173,14 @@ pub fn close() {
 /// # Errors
 /// There is no driver. An installed source that does not report a version counts as the version of these
 /// bindings.
+#[inline]
 pub fn driver_version() -> Result<CudaVersion, LoadError> {
     Ok(version_of(source()?).unwrap_or(CudaVersion::BINDINGS))
 }
 
 /// Returns the name under which the driver was opened. Returns `None` before that, or if a source was
 /// installed.
+#[inline]
 pub fn library_path() -> Option<&'static Path> {
     match SOURCE.get()? {
         Source::Driver(driver) => Some(driver.path()),

@@ -38,6 +38,7 @@ impl CUresult {
     ///
     /// This was measured for an illegal address; for the other codes the documentation of the driver says
     /// so.
+    #[inline]
     pub const fn is_fatal(self) -> bool {
         matches!(
             self,
@@ -61,6 +62,7 @@ impl CUresult {
 
     /// Returns a description of the code, written for this crate. Returns `None` for a code that the
     /// headers do not define.
+    #[inline]
     pub fn text(self) -> Option<&'static str> {
         text::TEXTS.iter().find(|(code, _)| *code == self).map(|(_, text)| *text)
     }
@@ -69,6 +71,7 @@ impl CUresult {
 /// Prints the name, the number and the description, as `CUDA_ERROR_OUT_OF_MEMORY (2): …`. For an unknown
 /// code it prints the number.
 impl fmt::Display for CUresult {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => write!(f, "{name} ({})", self.0)?,

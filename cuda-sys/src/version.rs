@@ -24,32 +24,38 @@ impl CudaVersion {
 
     /// Returns the version `major.minor`. `minor` must be at most 99, because the number has two digits
     /// for it.
+    #[inline]
     pub const fn new(major: u16, minor: u16) -> Self {
         Self(major as i32 * 1000 + minor as i32 * 10)
     }
 
     /// Returns the version with this number, as returned by `cuDriverGetVersion`.
+    #[inline]
     pub const fn from_number(number: i32) -> Self {
         Self(number)
     }
 
     /// Returns the number of this version, as returned by `cuDriverGetVersion`.
+    #[inline]
     pub const fn number(self) -> i32 {
         self.0
     }
 
     /// Returns the major version: 12 for 12.4.
+    #[inline]
     pub const fn major(self) -> i32 {
         self.0 / 1000
     }
 
     /// Returns the minor version: 4 for 12.4.
+    #[inline]
     pub const fn minor(self) -> i32 {
         self.0 % 1000 / 10
     }
 }
 
 impl fmt::Display for CudaVersion {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             // No version has a negative number, but a driver may return one.
@@ -60,6 +66,7 @@ impl fmt::Display for CudaVersion {
 }
 
 impl fmt::Debug for CudaVersion {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CudaVersion({self})")
     }
@@ -70,6 +77,7 @@ impl fmt::Debug for CudaVersion {
 pub struct ParseVersionError(String);
 
 impl fmt::Display for ParseVersionError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} is not a CUDA version like 12.4", self.0)
     }
@@ -80,6 +88,7 @@ impl std::error::Error for ParseVersionError {}
 impl FromStr for CudaVersion {
     type Err = ParseVersionError;
 
+    #[inline]
     fn from_str(text: &str) -> Result<Self, ParseVersionError> {
         let error = || ParseVersionError(text.to_owned());
         let parts = text.split_once('.').filter(|_| !text.contains('+'));

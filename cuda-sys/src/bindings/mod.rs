@@ -40,15 +40,15 @@ macro_rules! enums {
                 &[$((stringify!($constant), $value),)*];
 
             /// Returns the C name of this value, or `None` if the headers do not define one.
+            #[inline]
             pub fn name(self) -> Option<&'static str> {
-                let mut names = Self::NAMES.iter();
-                names.find(|(_, value)| *value == self.0).map(|(name, _)| *name)
+                name_of(Self::NAMES, self.0)
             }
 
             /// Returns the value with this C name. A value may have several names.
+            #[inline]
             pub fn from_name(name: &str) -> Option<Self> {
-                let mut names = Self::NAMES.iter();
-                names.find(|(its, _)| *its == name).map(|(_, value)| Self(*value))
+                value_of(Self::NAMES, name).map(Self)
             }
         }
 
@@ -60,11 +60,9 @@ macro_rules! enums {
 
     (@values $name:ident: $repr:ident) => {
         impl fmt::Debug for $name {
+            #[inline]
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self.name() {
-                    Some(name) => f.write_str(name),
-                    None => write!(f, concat!(stringify!($name), "({})"), self.0),
-                }
+                fmt_value(f, stringify!($name), Self::NAMES, self.0)
             }
         }
     };
@@ -72,40 +70,29 @@ macro_rules! enums {
     (@flags $name:ident: $repr:ident) => {
         impl $name {
             /// Returns whether all bits of `other` are set.
+            #[inline]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
         }
 
         impl fmt::Debug for $name {
+            #[inline]
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                if let Some(name) = self.name() {
-                    return f.write_str(name);
-                }
-                let mut rest = self.0;
-                let mut first = true;
-                for (name, value) in Self::NAMES {
-                    if *value != 0 && rest & *value == *value {
-                        rest &= !*value;
-                        write!(f, "{}{name}", if first { "" } else { " | " })?;
-                        first = false;
-                    }
-                }
-                if rest != 0 || first {
-                    write!(f, "{}{rest:#x}", if first { "" } else { " | " })?;
-                }
-                Ok(())
+                fmt_flags(f, Self::NAMES, self.0)
             }
         }
 
         impl core::ops::BitOr for $name {
             type Output = Self;
+            #[inline]
             fn bitor(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
         }
 
         impl core::ops::BitOrAssign for $name {
+            #[inline]
             fn bitor_assign(&mut self, other: Self) {
                 self.0 |= other.0;
             }
@@ -113,11 +100,67 @@ macro_rules! enums {
 
         impl core::ops::BitAnd for $name {
             type Output = Self;
+            #[inline]
             fn bitand(self, other: Self) -> Self {
                 Self(self.0 & other.0)
             }
         }
     };
+}
+
+/// Returns the first name of a value. The functions of all enums share these few, since each enum's own would be
+/// compiled in every build.
+fn name_of<T: Copy + PartialEq>(
+    names: &'static [(&'static str, T)],
+    value: T,
+) -> Option<&'static str> {
+    names.iter().find(|(_, its)| *its == value).map(|(name, _)| *name)
+}
+
+/// Returns the value with a name.
+fn value_of<T: Copy>(names: &'static [(&'static str, T)], name: &str) -> Option<T> {
+    names.iter().find(|(its, _)| *its == name).map(|(_, value)| *value)
+}
+
+/// Writes the name of a value, or the name of its type with its number.
+fn fmt_value<T: Copy + PartialEq + fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    ty: &str,
+    names: &'static [(&'static str, T)],
+    value: T,
+) -> fmt::Result {
+    match name_of(names, value) {
+        Some(name) => f.write_str(name),
+        None => write!(f, "{ty}({value})"),
+    }
+}
+
+/// Writes the names of the bits of a value, and the rest as a number.
+fn fmt_flags<T>(
+    f: &mut fmt::Formatter<'_>,
+    names: &'static [(&'static str, T)],
+    value: T,
+) -> fmt::Result
+where
+    T: Copy + PartialEq + Default + fmt::LowerHex,
+    T: core::ops::BitAnd<Output = T> + core::ops::BitXor<Output = T>,
+{
+    if let Some(name) = name_of(names, value) {
+        return f.write_str(name);
+    }
+    let mut rest = value;
+    let mut first = true;
+    for (name, bits) in names {
+        if *bits != T::default() && rest & *bits == *bits {
+            rest = rest ^ *bits;
+            write!(f, "{}{name}", if first { "" } else { " | " })?;
+            first = false;
+        }
+    }
+    if rest != T::default() || first {
+        write!(f, "{}{rest:#x}", if first { "" } else { " | " })?;
+    }
+    Ok(())
 }
 
 /// Object-like macros of the headers.
@@ -137,6 +180,7 @@ macro_rules! zero_by_default {
         unsafe impl Zeroable for $name {}
 
         impl Default for $name {
+            #[inline]
             fn default() -> Self {
                 Zeroable::zeroed()
             }

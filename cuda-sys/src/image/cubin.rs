@@ -107,12 +107,14 @@ pub struct CubinVariable<'a> {
 }
 
 /// Returns the architecture of a cubin.
+#[inline]
 pub(super) fn architecture(image: &[u8]) -> Result<u32, ImageError> {
     let format = format(image)?;
     let flags = word(image, 48).ok_or(ImageError::Damaged("the header of the cubin"))?;
     Ok(flags >> format.shift & 0xff)
 }
 
+#[inline]
 fn format(image: &[u8]) -> Result<&'static Format, ImageError> {
     if !image.starts_with(&START[..4]) {
         return Err(ImageError::NotAnImage);
@@ -130,6 +132,7 @@ impl<'a> Cubin<'a> {
     ///
     /// # Errors
     /// The data is not a cubin, or is damaged.
+    #[inline]
     pub fn read(image: &'a [u8]) -> Result<Self, ImageError> {
         let mut cubin = Self {
             architecture: architecture(image)?,
@@ -147,6 +150,7 @@ impl<'a> Cubin<'a> {
         Ok(cubin)
     }
 
+    #[inline]
     fn read_symbols(&mut self, sections: &Sections<'a>) -> Option<()> {
         let tables = sections.all.iter().filter(|section| section.kind == SYMBOLS);
         for table in tables {
@@ -194,6 +198,7 @@ struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
+    #[inline]
     fn new(image: &'a [u8]) -> Option<Self> {
         let size = usize::from(half(image, 60)?) * SECTION;
         let table = slice(image, position(image, 40)?, size)?;
@@ -217,6 +222,7 @@ impl<'a> Sections<'a> {
         Some(sections)
     }
 
+    #[inline]
     fn data(&self, section: &Section) -> Option<&'a [u8]> {
         match section.kind {
             NO_BITS => Some(&[]),
@@ -225,16 +231,19 @@ impl<'a> Sections<'a> {
     }
 
     /// Returns the text at an offset of the string table in the section `index`.
+    #[inline]
     fn text(&self, index: usize, offset: u32) -> Option<&'a str> {
         let texts = self.data(self.all.get(index)?)?.get(offset as usize..)?;
         let end = texts.iter().position(|byte| *byte == 0)?;
         std::str::from_utf8(&texts[..end]).ok()
     }
 
+    #[inline]
     fn named(&self, name: &str) -> Option<&Section<'a>> {
         self.by_name.get(name).map(|at| &self.all[*at])
     }
 
+    #[inline]
     fn kernel(&self, name: &'a str) -> Option<CubinKernel<'a>> {
         const PARAMETER: u8 = 0x17;
         const MAX_THREADS: u8 = 0x05;
@@ -276,6 +285,7 @@ impl<'a> Sections<'a> {
     }
 
     /// Reads the registers and the local memory of kernels, whose symbols have the `indices`.
+    #[inline]
     fn read_needs(&self, kernels: &mut [CubinKernel<'a>], indices: &[usize]) -> Option<()> {
         const REGISTERS: u8 = 0x2f;
         const FRAME: u8 = 0x11;
@@ -299,6 +309,7 @@ impl<'a> Sections<'a> {
     }
 
     /// Returns the attributes and data in a section of `.nv.info`. A damaged entry is `None`, and the last.
+    #[inline]
     fn info(&self, name: &str) -> Option<impl Iterator<Item = Option<(u8, &'a [u8])>> + use<'a>> {
         let info = self.named(name);
         let mut info = info.map_or(Some(&[][..]), |info| self.data(info))?;
@@ -319,6 +330,7 @@ impl<'a> Sections<'a> {
     }
 
     /// Returns a variable, or `Some(None)` if the symbol is not one of the program.
+    #[inline]
     fn variable(
         &self,
         name: &'a str,

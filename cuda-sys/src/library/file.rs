@@ -33,6 +33,7 @@ impl File {
     ///
     /// # Safety
     /// It must be sound to run the initializers of the library and of the libraries that it needs.
+    #[inline]
     pub(crate) unsafe fn open(path: &Path, search: Search) -> Result<Self, Attempt> {
         let not_opened = |why: String| Attempt {
             path: path.to_owned(),
@@ -50,11 +51,13 @@ impl File {
     }
 
     /// Returns the path that was passed to [`open`](Self::open).
+    #[inline]
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the address of a symbol. Returns `None` if the library does not have it.
+    #[inline]
     pub(crate) fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: only the address is taken. Code that calls it argues why its type is right.
         let symbol = unsafe { self.handle.get::<*mut c_void>(name.to_bytes_with_nul()) };
@@ -63,12 +66,14 @@ impl File {
 }
 
 #[cfg(unix)]
+#[inline]
 unsafe fn open(path: &Path, _: Search) -> Result<libloading::Library, libloading::Error> {
     // SAFETY: the caller guarantees that the file may be opened.
     unsafe { libloading::Library::new(path) }
 }
 
 #[cfg(windows)]
+#[inline]
 unsafe fn open(path: &Path, search: Search) -> Result<libloading::Library, libloading::Error> {
     use libloading::os::windows::{
         LOAD_LIBRARY_SEARCH_SYSTEM32, LOAD_WITH_ALTERED_SEARCH_PATH, Library,
@@ -116,20 +121,24 @@ pub enum AttemptFailure {
 }
 
 impl LoadError {
+    #[inline]
     pub(crate) fn of_driver(tried: Vec<Attempt>) -> Self {
         Self { tried: tried.into(), is_driver: true }
     }
 
+    #[inline]
     pub(super) fn of_library(tried: Vec<Attempt>) -> Self {
         Self { tried: tried.into(), is_driver: false }
     }
 
     /// Returns the files that were tried, in order.
+    #[inline]
     pub fn tried(&self) -> &[Attempt] {
         &self.tried
     }
 
     /// Returns whether a toolkit's stub library was found instead of a driver.
+    #[inline]
     pub fn is_stub(&self) -> bool {
         let stub = |attempt: &Attempt| matches!(attempt.failure, AttemptFailure::Stub);
         self.tried.iter().any(stub)
@@ -137,6 +146,7 @@ impl LoadError {
 }
 
 impl fmt::Display for LoadError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.is_driver {
             true => "no CUDA driver:",

@@ -31,6 +31,7 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Opens the file that the environment variable names, or the system's driver.
+    #[inline]
     pub(super) fn open_default() -> Result<Self, LoadError> {
         let named = std::env::var_os(DRIVER_VARIABLE).filter(|path| !path.is_empty());
         let candidates: Vec<PathBuf> = match named {
@@ -48,6 +49,7 @@ impl Driver {
     ///
     /// # Safety
     /// The file is a CUDA driver, a toolkit's stub of one, or not a library.
+    #[inline]
     pub(super) unsafe fn open(path: &Path) -> Result<Self, Attempt> {
         let failed = |failure| Attempt { path: path.to_owned(), failure };
         // SAFETY: the caller guarantees that the file is one of these.
@@ -64,15 +66,18 @@ impl Driver {
         }
     }
 
+    #[inline]
     pub(super) fn path(&self) -> &Path {
         self.file.path()
     }
 
+    #[inline]
     pub(super) fn version(&self) -> CudaVersion {
         self.version
     }
 
     /// Returns the function with this exact name, which determines its ABI.
+    #[inline]
     pub(super) fn find(&self, function: Function) -> Option<NonNull<c_void>> {
         (self.file.symbol(function.symbol_c())).or_else(|| self.find_by_version(function))
     }
@@ -81,6 +86,7 @@ impl Driver {
     ///
     /// A version above the driver's is never requested: older drivers return an older ABI in that case,
     /// newer ones return nothing.
+    #[inline]
     fn find_by_version(&self, function: Function) -> Option<NonNull<c_void>> {
         const LEGACY_STREAM: u64 = 1;
         const PER_THREAD_STREAM: u64 = 2;
@@ -116,6 +122,7 @@ impl Driver {
 ///
 /// # Safety
 /// The address is that of a function with the type [`GetVersion`].
+#[inline]
 pub(super) unsafe fn query_version(address: NonNull<c_void>) -> Result<CudaVersion, CUresult> {
     // SAFETY: the caller guarantees the type.
     let get_version = unsafe { core::mem::transmute::<*mut c_void, GetVersion>(address.as_ptr()) };
