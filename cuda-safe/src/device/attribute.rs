@@ -123,7 +123,7 @@ values! {
     cuda_sys::CUmemDecompressAlgorithm: |value| Self(value as u32);
 }
 
-/// Defines a constant for each row, and the function that reads all attributes.
+/// Defines a constant for each row, and the list of all attributes.
 macro_rules! attributes {
     ($($(#[$meta:meta])* $name:ident: $ty:ident = $c:ident, $since:literal;)*) => {
         $(
@@ -134,21 +134,34 @@ macro_rules! attributes {
                 Attribute::new(CUdevice_attribute::$c, stringify!($name), $since);
         )*
 
-        /// Returns the name and the value, as text, of every attribute that the driver knows.
-        ///
-        /// # Errors
-        /// The errors of the driver calls. Attributes that the driver does not know are not an error;
-        /// they are omitted.
-        pub fn all(device: &super::Device) -> crate::Result<Vec<(&'static str, String)>> {
-            let mut all = Vec::new();
-            $(match device.attribute($name) {
-                Ok(value) => all.push(($name.name(), format!("{value:?}"))),
-                Err(error) if is_unknown(&error) => {}
-                Err(error) => return Err(error),
-            })*
-            Ok(all)
-        }
+        /// Every attribute, with the function that formats its value.
+        const ALL: &[(Attribute<i32>, fn(i32) -> String)] = &[$((
+            Attribute::new(CUdevice_attribute::$c, stringify!($name), $since),
+            text::<attribute_type!($ty)>,
+        ),)*];
     };
+}
+
+fn text<T: AttributeValue>(value: i32) -> String {
+    format!("{:?}", T::from_raw(value))
+}
+
+/// Returns the name and the value, as text, of every attribute that the driver knows.
+///
+/// # Errors
+/// The errors of the driver calls. Attributes that the driver does not know are not an error;
+/// they are omitted.
+#[inline]
+pub fn all(device: &super::Device) -> crate::Result<Vec<(&'static str, String)>> {
+    let mut all = Vec::new();
+    for (attribute, text) in ALL {
+        match device.attribute(*attribute) {
+            Ok(value) => all.push((attribute.name(), text(value))),
+            Err(error) if is_unknown(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
 }
 
 #[inline]
