@@ -365,8 +365,8 @@ fn memory_that_is_not_shareable_has_no_descriptor() {
 
 #[test]
 fn a_graph_owns_a_mapping() {
-    or_skip!(common::since(12, 3));
     let (context, stream, granularity) = or_skip!(stage());
+    or_skip!(common::since(12, 3));
     let buffer = mapping(&context, granularity).into_buffer::<u8>(&stream);
     let mut graph = cuda_safe::Graph::new(&context).expect("a graph");
     let mut buffer = graph.own(buffer.expect("a buffer")).expect("it is owned");
