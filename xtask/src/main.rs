@@ -44,13 +44,11 @@ usage: cargo xtask COMMAND
                                            without a GPU run; --corpus: the lines of the parsers that the
                                            fuzz corpus runs;
                                            --missing: also print the lines that do not run
-  mutants [--all] [--names LIST] [--first TESTS] [--shard K/N] [--sample N [--seed S]] [--jobs J] [FILE ...]
-                                           run mutation tests on the software driver, for a built-in list of files,
-                                           for the FILEs, or with --all for all files; --names: only the
-                                           mutants named in the file LIST, for example the survivors in an earlier
-                                           report; --first: first run tests/sim with the arguments TESTS, for
-                                           example a part of the test names; --shard: every N-th mutant from the
-                                           K-th on (K counts from 0); --sample: N mutants, chosen by the seed
+  mutants --all | --names LIST | FILE ... [--sample N [--seed S]] [--jobs J]
+                                           run mutation tests on the software driver, for all files of the crates that
+                                           users build, for the mutants named in the file LIST, for example the survivors
+                                           in an earlier report, or for the files with a FILE in their path; --sample: N
+                                           mutants, chosen by the seed
   seeds --mutants [FILTER ...]             make each change of xtask/seeds/mutants.toml in a copy of the sources, and
                                            check that the tests of the statements that it violates fail
   cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);

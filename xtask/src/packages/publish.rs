@@ -14,7 +14,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::install::debian;
-use crate::testing::mutants;
+use crate::testing::copy;
 use crate::{root, status};
 
 /// The contents of `xtask/publish.toml`.
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
 
     let tree = root().join("target/publish/tree");
-    mutants::copy_sources(&tree)?;
+    copy::copy_sources(&tree)?;
     rewrite(&tree.join("Cargo.toml"), |manifest| rewrite_workspace(manifest, &pins))?;
     for (folder, name) in &pins.names {
         rewrite(&tree.join(folder).join("Cargo.toml"), |manifest| {

@@ -1,212 +1,139 @@
-//! `cargo xtask mutants [OPTION …] [FILE …]`: mutation tests of cuda-safe and
-//! cuda-memory on the software driver.
+//! `cargo xtask mutants [OPTION …] [FILE …]`: mutation tests on the software driver.
 //!
-//! cargo-mutants changes one expression of the source at a time and runs the tests. A mutant that no
-//! test detects survives. It shows a line whose effect is not tested.
+//! A mutant is the program with a small change, such as another operator, a removed call or another return value
+//! (`mutants/operators.rs`). A mutant that no test detects survives. It shows code whose effect is not tested.
 //!
-//! Nearly all of the time is spent on compiling and linking. Therefore:
-//! - The tests of a mutant run in [`STAGES`]. A later stage runs only for the survivors of the earlier
-//!   ones, and each stage builds only the test binaries that it runs.
-//! - Each job works in a copy of the sources with a separate target folder, below `target/mutants`. Both
-//!   are kept, so every build is incremental, including the first one of a run.
-//! - The profile has no debug information. The software driver is not mutated, so it is optimized.
-//! - The linker is rustc's LLD, the default on x86-64 Linux since Rust 1.90, and the system's linker
-//!   elsewhere.
+//! Nearly all of the time of such tests would be spent on compiling and linking each mutant. Therefore:
+//! - A copy of the sources in `target/mutants/tree` contains all mutants of a run. Each change is a choice at run
+//!   time: `if ::mutant_switch::on(17) { a > b } else { a < b }` (`mutants/choices.rs`). An environment variable
+//!   names the mutant that is in effect. The tests are built once.
+//! - Changes that do not compile are found in the errors of the compiler, and taken out until the copy builds.
+//! - A first run without a mutant records which choices each test reaches, and how long it takes. The tests of a
+//!   mutant are those that reach it (`mutants/tests.rs`). Each runs in a process of its own, the quickest first, until
+//!   one fails or takes far longer than without a mutant.
+//!
+//! The tests are the unit tests and integration tests of the workspace, without the examples in the documentation.
+//! The random programs of `tests/explore` run last, because they take long. A mutant that no test reaches is reported
+//! separately from those that survive their tests.
+
+mod choices;
+mod operators;
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde::{Deserialize, Serialize};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::install::debian;
-use crate::install::tools;
+use self::choices::{SWITCH, SWITCH_SOURCE, Written};
+use self::operators::Change;
+use self::tests::{Build, Fault};
 use crate::root;
+use crate::testing::{copy, in_parallel};
 
-const CARGO_MUTANTS: &str = "27.1.0";
+/// The packages that are mutated: those that users build.
+const PACKAGES: [&str; 6] =
+    ["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc", "cuda-sim", "cuda-ptx"];
 
-const SOURCES: [&str; 2] = ["cuda-safe/src", "cuda-memory/src"];
-
-/// The files and folders in [`SOURCES`] that are mutated unless the command line names files: captures,
-/// releases, guards, split guards and the caching pool.
-const FILES: &[&str] = &[
-    "caching",
-    "caching.rs",
-    "call/fork.rs",
-    "call/report.rs",
-    "call/zone.rs",
-    "capture/mod.rs",
-    "capture_state",
-    "context/extension.rs",
-    "context/guard.rs",
-    "event/mod.rs",
-    "green/split_guard.rs",
-    "manager/conditions.rs",
-    "manager/defer.rs",
-    "manager/event.rs",
-    "manager/free_counter.rs",
-    "manager/order.rs",
-    "manager/registered.rs",
-    "memory/buffer/shared.rs",
-    "memory/pool/frees.rs",
-    "memory/pool/memory.rs",
-    "release",
-    "stream/completion.rs",
-    "stream/end.rs",
-    "stream/enqueue.rs",
-    "stream/host.rs",
-    "stream/retained.rs",
-    "stream/wait.rs",
-];
-
-/// Mutants that are excluded, as regular expressions of their names. No program depends on the output of
-/// `Debug`.
-const EXCLUDED: &[&str] = &[r"<impl (\w+::)*Debug for "];
-
-/// Test binaries that run together, and the profile of the software driver for them.
-#[derive(Clone, Copy)]
-struct Stage<'a> {
-    targets: &'static [&'static str],
-    /// Arguments of the test binaries.
-    tests: &'a [&'a str],
-    profile: &'static str,
-}
-
-/// Tests that take half of the time of all tests.
-const SLOW: &str = "manager::locks";
-const SLOW_TOO: &str = "10_seconds";
-
-/// The stages. The first one detects most mutants; the last one runs the code for old drivers.
-const STAGES: &[Stage<'static>] = &[
-    Stage {
-        targets: &["--test=driver", "--test=sim"],
-        tests: &["--skip", SLOW, "--skip", SLOW_TOO],
-        profile: "h200",
-    },
-    Stage { targets: &["--lib", "--test=host"], tests: &[], profile: "h200" },
-    // Interleavings of several threads.
-    Stage { targets: &["--test=loom"], tests: &[], profile: "h200" },
-    Stage {
-        targets: &["--test=explore", "--features=explore"],
-        tests: &["--schedules", "200"],
-        profile: "h200",
-    },
-    Stage { targets: &["--test=sim"], tests: &[SLOW, SLOW_TOO], profile: "h200" },
-    Stage { targets: &["--test=driver"], tests: &[], profile: "p40@11.8" },
-];
-
-/// Further arguments for Cargo: the package with the test binaries, in addition to the mutated one, and
-/// the build profile.
-const ARGUMENTS: &[&str] = &[
-    "--package=cuda-workbench",
-    "--config=profile.mutants.inherits='dev'",
-    "--config=profile.mutants.debug=false",
-    "--config=profile.mutants.package.cuda-sim.opt-level=3",
-    "--config=profile.mutants.package.cuda-sys.opt-level=3",
-];
-
-/// The prefix of a survivor's line in a report.
+/// The prefixes of the lines of a report that name mutants.
 const SURVIVED: &str = "survived: ";
-
-/// The shortest time limit for the tests of a mutant, in seconds.
-const LEAST_TIMEOUT: f64 = 15.0;
-
-/// The time limit as a multiple of the time that the tests take without a mutation.
-const TIMEOUT_FACTOR: f64 = 4.0;
+const NOT_REACHED: &str = "not reached: ";
 
 /// The options of the command line.
 struct Options {
+    /// Parts of the paths of files.
     files: Vec<String>,
     all: bool,
-    /// `K/N`, where K counts from zero: every N-th mutant, starting with the K-th.
-    shard: (usize, usize),
     sample: Option<usize>,
     seed: u64,
     jobs: usize,
     /// A file with one mutant name per line.
     names: Option<PathBuf>,
-    /// Arguments for the tests of tests/sim that run before everything else.
-    first: Option<String>,
+}
+
+/// A change in a file.
+struct Mutant {
+    file: String,
+    change: Change,
+}
+
+impl Mutant {
+    fn name(&self) -> String {
+        format!("{}:{}: {}", self.file, self.change.line, self.change.name)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Outcome {
+    NotViable,
+    NotReached,
+    Survived,
+    /// The test that failed.
+    Caught(String),
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = parse(args)?;
-    let program = tools::provide("mutants", CARGO_MUTANTS, &[])?;
+    let sources = sources()?;
+    let all = list(&sources, &options)?;
+    let count = all.len();
+    let mutants = choose(all, &options)?;
     let folder = root().join("target/mutants");
-    let jobs: Vec<PathBuf> = (0..options.jobs).map(|job| folder.join(job.to_string())).collect();
-    for job in &jobs {
-        copy_sources(&job.join("tree"))?;
-    }
-    let examined = examined(&options)?;
-    let mut mutants = list(&program, &jobs[0], &examined)?;
-    if let Some(path) = &options.names {
-        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let names: BTreeSet<_> = text.lines().map(without_place).collect();
-        mutants.retain(|name| names.contains(&without_place(name)));
-    }
-    mutants = choose(mutants, &options);
-    ensure!(!mutants.is_empty(), "no mutants");
-    println!("{} mutants; the logs are in target/mutants", mutants.len());
+    println!("{} of {count} mutants", mutants.len());
 
     let begin = Instant::now();
-    let mut results: BTreeMap<String, Outcome> = BTreeMap::new();
-    let mut left = mutants.clone();
-    let tests: Vec<&str> = options.first.iter().flat_map(|its| its.split(' ')).collect();
-    let first = options.first.as_ref().map(|_| Stage {
-        targets: &["--test=sim"],
-        tests: &tests,
-        profile: "h200",
-    });
-    for (number, stage) in first.iter().chain(STAGES).enumerate() {
-        if left.is_empty() {
-            break;
+    let mut outcomes = vec![Outcome::NotReached; mutants.len()];
+    let build = build(&folder, &sources, &mutants, &mut outcomes)?;
+    println!("the tests with the mutants are built, {} s", begin.elapsed().as_secs());
+    let reached = build.record(&folder.join("reached"), options.jobs)?;
+    println!("{} tests have run without a mutant, {} s", reached.len(), begin.elapsed().as_secs());
+
+    let viable: Vec<usize> =
+        (0..mutants.len()).filter(|&number| outcomes[number] != Outcome::NotViable).collect();
+    let results = in_parallel(&viable, options.jobs, |&number| {
+        let tests: Vec<_> = reached.iter().filter(|its| its.ids.contains(&id(number))).collect();
+        let outcome = match build.first_failure(&tests, id(number))? {
+            _ if tests.is_empty() => Outcome::NotReached,
+            Some(test) => Outcome::Caught(test),
+            None => Outcome::Survived,
+        };
+        let name = mutants[number].name();
+        match &outcome {
+            Outcome::Caught(test) => println!("caught by {test}: {name}"),
+            _ => println!("NOT CAUGHT by {} tests: {name}", tests.len()),
         }
-        println!(
-            "stage {number}: {} {} as {}, {} mutants",
-            stage.targets.join(" "),
-            stage.tests.join(" "),
-            stage.profile,
-            left.len()
-        );
-        let outcomes = run_stage(&program, &jobs, number, stage, &examined, &left)?;
-        for (name, outcome) in outcomes {
-            results.entry(name).or_default().add(&outcome);
-        }
-        left.retain(|name| results.get(name).is_some_and(|its| its.summary == "MissedMutant"));
+        Ok((number, outcome))
+    })?;
+    for (number, outcome) in results {
+        outcomes[number] = outcome;
     }
-    report(&mutants, &results, &left, begin.elapsed().as_secs_f64())
+    report(&mutants, &outcomes, begin.elapsed().as_secs());
+    Ok(())
+}
+
+/// Returns the number of a mutant in the switches. Zero is no mutant.
+fn id(number: usize) -> usize {
+    number + 1
 }
 
 fn parse(args: &[String]) -> Result<Options> {
     let mut options = Options {
         files: Vec::new(),
         all: false,
-        shard: (0, 1),
         sample: None,
         seed: 0,
         names: None,
-        first: None,
-        jobs: std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
+        jobs: std::thread::available_parallelism()?.get(),
     };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--all" => options.all = true,
-            "--shard" => {
-                let value = value()?;
-                let parts =
-                    value.split_once('/').with_context(|| format!("--shard {value} is not K/N"))?;
-                options.shard = (parts.0.parse()?, parts.1.parse()?);
-                let (k, n) = options.shard;
-                ensure!(k < n, "--shard {k}/{n}: K counts from 0 to N - 1");
-            }
             "--sample" => options.sample = Some(value()?.parse().context("--sample")?),
             "--seed" => options.seed = value()?.parse().context("--seed")?,
-            "--first" => options.first = Some(value()?.clone()),
             "--names" => options.names = Some(value()?.into()),
             "--jobs" => options.jobs = value()?.parse().context("--jobs")?,
             _ if arg.starts_with('-') => bail!("unknown option of mutants: {arg}"),
@@ -214,205 +141,84 @@ fn parse(args: &[String]) -> Result<Options> {
         }
     }
     ensure!(options.jobs > 0, "--jobs must be at least 1");
-    ensure!(!options.all || options.files.is_empty(), "--all cannot be combined with files");
+    let named = !options.files.is_empty() || options.names.is_some();
+    ensure!(options.all != named, "mutants takes either --all, or parts of paths or --names");
     Ok(options)
 }
 
-/// Makes `tree` a copy of the sources: of tracked files and of new ones. An unchanged file keeps its
-/// modification time, so that Cargo does not rebuild it.
-pub(crate) fn copy_sources(tree: &Path) -> Result<()> {
-    copy_changed_sources(tree, &BTreeMap::new())
-}
-
-/// Copies the sources, except for the files whose text is given.
-pub(crate) fn copy_changed_sources(tree: &Path, changed: &BTreeMap<String, String>) -> Result<()> {
-    let files = debian::stdout(
-        Command::new("git")
-            .current_dir(root())
-            .args(["ls-files", "-z", "--cached", "--others"])
-            .arg("--exclude-standard"),
-    )?;
-    let mut copied = BTreeSet::new();
-    for file in files.split('\0').filter(|file| !file.is_empty()) {
-        let from = root().join(file);
-        // A tracked file may have been deleted.
-        if !from.is_file() {
-            continue;
-        }
-        let to = tree.join(file);
-        let text = match changed.get(file) {
-            Some(text) => text.clone().into_bytes(),
-            None => fs::read(&from).with_context(|| format!("reading {}", from.display()))?,
-        };
-        if !fs::read(&to).is_ok_and(|there| there == text) {
-            let parent = to.parent().context("a file without a folder")?;
-            fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-            // A copy has the permissions of the file.
-            fs::copy(&from, &to).with_context(|| format!("writing {}", to.display()))?;
-            // This makes it newer than the output built from the previous copy.
-            fs::write(&to, text).with_context(|| format!("writing {}", to.display()))?;
-        }
-        copied.insert(to);
+/// Returns the texts of the source files that can be mutated, by path, with their changes.
+fn sources() -> Result<BTreeMap<String, (String, Vec<Change>)>> {
+    let mut sources = BTreeMap::new();
+    for package in PACKAGES {
+        read(&format!("{package}/src"), "lib", &mut sources)?;
     }
-    remove_others(tree, &copied)
+    Ok(sources)
 }
 
-/// Removes files that are not copies, except for the target folder.
-fn remove_others(folder: &Path, copied: &BTreeSet<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
-        let path = entry?.path();
-        if path.is_dir() {
-            if path.file_name() != Some("target".as_ref()) {
-                remove_others(&path, copied)?;
-            }
-        } else if !copied.contains(&path) {
-            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+/// Reads a module, and its modules in other files. Modules that are not compiled are not read.
+fn read(
+    folder: &str,
+    module: &str,
+    sources: &mut BTreeMap<String, (String, Vec<Change>)>,
+) -> Result<()> {
+    let (own, below) = (format!("{folder}/{module}.rs"), format!("{folder}/{module}"));
+    let (file, below) = match module {
+        "lib" => (own, folder.to_owned()),
+        _ if root().join(&own).exists() => (own, below),
+        _ => (format!("{below}/mod.rs"), below),
+    };
+    let text = fs::read_to_string(root().join(&file)).with_context(|| file.clone())?;
+    let (changes, modules) = operators::changes(&text).with_context(|| file.clone())?;
+    let is_generated = text.lines().take(5).any(|line| line.contains("@generated"));
+    if !is_generated {
+        sources.insert(file, (text, changes));
+    }
+    modules.iter().try_for_each(|module| read(&below, module, sources))
+}
+
+/// Returns the mutants that the command line names, in the order of the files.
+fn list(
+    sources: &BTreeMap<String, (String, Vec<Change>)>,
+    options: &Options,
+) -> Result<Vec<Mutant>> {
+    let names = match &options.names {
+        Some(path) => fs::read_to_string(path).with_context(|| path.display().to_string())?,
+        None => String::new(),
+    };
+    let names: BTreeSet<_> = names.lines().filter_map(without_line).collect();
+    let mut mutants = Vec::new();
+    for (file, (_, changes)) in sources {
+        let files = &options.files;
+        if files.is_empty() || files.iter().any(|part| file.contains(part)) {
+            let changes = changes.iter().cloned();
+            mutants.extend(changes.map(|change| Mutant { file: file.clone(), change }));
         }
     }
-    Ok(())
-}
-
-/// Returns the globs of the files to mutate.
-fn examined(options: &Options) -> Result<Vec<String>> {
-    if options.all {
-        return Ok(SOURCES.map(|folder| format!("{folder}/**/*.rs")).into());
+    if options.names.is_some() {
+        mutants.retain(|its| names.contains(&(its.file.as_str(), its.change.name.as_str())));
     }
-    let mut globs = Vec::new();
-    let named = !options.files.is_empty();
-    let listed = FILES.iter().map(|&file| file.to_owned());
-    let files = if named { options.files.clone() } else { listed.collect() };
-    for file in files {
-        let places = SOURCES.map(|folder| format!("{folder}/{file}"));
-        let mut places = std::iter::once(file.clone()).chain(places);
-        let file = places.find(|place| root().join(place).exists()).unwrap_or(file);
-        let path = root().join(&file);
-        if path.is_dir() {
-            globs.push(format!("{}/**/*.rs", file.trim_end_matches('/')));
-        } else if path.is_file() {
-            globs.push(file);
-        } else {
-            ensure!(!named, "{file} does not exist");
-            println!("note: {file}, listed in xtask/src/testing/mutants.rs, does not exist");
-        }
-    }
-    Ok(globs)
+    Ok(mutants)
 }
 
-/// A configuration file of cargo-mutants.
-#[derive(Serialize)]
-struct Config<'a> {
-    examine_globs: &'a [String],
-    exclude_re: &'static [&'static str],
-    /// If empty, all mutants.
-    examine_re: Vec<String>,
-    /// For builds too, which would otherwise build every test binary and example.
-    additional_cargo_args: Vec<&'static str>,
-    additional_cargo_test_args: Vec<&'a str>,
-    profile: &'static str,
-    cap_lints: bool,
-    minimum_test_timeout: f64,
-    timeout_multiplier: f64,
+/// Returns the file and the change of a line of a report. The number of the line may differ after an edit of the file.
+fn without_line(line: &str) -> Option<(&str, &str)> {
+    let name = line.strip_prefix(SURVIVED).or_else(|| line.strip_prefix(NOT_REACHED));
+    let (file, rest) = name.unwrap_or(line).split_once(':')?;
+    Some((file, rest.split_once(": ")?.1))
 }
 
-impl<'a> Config<'a> {
-    fn new(stage: &Stage<'a>, examined: &'a [String], mutants: &[String]) -> Self {
-        let arguments = stage.targets.iter().chain(ARGUMENTS);
-        let separator = std::iter::once(&"--");
-        Self {
-            examine_globs: examined,
-            exclude_re: EXCLUDED,
-            examine_re: mutants.iter().map(|name| exactly(name)).collect(),
-            additional_cargo_args: arguments.copied().collect(),
-            additional_cargo_test_args: separator.chain(stage.tests).copied().collect(),
-            profile: "mutants",
-            cap_lints: true,
-            minimum_test_timeout: LEAST_TIMEOUT,
-            timeout_multiplier: TIMEOUT_FACTOR,
-        }
-    }
-
-    fn write(&self, path: &Path) -> Result<()> {
-        let text = toml::to_string(self).context("serializing the configuration")?;
-        fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-    }
-}
-
-/// Returns a regular expression that matches exactly this text.
-fn exactly(text: &str) -> String {
-    let mut expression = String::from("^");
-    for character in text.chars() {
-        if r"\.+*?()|[]{}^$".contains(character) {
-            expression.push('\\');
-        }
-        expression.push(character);
-    }
-    expression + "$"
-}
-
-/// Returns the cargo-mutants command for the copy of a job.
-fn command(program: &Path, job: &Path, config: &Path) -> Command {
-    let mut command = Command::new(program);
-    command
-        .current_dir(job.join("tree"))
-        .args(["mutants", "--package=cuda-safe", "--package=cuda-memory"])
-        .arg("--colors=never")
-        .arg("--config")
-        .arg(config)
-        .env("CARGO_INCREMENTAL", "1")
-        .env("CUDA_TESTS", "skip")
-        // Some tests panic on purpose, and printing a backtrace takes longer than the test.
-        .env("RUST_BACKTRACE", "0")
-        .env_remove("CARGO_TARGET_DIR")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("RUSTFLAGS");
-    command
-}
-
-/// A mutant in the output of cargo-mutants.
-#[derive(Deserialize)]
-struct Mutant {
-    name: String,
-}
-
-/// Returns the names of all mutants.
-fn list(program: &Path, job: &Path, examined: &[String]) -> Result<Vec<String>> {
-    let config = job.join("list.toml");
-    Config::new(&STAGES[0], examined, &[]).write(&config)?;
-    let mutants = debian::stdout(command(program, job, &config).args(["--list", "--json"]))?;
-    let mutants: Vec<Mutant> =
-        serde_json::from_str(&mutants).context("parsing the list of mutants")?;
-    let mut seen = BTreeSet::new();
-    let names = mutants.into_iter().map(|mutant| mutant.name);
-    Ok(names.filter(|name| seen.insert(name.clone())).collect())
-}
-
-/// Returns the file and the change of a mutant, without line and column, which differ after an edit of
-/// the file.
-fn without_place(line: &str) -> (&str, &str) {
-    let name = line.strip_prefix(SURVIVED).unwrap_or(line);
-    let mut parts = name.splitn(4, ':');
-    match (parts.next(), parts.nth(2)) {
-        (Some(file), Some(change)) => (file, change),
-        _ => (name, ""),
-    }
-}
-
-/// Selects the requested sample, and the requested shard of it, in the order of the list.
-fn choose(mut mutants: Vec<String>, options: &Options) -> Vec<String> {
-    if let Some(sample) = options.sample.filter(|&sample| sample < mutants.len()) {
-        let mut state = options.seed;
-        let mut indices: Vec<usize> = (0..mutants.len()).collect();
-        for place in 0..sample {
-            let left = indices.len() - place;
-            let other = place + (random(&mut state) % left as u64) as usize;
-            indices.swap(place, other);
-        }
-        indices.truncate(sample);
-        indices.sort_unstable();
-        mutants = indices.iter().map(|&index| mutants[index].clone()).collect();
-    }
-    let (k, n) = options.shard;
-    mutants.into_iter().skip(k).step_by(n).collect()
+/// Selects the requested sample, in the order of the list.
+fn choose(mutants: Vec<Mutant>, options: &Options) -> Result<Vec<Mutant>> {
+    ensure!(!mutants.is_empty(), "no mutants");
+    let Some(sample) = options.sample.filter(|&sample| sample < mutants.len()) else {
+        return Ok(mutants);
+    };
+    let mut state = options.seed;
+    let mut keyed: Vec<_> = mutants.into_iter().map(|its| (random(&mut state), its)).collect();
+    let mut keys: Vec<u64> = keyed.iter().map(|(key, _)| *key).collect();
+    let (_, &mut limit, _) = keys.select_nth_unstable(sample);
+    keyed.retain(|(key, _)| *key < limit);
+    Ok(keyed.into_iter().map(|(_, its)| its).collect())
 }
 
 /// `SplitMix64`, so that a seed selects the same sample on every machine.
@@ -424,156 +230,91 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The report of cargo-mutants, with the fields that are used here.
-#[derive(Deserialize)]
-struct Outcomes {
-    outcomes: Vec<Tested>,
-}
-
-#[derive(Deserialize)]
-struct Tested {
-    scenario: Scenario,
-    summary: String,
-    phase_results: Vec<Phase>,
-}
-
-#[derive(Deserialize)]
-enum Scenario {
-    Baseline,
-    Mutant(Mutant),
-}
-
-#[derive(Deserialize)]
-struct Phase {
-    phase: String,
-    duration: f64,
-}
-
-/// The result of a mutant, with the seconds of all stages so far.
-#[derive(Default)]
-struct Outcome {
-    /// The result as named by cargo-mutants.
-    summary: String,
-    build: f64,
-    test: f64,
-}
-
-impl Outcome {
-    fn add(&mut self, other: &Self) {
-        self.summary.clone_from(&other.summary);
-        self.build += other.build;
-        self.test += other.test;
+/// Builds the tests with the mutants. Marks those that do not compile.
+fn build(
+    folder: &Path,
+    sources: &BTreeMap<String, (String, Vec<Change>)>,
+    mutants: &[Mutant],
+    outcomes: &mut [Outcome],
+) -> Result<Build> {
+    let (tree, switch) = (folder.join("tree"), folder.join(SWITCH));
+    let manifest = format!("[package]\nname = \"{SWITCH}\"\nedition = \"2024\"\n[workspace]\n");
+    fs::create_dir_all(switch.join("src")).context("creating a folder")?;
+    fs::create_dir_all(&tree).context("creating a folder")?;
+    copy::write_changed(&switch.join("Cargo.toml"), manifest.as_bytes())?;
+    copy::write_changed(&switch.join("src/lib.rs"), SWITCH_SOURCE.as_bytes())?;
+    let mut changed = BTreeMap::new();
+    for package in PACKAGES.into_iter().chain(["."]) {
+        let file = Path::new(package).join("Cargo.toml");
+        let text = fs::read_to_string(root().join(&file))?;
+        let path = toml::Value::from(switch.display().to_string());
+        let dependency = format!("\n[dependencies]\n{SWITCH} = {{ path = {path} }}\n");
+        let text = text.replace("\n[dependencies]\n", &dependency);
+        let file = file.strip_prefix(".").unwrap_or(&file).display().to_string();
+        changed.insert(file, text);
     }
-}
-
-/// Runs a stage, divided among the jobs.
-fn run_stage(
-    program: &Path,
-    jobs: &[PathBuf],
-    number: usize,
-    stage: &Stage<'_>,
-    examined: &[String],
-    mutants: &[String],
-) -> Result<Vec<(String, Outcome)>> {
-    let mut running = Vec::new();
-    for (index, job) in jobs.iter().enumerate() {
-        let share: Vec<String> = mutants.iter().skip(index).step_by(jobs.len()).cloned().collect();
-        if share.is_empty() {
-            continue;
+    loop {
+        let mut by_file: BTreeMap<&str, Vec<(usize, &Change)>> = BTreeMap::new();
+        for (number, its) in mutants.iter().enumerate() {
+            if outcomes[number] != Outcome::NotViable {
+                by_file.entry(&its.file).or_default().push((id(number), &its.change));
+            }
         }
-        let output = job.join(format!("stage{number}"));
-        debian::replace_dir(&output)?;
-        let config = output.join("mutants.toml");
-        Config::new(stage, examined, &share).write(&config)?;
-        let log = output.join("log");
-        let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
-        let child = command(program, job, &config)
-            .args(["--in-place", "--no-shuffle", "--caught", "--unviable"])
-            .arg("--output")
-            .arg(&output)
-            .env("CUDA_SIM", stage.profile)
-            .stdout(file.try_clone().context("a second handle of the log")?)
-            .stderr(file)
-            .spawn()
-            .context("running cargo-mutants")?;
-        running.push((child, output, share));
-    }
-    let mut results = Vec::new();
-    let mut failure = None;
-    for (mut child, output, share) in running {
-        let status = child.wait().context("waiting for cargo-mutants")?;
-        // 2: mutants survived; 3: a mutant timed out.
-        if !matches!(status.code(), Some(0 | 2 | 3)) {
-            let log = output.join("log");
-            let text = fs::read_to_string(&log).unwrap_or_default();
-            let log = log.display();
-            failure = Some(anyhow!("{text}\ncargo-mutants failed ({status}); see {log}"));
-            continue;
+        let written: BTreeMap<&str, Written> = by_file
+            .into_iter()
+            .map(|(file, changes)| (file, Written::new(&sources[file].0, &changes)))
+            .collect();
+        for file in sources.keys() {
+            changed.remove(file);
         }
-        // cargo-mutants also tests some mutants that do not match the expressions.
-        let mut outcomes = read(&output.join("mutants.out/outcomes.json"))?;
-        outcomes.retain(|(name, _)| share.contains(name));
-        ensure!(
-            outcomes.len() == share.len(),
-            "only {} of {} mutants are in {}",
-            outcomes.len(),
-            share.len(),
-            output.display()
-        );
-        results.extend(outcomes);
+        changed.extend(written.iter().map(|(file, its)| ((*file).to_owned(), its.text.clone())));
+        copy::copy_changed_sources(&tree, &changed)?;
+        let faults = match tests::build(&tree)? {
+            Ok(build) => return Ok(build),
+            Err(faults) => faults,
+        };
+        let mut removed = BTreeSet::new();
+        for fault in &faults {
+            let ids = at_fault(&written, fault);
+            ensure!(!ids.is_empty(), "the copy does not build:\n{}", fault.message);
+            removed.extend(ids);
+        }
+        println!("{} mutants do not compile", removed.len());
+        for id in removed {
+            outcomes[id - 1] = Outcome::NotViable;
+        }
     }
-    failure.map_or(Ok(results), Err)
 }
 
-fn read(path: &Path) -> Result<Vec<(String, Outcome)>> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let outcomes: Outcomes =
-        serde_json::from_str(&text).context("parsing the report of cargo-mutants")?;
-    let mut results = Vec::new();
-    for tested in outcomes.outcomes {
-        let Scenario::Mutant(mutant) = tested.scenario else {
-            continue;
-        };
-        let seconds = |phase: &str| {
-            let phases = tested.phase_results.iter().filter(|its| its.phase == phase);
-            phases.map(|its| its.duration).sum()
-        };
-        let (build, test) = (seconds("Build"), seconds("Test"));
-        let summary = tested.summary;
-        let outcome = Outcome { summary, build, test };
-        results.push((mutant.name, outcome));
+/// Returns the mutants that cause an error of the compiler: those in which one of its places is, else those of the
+/// choice around it or near to it.
+fn at_fault(written: &BTreeMap<&str, Written>, fault: &Fault) -> Vec<usize> {
+    for places in [&fault.main, &fault.others] {
+        let found = places.iter().filter_map(|its| Some(written.get(&*its.file)?.at(&its.range)));
+        let found: Vec<usize> = found.flatten().collect();
+        if !found.is_empty() {
+            return found;
+        }
     }
-    Ok(results)
+    let near = fault.main.iter().find_map(|its| written.get(&*its.file)?.near(&its.range));
+    near.unwrap_or_default().to_vec()
 }
 
 /// Lists the survivors. The last line contains the counts.
-fn report(
-    mutants: &[String],
-    results: &BTreeMap<String, Outcome>,
-    survivors: &[String],
-    seconds: f64,
-) -> Result<()> {
-    let count = |summary: &str| results.values().filter(|its| its.summary == summary).count();
-    let (hung, unviable) = (count("Timeout"), count("Unviable"));
-    let caught = count("CaughtMutant") + hung;
-    let all = mutants.len();
-    let viable = all - unviable;
-    ensure!(
-        caught + survivors.len() == viable,
-        "{caught} caught and {} surviving mutants do not add up to {viable}",
-        survivors.len()
-    );
-    for name in survivors {
-        println!("{SURVIVED}{name}");
+fn report(mutants: &[Mutant], outcomes: &[Outcome], seconds: u64) {
+    for (outcome, prefix) in [(Outcome::NotReached, NOT_REACHED), (Outcome::Survived, SURVIVED)] {
+        for (mutant, _) in mutants.iter().zip(outcomes).filter(|(_, its)| **its == outcome) {
+            println!("{prefix}{}", mutant.name());
+        }
     }
-    let mean = |part: fn(&Outcome) -> f64| results.values().map(part).sum::<f64>() / all as f64;
-    println!(
-        "{hung} of the caught mutants timed out; {:.1} s per mutant ({:.1} s of building and {:.1} s of testing in a job)",
-        seconds / all as f64,
-        mean(|its| its.build),
-        mean(|its| its.test)
-    );
+    let count = |outcome: &Outcome| outcomes.iter().filter(|its| *its == outcome).count();
+    let not_viable = count(&Outcome::NotViable);
+    let (not_reached, survived) = (count(&Outcome::NotReached), count(&Outcome::Survived));
+    let viable = mutants.len() - not_viable;
+    let caught = viable - not_reached - survived;
     let percent = 100.0 * caught as f64 / viable.max(1) as f64;
-    println!("mutants {all}, viable {viable}, caught {caught} ({percent:.1} %)");
-    Ok(())
+    println!(
+        "mutants {}, not viable {not_viable}, viable {viable}, caught {caught} ({percent:.1} %), survived {survived}, not reached {not_reached}; {seconds} s",
+        mutants.len()
+    );
 }

@@ -9,7 +9,7 @@
 use crate::coverage::seeds::{self, Mutant, Statement, split};
 use crate::packages::python;
 use crate::root;
-use crate::testing::mutants;
+use crate::testing::{copy, in_parallel};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,6 @@ use std::fs;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,8 +46,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let tests: Vec<&str> = tests.into_iter().collect();
     println!("{} tests, without a change and with {} changes", tests.len(), chosen.len());
 
+    let jobs = thread::available_parallelism().map_or(1, NonZero::get);
     // Tests that fail without a change show nothing.
-    let baseline = in_parallel(&tests, |test| {
+    let baseline = in_parallel(&tests, jobs, |test| {
         let run = programs.run(test, None, Duration::from_secs(600))?;
         if run.outcome == Outcome::Failed {
             println!("FAILED without a change: {test}\n{}", run.output);
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         .collect();
 
     let number = AtomicUsize::new(0);
-    let survivors = in_parallel(&chosen, |mutant| {
+    let survivors = in_parallel(&chosen, jobs, |mutant| {
         let start = Instant::now();
         let missed = missed(&programs, &times, &statements, mutant)?;
         let number = number.fetch_add(1, Ordering::Relaxed) + 1;
@@ -154,27 +154,6 @@ fn missed<'a>(
     Ok(missed)
 }
 
-/// Calls a function for each item, on as many threads as there are cores. Returns the results in any order.
-fn in_parallel<T: Sync, R: Send>(
-    items: &[T],
-    function: impl Fn(&T) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-            scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = function(item);
-                    results.lock().expect("no thread panics").push(result);
-                }
-            });
-        }
-    });
-    let results = results.into_inner().expect("no thread panics");
-    results.into_iter().collect()
-}
-
 /// Brings the copy to the state of the repository, with all mutants. Files that stay the same are not written, so that
 /// little is built again.
 fn write_copy(copy: &Path, mutants: &[Mutant]) -> Result<()> {
@@ -188,7 +167,7 @@ fn write_copy(copy: &Path, mutants: &[Mutant]) -> Result<()> {
         let text = fs::read_to_string(path).with_context(|| format!("reading {file}"))?;
         changed.insert(file.to_owned(), with_mutants(file, &text, &mutants)?);
     }
-    mutants::copy_changed_sources(copy, &changed)
+    copy::copy_changed_sources(copy, &changed)
 }
 
 /// Returns the text of a file with switches for its mutants.

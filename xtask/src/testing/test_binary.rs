@@ -1,7 +1,8 @@
-//! Builds a test binary that another command runs.
+//! Builds a test binary that another command runs, and limits its time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -30,4 +31,11 @@ pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut messages = messages.lines().map(serde_json::from_str::<Message>);
     messages.find_map(|message| message.ok()?.executable).context("cargo reported no executable")
+}
+
+/// Returns a command that runs a program and ends it after a time, with the processes that it has started.
+pub(crate) fn limited(program: &Path, limit: Duration) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("--signal=KILL").arg(limit.as_secs().to_string()).arg(program);
+    command
 }

@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::testing::mutants;
+use crate::testing::copy;
 use crate::{root, status};
 
 const TABLE: &str = "xtask/reverts.toml";
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(!reverts.is_empty(), "{TABLE} has none of {names:?}");
     let copy = root().join("target/reverts");
     fs::create_dir_all(&copy).with_context(|| format!("creating {}", copy.display()))?;
-    mutants::copy_changed_sources(&copy, &BTreeMap::new())?;
+    copy::copy_sources(&copy)?;
     let most = reverts.values().map(|its| its.programs).max();
     let found = search(&copy, "", most.unwrap_or_default())?;
     ensure!(found.is_none(), "without a change: {found:?}");
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     for (name, revert) in &reverts {
         if !is_together {
-            mutants::copy_changed_sources(&copy, &BTreeMap::new())?;
+            copy::copy_sources(&copy)?;
             apply(&copy, name, revert)?;
         }
         match search(&copy, &revert.only, revert.programs)? {
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             }
         }
     }
-    mutants::copy_changed_sources(&copy, &BTreeMap::new())?;
+    copy::copy_sources(&copy)?;
     ensure!(missed.is_empty(), "random programs do not find {missed:?}");
     Ok(())
 }
