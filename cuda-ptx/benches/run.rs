@@ -1,6 +1,8 @@
 //! The speed of kernels, beside a Rust loop of the same work, on one core: `cargo bench -p cuda-ptx --bench run`.
-//! `-- NAME` runs one of them: `mixed`, `saxpy` or `product`.
+//! `-- NAME` runs one of them: `mixed`, `saxpy` or `product`, or `checks`: the factor of each check on these kernels
+//! and on one with shared memory and barriers.
 
+use cuda_ptx::check::{Check, Checks};
 use cuda_ptx::{Access, Device, Launch, Program, Region, run, syntax};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -88,6 +90,25 @@ fn product(size: u32) -> String {
     )
 }
 
+/// A sum of the 256 numbers of each block in shared memory, a hundred times.
+fn sum() -> String {
+    format!(
+        "{HEAD}.visible .entry k(.param .u64 x) {{
+         .reg .pred %p<3>; .reg .b32 %r<12>; .reg .b64 %d<4>; .shared .align 4 .b8 s[1024];
+         mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
+         mad.lo.u32 %r4, %r1, %r2, %r3; ld.param.u64 %d1, [x]; mul.wide.u32 %d2, %r4, 4;
+         add.u64 %d1, %d1, %d2; mov.u32 %r5, s; shl.b32 %r6, %r3, 2; add.u32 %r6, %r5, %r6;
+         mov.u32 %r10, 0;
+         AGAIN: ld.global.u32 %r7, [%d1]; st.shared.u32 [%r6], %r7; mov.u32 %r8, 128;
+         LOOP: bar.sync 0; setp.ge.u32 %p1, %r3, %r8; @%p1 bra NEXT;
+         shl.b32 %r9, %r8, 2; add.u32 %r9, %r6, %r9; ld.shared.u32 %r11, [%r9];
+         ld.shared.u32 %r7, [%r6]; add.u32 %r7, %r7, %r11; st.shared.u32 [%r6], %r7;
+         NEXT: shr.u32 %r8, %r8, 1; setp.ne.u32 %p2, %r8, 0; @%p2 bra LOOP; bar.sync 0;
+         add.u32 %r10, %r10, 1; setp.lt.u32 %p1, %r10, 100; @%p1 bra AGAIN;
+         st.global.u32 [%d1], %r7; ret; }}"
+    )
+}
+
 fn link(text: &str) -> Program {
     let module = syntax::parse(text).unwrap_or_else(|error| panic!("{error}"));
     Program::link(&[module]).unwrap_or_else(|error| panic!("{error}"))
@@ -101,6 +122,49 @@ fn fastest(mut f: impl FnMut()) -> f64 {
         start.elapsed().as_secs_f64() * 1e3
     });
     times.fold(f64::INFINITY, f64::min)
+}
+
+/// Returns the milliseconds of a kernel without checks, and the factor of each check, from alternate runs.
+fn factors(
+    text: &str,
+    memory: &Memory,
+    (grid, block): ([u32; 3], [u32; 3]),
+    params: &[u64],
+) -> (f64, Vec<(Checks, f64)>) {
+    let program = link(text);
+    let params: Vec<u8> = params.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut launch = Launch::new(&program, 0);
+    (launch.grid, launch.block, launch.params) = (grid, block, &params);
+    let alone = Check::ALL.map(|check| Checks::MEMCHECK.with(check));
+    let mut best = [f64::INFINITY; Check::ALL.len()];
+    for _ in 0..10 {
+        for (checks, best) in alone.iter().zip(&mut best) {
+            launch.checks = *checks;
+            let start = Instant::now();
+            run(&launch, memory).unwrap_or_else(|fault| panic!("{fault}"));
+            *best = best.min(start.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    let factors =
+        alone.into_iter().zip(best).skip(1).map(|(checks, time)| (checks, time / best[0]));
+    (best[0], factors.collect())
+}
+
+fn bench_checks(memory: &Memory) {
+    let count = 1u64 << 20;
+    let both = [BASE, BASE + 4 * count, count];
+    let matrices = [BASE, BASE + (1 << 18), BASE + (2 << 18)];
+    let wide = [(count / 256) as u32, 1, 1];
+    for (name, text, shape, params) in [
+        ("mixed loop", mixed(), ([64, 1, 1], [128, 1, 1]), &[BASE][..]),
+        ("saxpy", saxpy(), (wide, [256, 1, 1]), &both),
+        ("product", product(256), ([16, 16, 1], [16, 16, 1]), &matrices),
+        ("sum", sum(), ([64, 1, 1], [256, 1, 1]), &[BASE]),
+    ] {
+        let (time, factors) = factors(&text, memory, shape, params);
+        let factors = factors.iter().map(|(checks, factor)| format!("{checks} {factor:.2}"));
+        println!("{name}: {time:.1} ms; factors: {}", factors.collect::<Vec<_>>().join(", "));
+    }
 }
 
 fn kernel(
@@ -179,5 +243,8 @@ fn main() {
     }
     if is_chosen("product") {
         bench_product(&memory);
+    }
+    if is_chosen("checks") {
+        bench_checks(&memory);
     }
 }

@@ -10,18 +10,21 @@ pub enum Check {
     /// Accesses outside of memory that the kernel may access, and misaligned ones. It is always on: such an access ends
     /// the kernel with a [`Fault`](crate::Fault).
     Memcheck,
+    /// Accesses of two threads to the same memory that nothing orders.
+    Racecheck,
     /// Incorrect uses of barriers, of functions of warps, and of asynchronous copies.
     Synccheck,
 }
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 2] = [Self::Memcheck, Self::Synccheck];
+    pub const ALL: [Self; 3] = [Self::Memcheck, Self::Racecheck, Self::Synccheck];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Memcheck => "memcheck",
+            Self::Racecheck => "racecheck",
             Self::Synccheck => "synccheck",
         }
     }

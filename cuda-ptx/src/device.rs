@@ -97,6 +97,10 @@ pub trait Device: Sync {
     /// Reports what a check of [`Launch::checks`](crate::Launch::checks) found.
     fn finding(&self, _finding: Finding) {}
 
+    /// Reports that a check reached one of its limits, and may miss errors from there on. The text names the check and
+    /// the limit.
+    fn limit(&self, _text: &str) {}
+
     /// Returns the texture of a handle. It does not change while the kernel runs.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 pub(crate) mod sms;
 
-use crate::checks::Checks;
+use crate::checks::{Check, Checks};
 use cuda_sys::CudaVersion;
 use std::fmt;
 use std::str::FromStr;
@@ -323,6 +323,7 @@ impl Profile {
     /// Sets the checks of kernels that run by their PTX. See the [page on checks](mod@crate::checks).
     ///
     /// They change no result of any call. A kernel runs slower with one other than memcheck, which is always on.
+    /// [`Check::Racecheck`] turns on the [detection of races](Self::with_race_detection) between operations too.
     #[must_use]
     pub fn with_kernel_checks(self, checks: Checks) -> Self {
         Self { kernel_checks: checks, ..self }
@@ -361,7 +362,7 @@ impl Profile {
 
     /// Returns whether races are detected.
     pub fn detects_races(&self) -> bool {
-        self.race_detection
+        self.race_detection || self.kernel_checks.contains(Check::Racecheck)
     }
 
     /// Returns the seed.

@@ -68,7 +68,11 @@ fn a_wrong_value_of_any_variable_gives_a_driver_without_devices() {
         ("CUDA_SIM", "h200@12.5", "no profile 12.5: the GPUs are"),
         ("CUDA_SIM_KERNELS", "yes", "\"yes\" is not \"interpret\", \"registered\" or \"ignore\""),
         ("CUDA_SIM_RACES", "typo", "\"typo\" is neither \"0\" nor \"1\""),
-        ("CUDA_SIM_CHECKS", "sync", "no check \"sync\": the checks are memcheck, synccheck"),
+        (
+            "CUDA_SIM_CHECKS",
+            "sync",
+            "no check \"sync\": the checks are memcheck, racecheck, synccheck",
+        ),
         ("CUDA_SIM_LENIENT", "yes", "\"yes\" is neither \"0\" nor \"1\""),
         ("CUDA_SIM_ACCOUNT", "stderr", "\"stderr\" is neither \"-\" nor the absolute path"),
         ("CUDA_SIM_FAULTS", "cuMemAlloc_v2,cuNever", "no fault cuNever: a fault is"),

@@ -2,7 +2,7 @@
 
 use super::Problem;
 use crate::number::{Mode, Rounding};
-use crate::program::{Float, Int, Order, Scope};
+use crate::program::{Fence, Float, Int, Order, Scope};
 use crate::syntax::Type;
 
 /// The modifiers of an instruction. Each is taken once; one that nothing takes is an error.
@@ -90,13 +90,15 @@ impl<'a> Words<'a> {
     }
 
     /// Returns the order of a fence. Those of proxies order nothing here.
-    pub(super) fn fence(&self) -> Option<Order> {
+    pub(super) fn fence(&self) -> Option<Fence> {
         if self.rest.iter().any(|word| word.starts_with("proxy")) {
             return None;
         }
         let is_one = |word| self.has(word) && !self.has("acq_rel") && !self.has("sc");
         let (acquires, releases) = (!is_one("release"), !is_one("acquire"));
-        Some(Order { scope: self.scope(), acquires, releases })
+        let has_order = ["acq_rel", "acquire", "release"].iter().any(|word| self.has(word));
+        let order = Order { scope: self.scope(), acquires, releases };
+        Some(Fence { order, is_sc: !has_order })
     }
 
     fn scope(&self) -> Scope {

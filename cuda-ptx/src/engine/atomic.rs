@@ -38,6 +38,13 @@ impl Warp {
                 apply(function, old, values[lane], new, is_global)
             })?;
         }
+        if let Some(watch) = &mut cx.watch {
+            let is_changed = |lane: &usize| {
+                function != AtomicFunction::CompareAndSwap || olds[*lane] == values[*lane]
+            };
+            let changed = lanes_of(mask).filter(is_changed).fold(0, |all, lane| all | 1 << lane);
+            watch.atomic(self, (cx.rank, cx.shared), (mask, changed), atomic);
+        }
         if let Some(d) = d {
             match size {
                 8 => self.registers.set(mask, d, |lane| olds[lane]),

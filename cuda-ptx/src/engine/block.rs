@@ -155,6 +155,8 @@ pub(super) enum Progress {
 /// The blocks of a cluster. Without clusters, one block.
 #[derive(Debug, Default)]
 pub(super) struct Unit {
+    /// The number of the cluster.
+    number: u64,
     blocks: Vec<Block>,
     shared: Vec<Vec<u8>>,
     cluster: Cluster,
@@ -173,6 +175,17 @@ pub(super) fn coordinates(number: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
     [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
 }
 
+fn clusters(launch: &Launch<'_>) -> [u32; 3] {
+    std::array::from_fn(|i| launch.grid[i] / launch.cluster[i].max(1))
+}
+
+/// Returns the coordinates of a block, from the number of its cluster and its rank there.
+pub(super) fn block_at(launch: &Launch<'_>, cluster: u64, rank: u64) -> [u32; 3] {
+    let cluster = coordinates(cluster, clusters(launch));
+    let inner = coordinates(rank, launch.cluster);
+    std::array::from_fn(|i| cluster[i] * launch.cluster[i] + inner[i])
+}
+
 impl Unit {
     /// Starts the blocks of a cluster.
     pub(super) fn start(&mut self, launch: &Launch<'_>, cluster: u64) {
@@ -181,7 +194,8 @@ impl Unit {
         let size = count(launch.cluster) as usize;
         let threads = count(launch.block);
         let warps = threads.div_ceil(LANES as u64) as usize;
-        let clusters: [u32; 3] = std::array::from_fn(|i| launch.grid[i] / launch.cluster[i].max(1));
+        self.number = cluster;
+        let clusters = clusters(launch);
         let cluster = coordinates(cluster, clusters);
         let shared = kernel.shared.next_multiple_of(16) as usize + launch.dynamic_shared as usize;
         self.shared.resize(size, Vec::new());
@@ -191,7 +205,7 @@ impl Unit {
             self.shared[rank].clear();
             self.shared[rank].resize(shared, 0);
             let inner = coordinates(rank as u64, launch.cluster);
-            let id = std::array::from_fn(|i| cluster[i] * launch.cluster[i] + inner[i]);
+            let id = block_at(launch, self.number, rank as u64);
             block.place = Place { id, cluster, clusters, inner, rank, warps, shared };
             block.state = BlockState::default();
             block.warps.resize_with(warps, Warp::new);
@@ -219,7 +233,7 @@ impl Unit {
     ) -> Result<Progress, Box<Fault>> {
         let image = &launch.program.kernels[launch.kernel].image;
         if let Some(watch) = &mut watch {
-            watch.begin_unit(self.blocks.iter().map(|block| block.place.id));
+            watch.begin_unit(self.number, self.blocks.iter().map(|block| block.place.id));
         }
         for _ in 0..rounds {
             let mut is_done = true;
@@ -272,7 +286,11 @@ impl Unit {
                 }
                 is_done &= warps.iter().all(|warp| warp.alive == 0);
             }
-            self.complete_cluster();
+            if self.complete_cluster() {
+                if let Some(watch) = &mut watch {
+                    watch.complete_cluster();
+                }
+            }
             if is_done {
                 return Ok(Progress::Done);
             }
@@ -287,8 +305,8 @@ impl Unit {
         Ok(Progress::Running)
     }
 
-    /// Lets the lanes of the cluster go on if all arrived that have not exited.
-    fn complete_cluster(&mut self) {
+    /// Lets the lanes of the cluster go on if all arrived that have not exited, and returns whether they did.
+    fn complete_cluster(&mut self) -> bool {
         let mut any = false;
         let all = self.blocks.iter().enumerate().all(|(rank, block)| {
             block.warps.iter().enumerate().all(|(index, warp)| {
@@ -298,7 +316,7 @@ impl Unit {
             })
         });
         if !(all && any) {
-            return;
+            return false;
         }
         let Cluster { arrived, released } = &mut self.cluster;
         for (arrived, released) in arrived.iter_mut().flatten().zip(released.iter_mut().flatten()) {
@@ -307,6 +325,7 @@ impl Unit {
         for warp in self.blocks.iter_mut().flat_map(|block| &mut block.warps) {
             warp.wake_for_cluster();
         }
+        true
     }
 
     /// Returns the report of an error at the first thread of the cluster.

@@ -71,9 +71,10 @@ impl Warp {
             }
             let mut state = State::unpack(self.read(cx, lane, place, 8)?);
             let mut wait = None;
+            let phase = state.phase;
             if let (Some(watch), Place::Shared(rank, at)) = (&mut cx.watch, place) {
                 let at = (rank, at as u32);
-                watch.mbarrier(self, cx.rank, (lane, at), operation, &state);
+                watch.mbarrier(self, (cx.rank, cx.shared), (lane, at), (operation, order), &state);
             }
             let number =
                 |slot: Slot, registers: &[[u32; LANES]]| u64::from(registers[slot as usize][lane]);
@@ -124,9 +125,11 @@ impl Warp {
             if let (Some(watch), Place::Shared(rank, at)) = (&mut cx.watch, place) {
                 let step = match wait {
                     Some((_, is_over)) => Step::Wait { is_over },
-                    None => Step::Change,
+                    None if matches!(operation, Mbarrier::Init { .. }) => Step::Init,
+                    None => Step::Change { completes: state.phase != phase },
                 };
-                watch.mbarrier_step((rank, at as u32), order, step);
+                let at = (rank, at as u32);
+                watch.mbarrier_step(self, (cx.rank, lane), at, order, step);
             }
             match wait {
                 Some((p, is_over)) => {

@@ -493,9 +493,9 @@ impl Warp {
             Op::Barrier { id, count, barrier, is_aligned } => {
                 self.arrive(cx, at, mask, (*id, *count), (*barrier, *is_aligned))?;
             }
-            Op::ClusterArrive { .. } => {
+            Op::ClusterArrive { releases } => {
                 if let Some(watch) = &mut cx.watch {
-                    watch.arrive_at_cluster(self, cx.rank, mask);
+                    watch.arrive_at_cluster(self, cx.rank, (mask, *releases));
                 }
                 cx.cluster.arrive(cx.rank, self.index, mask);
                 self.groups[at].pc = pc + 1;

@@ -4,9 +4,9 @@ mod op;
 
 pub(crate) use op::{
     Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk,
-    Compare, Compared, Condition, Convert, CopyGroup, Element, Elements, Extremum, Float, Int,
-    Intrinsic, LevelOf, Logic, Mbarrier, Number, Op, Order, Pass, Passed, Redux, Sample, Scope,
-    Shuffle, SlctBy, Space, SurfaceAccess, SurfaceFunction, Ternary, TexelPlace, Together,
+    Compare, Compared, Condition, Convert, CopyGroup, Element, Elements, Extremum, Fence, Float,
+    Int, Intrinsic, LevelOf, Logic, Mbarrier, Number, Op, Order, Pass, Passed, Redux, Sample,
+    Scope, Shuffle, SlctBy, Space, SurfaceAccess, SurfaceFunction, Ternary, TexelPlace, Together,
     Transfer, Unary, Video, Vote,
 };
 

@@ -280,6 +280,13 @@ pub(crate) struct Order {
     pub(crate) releases: bool,
 }
 
+/// A fence, which is in one order with the others that have `.sc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fence {
+    pub(crate) order: Order,
+    pub(crate) is_sc: bool,
+}
+
 impl Order {
     /// The order of an access that other threads may race with, and that orders nothing else.
     pub(crate) const fn relaxed(scope: Scope) -> Self {
@@ -842,7 +849,7 @@ pub(crate) enum Op {
     },
     ClusterWait,
     /// `fence` and `membar`, which only the checks use: each access of the engine is seen by all threads at once.
-    Fence(Order),
+    Fence(Fence),
     Alloca {
         d: Slot,
         size: Slot,

@@ -1,6 +1,7 @@
 //! Branches, calls and divergence.
 
 use crate::device::{Memory, kernel, launch, launch_with, link, params};
+use cuda_ptx::check::Checks;
 use cuda_ptx::{Launch, Program, run, syntax};
 
 #[test]
@@ -258,9 +259,29 @@ fn the_blocks_of_a_cooperative_grid_wait_for_each_other() {
         launch_with(ALL_SUM, &memory, (6, 40), &[out, 0], |launch| {
             launch.is_cooperative = true;
             launch.seed = seed;
+            launch.checks = Checks::ALL;
         })
         .unwrap();
         assert_eq!(memory.read(out), [(0..240).sum::<u32>(); 240], "seed {seed}");
+        assert_eq!(memory.findings.into_inner().unwrap(), [], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_race_between_blocks_that_do_not_wait_for_each_other_again_is_found() {
+    let (before, after) = ALL_SUM.split_once("@%p bra SUM;").unwrap();
+    let after = after.split_once("(handle, flags);").unwrap().1;
+    let text = format!("{before}@%p bra SUM;{after}");
+    for seed in 0..5 {
+        let mut memory = Memory::default();
+        let out = memory.words(&[0; 240]);
+        launch_with(&text, &memory, (6, 40), &[out, 0], |launch| {
+            launch.is_cooperative = true;
+            launch.seed = seed;
+            launch.checks = Checks::ALL;
+        })
+        .unwrap();
+        assert_ne!(memory.findings.into_inner().unwrap(), [], "seed {seed}");
     }
 }
 

@@ -172,6 +172,11 @@ impl Device for Memories<'_> {
         checks::report(Finding { error, memory: place, function, seed });
     }
 
+    fn limit(&self, text: &str) {
+        let name = &self.call.kernel.info.name;
+        eprintln!("cuda-sim: kernel \"{name}\": {text}");
+    }
+
     fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String> {
         self.lock().set_conditional(handle, value, self.call.executable)
     }

@@ -248,7 +248,7 @@ impl World {
         world.objects.memory.lenient = world.settings.profile.lenient_misuse;
         world.objects.memory.seed = world.settings.profile.seed;
         world.objects.memory.checks = world.settings.profile.kernel_checks;
-        if world.settings.profile.race_detection {
+        if world.settings.profile.detects_races() {
             world.runs.executor.order = Some(Box::<Order>::default());
             world.objects.memory.accesses = Some(Box::<AccessLog>::default());
         }

@@ -75,6 +75,66 @@ fn a_finding_in_a_graph_names_the_launch_of_the_graph() {
     assert_eq!(findings().iter().map(|its| its.function).collect::<Vec<_>>(), ["cuGraphLaunch"]);
 }
 
+/// Threads of a block that write one word, without an order.
+const RACE: &str = "\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry race(.param .u64 out) {
+    .reg .b32 %r; .reg .b64 %d;
+    ld.param.u64 %d, [out]; mov.u32 %r, %tid.x;
+    st.global.u32 [%d+8], %r;
+    ret;
+}
+";
+
+#[test]
+fn a_race_names_the_allocation() {
+    let checks = Checks::MEMCHECK.with(Check::Racecheck);
+    in_child!(start(Profile::h200().with_kernel_checks(checks)));
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, RACE).expect("the kernel");
+    let kernel = module.kernel("race").expect("found");
+    let kernel = kernel.typed::<(u64,)>().expect("a parameter");
+    let memory = DeviceBuffer::<u32>::zeroed(&stream, 16).expect("memory");
+    let address = memory.as_raw();
+    // SAFETY: the kernel writes 4 bytes of the memory, which is alive.
+    unsafe { kernel.launch(&stream, LaunchConfig::linear(1, 64), (address,)) }.expect("a launch");
+    stream.synchronize().expect("a wait");
+    let found = findings();
+    let [finding] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!(finding.error.check, Check::Racecheck);
+    let place = finding.memory.as_ref().expect("global memory");
+    assert_eq!((place.start, place.size), (address, 64));
+    let text = finding.to_string();
+    assert!(text.contains("the byte 8 of 64 bytes of stream-ordered memory"), "{text}");
+    assert!(cuda_sim::races().is_empty(), "a kernel does not race with itself");
+}
+
+#[test]
+fn racecheck_finds_races_between_kernels_too() {
+    let checks = Checks::MEMCHECK.with(Check::Racecheck);
+    in_child!(start(Profile::h200().with_kernel_checks(checks)));
+    let context = context();
+    let streams = [context.stream(), context.stream()].map(|stream| stream.expect("a stream"));
+    let module = Module::from_ptx(&context, RACE).expect("the kernel");
+    let kernel = module.kernel("race").expect("found");
+    let kernel = kernel.typed::<(u64,)>().expect("a parameter");
+    let memory = DeviceBuffer::<u32>::zeroed(&streams[0], 16).expect("memory");
+    streams[0].synchronize().expect("a wait");
+    for stream in &streams {
+        // SAFETY: the kernel writes 4 bytes of the memory, which is alive.
+        unsafe { kernel.launch(stream, LaunchConfig::linear(1, 1), (memory.as_raw(),)) }
+            .expect("a launch");
+    }
+    streams.iter().for_each(|stream| stream.synchronize().expect("a wait"));
+    assert_eq!(findings(), []);
+    let races = cuda_sim::races();
+    let [race] = &races[..] else { panic!("{races:?}") };
+    assert_eq!(race.first.kernel.as_deref(), Some("race"));
+}
+
 #[test]
 fn nothing_is_found_without_checks() {
     in_child!(start(Profile::h200().with_kernel_checks(Checks::MEMCHECK)));

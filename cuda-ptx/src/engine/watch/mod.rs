@@ -3,20 +3,22 @@
 //! The engine calls a [`Watch`] before each instruction, and where the threads of a block or warp meet. Without checks
 //! there is no watch, and [`Warp::run`] is compiled without the calls.
 
+mod race;
 mod sync;
 
 use super::Launch;
 use super::access::Context;
-use super::block::site;
+use super::block::{block_at, site};
 use super::mbarrier::State;
 use super::registers::{LANES, each_lane};
 use super::warp::Warp;
 use crate::check::{Address as Accessed, Check, Checks, Finding};
 use crate::device::{Access, Device};
 use crate::program::{
-    Address, Barrier, CLUSTER_STEP, CopyGroup, Mbarrier, Op, Order, SHARED_WINDOW, Space, Together,
-    WINDOW,
+    Address, Atomic, Barrier, CLUSTER_STEP, CopyGroup, LOCAL_WINDOW, Mbarrier, Op, Order,
+    PARAM_WINDOW, SHARED_WINDOW, Scope, Space, Together, WINDOW,
 };
+use race::{Lanes, Race};
 use std::collections::HashSet;
 use sync::Sync;
 
@@ -36,8 +38,10 @@ pub(super) struct Arrival {
 pub(super) enum Step {
     /// A test whether the phase is over.
     Wait { is_over: bool },
-    /// A change of its state.
-    Change,
+    /// Its initialization.
+    Init,
+    /// A change of its state, and whether it completes a phase.
+    Change { completes: bool },
 }
 
 /// An instruction of a thread.
@@ -57,6 +61,7 @@ type Offset = (usize, u32);
 pub(super) struct Watch<'d> {
     reporter: Reporter<'d>,
     sync: Option<Sync>,
+    race: Option<Race>,
 }
 
 /// Reports findings, one for each pair of instructions.
@@ -90,6 +95,12 @@ impl Reporter<'_> {
         });
     }
 
+    /// Returns the coordinates of a block, from its number among the blocks of all clusters.
+    fn block_at(&self, number: u32) -> [u32; 3] {
+        let size = self.launch.cluster.iter().product::<u32>().max(1);
+        block_at(self.launch, (number / size).into(), (number % size).into())
+    }
+
     fn event(&self, rank: usize, thread: u32, pc: u32) -> Event {
         Event { block: self.ranks.get(rank).copied().unwrap_or_default(), thread, pc }
     }
@@ -115,20 +126,30 @@ impl<'d> Watch<'d> {
         Self::is_needed(launch).then(|| {
             let reporter = Reporter { launch, device, ranks: Vec::new(), reported: HashSet::new() };
             let has = |check| launch.checks.contains(check);
-            Self { reporter, sync: has(Check::Synccheck).then(Sync::default) }
+            Self {
+                reporter,
+                sync: has(Check::Synccheck).then(Sync::default),
+                race: has(Check::Racecheck).then(Race::default),
+            }
         })
     }
 
     /// Called when the blocks of a cluster go on.
-    pub(super) fn begin_unit(&mut self, blocks: impl Iterator<Item = [u32; 3]>) {
+    pub(super) fn begin_unit(&mut self, number: u64, blocks: impl Iterator<Item = [u32; 3]>) {
         self.reporter.ranks.clear();
         self.reporter.ranks.extend(blocks);
+        if let Some(race) = &mut self.race {
+            race.begin_unit(&self.reporter, number);
+        }
     }
 
     /// Called when all blocks of the cluster have ended.
     pub(super) fn end_unit(&mut self) {
         if let Some(sync) = &mut self.sync {
             sync.end(&self.reporter.ranks);
+        }
+        if let Some(race) = &mut self.race {
+            race.end_unit();
         }
     }
 
@@ -142,7 +163,16 @@ impl<'d> Watch<'d> {
         match op {
             Op::Load(its) => access(&its.address, its.bytes(), Access::Read, its.order),
             Op::Store(its) => access(&its.address, its.bytes(), Access::Write, its.order),
-            Op::Atomic(its) => access(&its.address, its.size, Access::Atomic, Some(its.order)),
+            // The races are found in `atomic`.
+            Op::Atomic(its) => {
+                let places = places(warp, (rank, shared), mask, &its.address, its.size);
+                watch.synchronize(warp, rank, &places, (its.size, Access::Atomic));
+            }
+            Op::Fence(fence) => {
+                if let Some(race) = &mut watch.race {
+                    race.fence(rank, warp.index, mask, *fence);
+                }
+            }
             Op::AtomicWide(its) => access(&its.address, 16, Access::Atomic, Some(its.order)),
             Op::CopyAsync { to, from, size, .. } => {
                 access(from, *size, Access::Read, None);
@@ -166,22 +196,54 @@ impl<'d> Watch<'d> {
         }
     }
 
-    /// Notes an access of lanes to shared memory. One that ends the kernel is not noted.
+    /// Notes an access of lanes.
     fn access(
         &mut self,
         warp: &Warp,
         (rank, shared): (usize, &[Vec<u8>]),
         mask: u32,
         address: &Address,
-        (len, access, _order): (u32, Access, Option<Order>),
+        (len, access, order): (u32, Access, Option<Order>),
     ) {
         let places = places(warp, (rank, shared), mask, address, len);
+        self.synchronize(warp, rank, &places, (len, access));
+        if let Some(race) = &mut self.race {
+            let (warp, pc) = (warp.index, warp.pc);
+            let lanes = Lanes { warp, rank, pc, len, access, order, changed: mask };
+            race.access(&mut self.reporter, lanes, &places, shared);
+        }
+    }
+
+    /// Checks that an access to shared memory comes after the copies to it.
+    fn synchronize(
+        &mut self,
+        warp: &Warp,
+        rank: usize,
+        places: &Places,
+        (len, access): (u32, Access),
+    ) {
         if let Some(sync) = &mut self.sync {
             each_lane(places.shared, |lane| {
                 let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
                 sync.access(&mut self.reporter, event, places.at(lane), len, access);
             });
         }
+    }
+
+    /// Called after an atomic operation of lanes, of which those in `changed` wrote the value.
+    pub(super) fn atomic(
+        &mut self,
+        warp: &Warp,
+        (rank, shared): (usize, &[Vec<u8>]),
+        (mask, changed): (u32, u32),
+        atomic: &Atomic,
+    ) {
+        let Some(race) = &mut self.race else { return };
+        let Atomic { address, size: len, order, .. } = *atomic;
+        let places = places(warp, (rank, shared), mask, &address, len);
+        let (warp, pc, order) = (warp.index, warp.pc, Some(order));
+        let lanes = Lanes { warp, rank, pc, len, access: Access::Atomic, order, changed };
+        race.access(&mut self.reporter, lanes, &places, shared);
     }
 
     fn copy(
@@ -229,7 +291,6 @@ impl<'d> Watch<'d> {
         mask: u32,
         step: CopyGroup,
     ) {
-        let Some(sync) = &mut self.sync else { return };
         let barriers = match step {
             CopyGroup::Arrive(address) => Some(places(warp, (rank, shared), mask, &address, 8)),
             _ => None,
@@ -237,12 +298,24 @@ impl<'d> Watch<'d> {
         each_lane(mask, |lane| {
             let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
             let barrier = barriers.as_ref().filter(|its| its.shared >> lane & 1 != 0);
-            sync.copy_group(event, step, barrier.map(|its| its.at(lane).1));
+            let barrier = barrier.map(|its| its.at(lane));
+            if let Some(sync) = &mut self.sync {
+                sync.copy_group(event, step, barrier.map(|(_, offset)| offset));
+            }
+            // The barrier's phase is complete after the copies.
+            if let (Some(race), Some(at)) = (&mut self.race, barrier) {
+                let order = Order { releases: true, ..Order::relaxed(Scope::Cta) };
+                let step = Step::Change { completes: false };
+                race.mbarrier_step((rank, event.thread), at, order, step);
+            }
         });
     }
 
     /// Called when lanes arrive at a barrier of their block.
     pub(super) fn arrive(&mut self, rank: usize, id: u32, arrival: Arrival) {
+        if let Some(race) = &mut self.race {
+            race.arrive(rank, id, arrival);
+        }
         if let Some(sync) = &mut self.sync {
             let first = arrival.warp * LANES as u32 + arrival.mask.trailing_zeros();
             let event = self.reporter.event(rank, first, arrival.pc);
@@ -252,15 +325,34 @@ impl<'d> Watch<'d> {
 
     /// Called when a barrier of a block is complete.
     pub(super) fn complete_barrier(&mut self, rank: usize, id: u32, warps: &[Warp]) {
+        if let Some(race) = &mut self.race {
+            let alive: Vec<u32> = warps.iter().map(|warp| warp.alive).collect();
+            race.complete_barrier(&self.reporter, rank, id, &alive);
+        }
         if let Some(sync) = &mut self.sync {
             sync.complete(&mut self.reporter, rank, id, |warp| warps[warp as usize].alive);
         }
     }
 
-    pub(super) fn arrive_at_cluster(&mut self, warp: &Warp, rank: usize, mask: u32) {
+    pub(super) fn arrive_at_cluster(
+        &mut self,
+        warp: &Warp,
+        rank: usize,
+        (mask, releases): (u32, bool),
+    ) {
+        if let Some(race) = &mut self.race {
+            race.arrive_at_cluster(rank, warp.index, mask, releases);
+        }
         if let Some(sync) = &mut self.sync {
             let event = self.reporter.event(rank, thread(warp, 0), warp.pc);
             sync.arrive_at_cluster(&mut self.reporter, event, warp.index, mask);
+        }
+    }
+
+    /// Called when all lanes of a cluster have arrived.
+    pub(super) fn complete_cluster(&mut self) {
+        if let Some(race) = &mut self.race {
+            race.complete_cluster();
         }
     }
 
@@ -271,6 +363,9 @@ impl<'d> Watch<'d> {
         rank: usize,
         (mask, is_complete): (u32, bool),
     ) {
+        if let Some(race) = self.race.as_mut().filter(|_| is_complete) {
+            race.leave_cluster(rank, warp.index, mask);
+        }
         if let Some(sync) = &mut self.sync {
             let event = self.reporter.event(rank, thread(warp, 0), warp.pc);
             let lanes = (mask, is_complete);
@@ -299,6 +394,9 @@ impl<'d> Watch<'d> {
         lanes: (u32, u32),
         operation: &Together,
     ) {
+        if let (Some(race), Together::Sync) = (&mut self.race, operation) {
+            race.meet(rank, warp.index, lanes.1 & warp.alive);
+        }
         if let Some(sync) = &mut self.sync {
             let event = self.reporter.event(rank, thread(warp, 0), warp.pc);
             sync.execute(&mut self.reporter, event, warp, lanes, operation);
@@ -309,9 +407,9 @@ impl<'d> Watch<'d> {
     pub(super) fn mbarrier(
         &mut self,
         warp: &Warp,
-        rank: usize,
+        (rank, shared): (usize, &[Vec<u8>]),
         (lane, at): (usize, Offset),
-        operation: Mbarrier,
+        (operation, order): (Mbarrier, Order),
         state: &State,
     ) {
         if let Some(sync) = &mut self.sync {
@@ -319,13 +417,34 @@ impl<'d> Watch<'d> {
             let narrow = |slot: u32| warp.registers.narrow[slot as usize][lane];
             sync.mbarrier(&mut self.reporter, event, at, operation, state, narrow);
         }
+        if let Some(race) = &mut self.race {
+            let strong = Some(Order::relaxed(order.scope.max(Scope::Cluster)));
+            let (access, order) = match operation {
+                Mbarrier::Init { .. } | Mbarrier::Inval => (Access::Write, None),
+                Mbarrier::TestWait { .. } | Mbarrier::TestParity { .. } => (Access::Read, strong),
+                _ => (Access::Atomic, strong),
+            };
+            let places = Places::one(rank, lane, at);
+            let (warp, pc, changed) = (warp.index, warp.pc, 1 << lane);
+            let lanes = Lanes { warp, rank, pc, len: 8, access, order, changed };
+            race.access(&mut self.reporter, lanes, &places, shared);
+        }
     }
 
     /// Called after the operation.
-    pub(super) fn mbarrier_step(&mut self, at: Offset, _order: Order, step: Step) {
+    pub(super) fn mbarrier_step(
+        &mut self,
+        warp: &Warp,
+        (rank, lane): (usize, usize),
+        at: Offset,
+        order: Order,
+        step: Step,
+    ) {
         if let (Some(sync), Step::Wait { is_over: true }) = (&mut self.sync, step) {
-            let (rank, offset) = at;
-            sync.complete_copies(self.reporter.event(rank, 0, 0).block, offset);
+            sync.complete_copies(self.reporter.event(at.0, 0, 0).block, at.1);
+        }
+        if let Some(race) = &mut self.race {
+            race.mbarrier_step((rank, thread(warp, lane)), at, order, step);
         }
     }
 
@@ -346,14 +465,22 @@ impl<'d> Watch<'d> {
     }
 }
 
-/// The lanes that access shared memory, and their places.
+/// The lanes that access shared and global memory, and the addresses.
 struct Places {
     rank: usize,
     shared: u32,
+    global: u32,
     addresses: [u64; LANES],
 }
 
 impl Places {
+    /// Returns a place of one lane in shared memory.
+    fn one(rank: usize, lane: usize, (target, offset): Offset) -> Self {
+        let mut places = Self { rank, shared: 1 << lane, global: 0, addresses: [0; LANES] };
+        places.addresses[lane] = (target as u64 + 1) * CLUSTER_STEP + u64::from(offset);
+        places
+    }
+
     fn at(&self, lane: usize) -> Offset {
         split(self.rank, self.addresses[lane])
     }
@@ -368,7 +495,7 @@ fn split(rank: usize, address: u64) -> Offset {
     (rank, (address % CLUSTER_STEP) as u32)
 }
 
-/// Returns the lanes whose `len` bytes are in shared memory, and the places.
+/// Returns the places of `len` bytes of each lane, except for those whose access ends the kernel.
 fn places(
     warp: &Warp,
     (rank, shared): (usize, &[Vec<u8>]),
@@ -376,8 +503,13 @@ fn places(
     address: &Address,
     len: u32,
 ) -> Places {
-    let mut places = Places { rank, shared: 0, addresses: [0; LANES] };
+    let mut places = Places { rank, shared: 0, global: 0, addresses: [0; LANES] };
     let window = match address.space {
+        Space::Global => {
+            places.global = mask;
+            places.addresses = warp.addresses(address);
+            return places;
+        }
         Space::Shared => 0,
         Space::Generic => SHARED_WINDOW,
         _ => return places,
@@ -392,6 +524,12 @@ fn places(
                 places.shared |= 1 << lane;
                 places.addresses[lane] = address;
             }
+        } else if [LOCAL_WINDOW, PARAM_WINDOW]
+            .iter()
+            .all(|window| addresses[lane].wrapping_sub(*window) >= WINDOW)
+        {
+            places.global |= 1 << lane;
+            places.addresses[lane] = addresses[lane];
         }
     });
     places

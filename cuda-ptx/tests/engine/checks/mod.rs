@@ -1,5 +1,7 @@
 //! The checks of kernels: kernels with and without each error, under seeds.
 
+mod exhaustive;
+mod race;
 mod sync;
 
 use crate::device::{Memory, kernel, launch_with};

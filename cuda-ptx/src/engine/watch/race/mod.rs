@@ -1,0 +1,590 @@
+#![doc = include_str!("race.md")]
+
+mod clock;
+mod shadow;
+
+use super::{Arrival, Event, Offset, Places, Reporter, Step};
+use crate::check::{Address, Check};
+use crate::device::Access;
+use crate::engine::registers::{LANES, each_lane};
+use crate::program::{Barrier, Fence, Order, Scope};
+use clock::{Clock, Who, join};
+use shadow::{Cell, Comparison, LAST_TIME, Record, Shadow};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+/// The most words through which threads synchronize.
+const WORDS: usize = 1 << 20;
+
+/// What a thread knows.
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    /// The time of its accesses.
+    time: u32,
+    /// What is ordered before them.
+    clock: Rc<Clock>,
+    /// What was ordered before its last fence of each scope: of its block or cluster, and of the device.
+    fences: [Option<Rc<Clock>>; 2],
+    /// What the next fence orders before, because the thread has read values that others released: of its block, and
+    /// of others.
+    read: [Option<Rc<Clock>>; 2],
+    /// What was ordered before the fences with `.sc` that are before the next access in each order of the fences.
+    sc: Rc<Clock>,
+}
+
+impl Thread {
+    /// Returns what is ordered before the next access of the thread, with its own accesses so far.
+    fn snapshot(&mut self, who: Who) -> Rc<Clock> {
+        let mut clock = Clock::clone(&self.clock);
+        clock.set_thread(who, self.time);
+        self.time += 1;
+        Rc::new(clock)
+    }
+}
+
+/// A block, and the bytes of its shared memory.
+#[derive(Debug, Default)]
+struct Block {
+    /// All accesses of its threads before this time are ordered before the accesses of each of them now.
+    since: u32,
+    threads: Vec<Thread>,
+    /// The current phase of each barrier.
+    barriers: HashMap<u32, Phase>,
+}
+
+/// A phase of a barrier.
+#[derive(Debug, Default)]
+struct Phase {
+    arrivals: Vec<Arrival>,
+    /// What is ordered before the arrivals of threads that do not wait.
+    released: Rc<Clock>,
+}
+
+/// The blocks of a cluster.
+#[derive(Debug, Default)]
+struct Unit {
+    /// The number of the cluster.
+    number: u64,
+    blocks: Vec<Block>,
+    cells: Vec<Vec<Cell>>,
+    /// What is ordered before the arrivals at the barrier of the cluster, in this phase and in the last one.
+    arrivals: [Rc<Clock>; 2],
+}
+
+/// What a write of a word releases, and to which threads.
+#[derive(Clone, Debug)]
+struct Released {
+    /// The block of the writer.
+    block: u32,
+    scope: Scope,
+    /// Whether the clock is that of fences with `.sc`.
+    is_sc: bool,
+    clock: Rc<Clock>,
+}
+
+/// A word: the number of a block and an offset in its shared memory, or [`GLOBAL`] and an address.
+type Word = (u32, u64);
+const GLOBAL: u32 = u32::MAX;
+
+/// What is released through a word.
+#[derive(Debug, Default)]
+struct Releases {
+    current: Vec<Released>,
+    /// Of an `mbarrier`: what the arrivals of complete phases released.
+    complete: Vec<Released>,
+}
+
+/// The state of the check.
+#[derive(Debug, Default)]
+pub(super) struct Race {
+    unit: Unit,
+    /// The clusters that have begun, and do not run now.
+    parked: HashMap<u64, Unit>,
+    shadow: Shadow,
+    words: HashMap<Word, Releases, BuildHasherDefault<WordHasher>>,
+    /// The number of blocks of a cluster.
+    cluster: u32,
+    /// Whether a limit was reached after which accesses cannot be compared.
+    is_over: bool,
+    has_noted: bool,
+}
+
+/// An access of lanes to memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lanes {
+    pub(super) warp: u32,
+    pub(super) rank: usize,
+    pub(super) pc: u32,
+    pub(super) len: u32,
+    pub(super) access: Access,
+    pub(super) order: Option<Order>,
+    /// The lanes whose atomic operation changes the value.
+    pub(super) changed: u32,
+}
+
+impl Race {
+    /// Continues with a cluster.
+    pub(super) fn begin_unit(&mut self, out: &Reporter<'_>, number: u64) {
+        if self.unit.number == number && !self.unit.blocks.is_empty() {
+            return;
+        }
+        let next = self.parked.remove(&number).unwrap_or_else(|| {
+            let threads: u32 = out.launch.block.iter().product();
+            let size = out.launch.cluster.iter().product::<u32>() as usize;
+            self.cluster = size as u32;
+            let mut blocks = Vec::new();
+            blocks.resize_with(size, || Block {
+                // The time zero is before all accesses.
+                since: 1,
+                threads: vec![Thread { time: 1, ..Thread::default() }; threads as usize],
+                barriers: HashMap::new(),
+            });
+            Unit { number, blocks, cells: vec![Vec::new(); size], ..Unit::default() }
+        });
+        let last = std::mem::replace(&mut self.unit, next);
+        if !last.blocks.is_empty() {
+            self.parked.insert(last.number, last);
+        }
+        let blocks = out.launch.grid.iter().map(|its| u64::from(*its)).product::<u64>();
+        if blocks >= u64::from(GLOBAL) || out.launch.block.iter().product::<u32>() > 1024 {
+            self.stop(out, "the grid has too many blocks: races are not found");
+        }
+    }
+
+    pub(super) fn end_unit(&mut self) {
+        let unit = std::mem::take(&mut self.unit);
+        for (rank, cells) in unit.cells.into_iter().enumerate() {
+            self.shadow.forget(cells);
+            let block = self.number(unit.number, rank);
+            if !self.words.is_empty() {
+                self.words.retain(|(its, _), _| *its != block);
+            }
+        }
+    }
+
+    /// Reports once that a limit was reached.
+    fn note(&mut self, out: &Reporter<'_>, text: &str) {
+        if !std::mem::replace(&mut self.has_noted, true) {
+            out.device.limit(&format!("racecheck: {text}"));
+        }
+    }
+
+    /// Stops the check.
+    fn stop(&mut self, out: &Reporter<'_>, text: &str) {
+        self.is_over = true;
+        self.note(out, text);
+    }
+
+    fn number(&self, unit: u64, rank: usize) -> u32 {
+        (unit * u64::from(self.cluster) + rank as u64) as u32
+    }
+
+    fn who(&self, rank: usize, thread: u32) -> Who {
+        Who { block: self.number(self.unit.number, rank), thread }
+    }
+
+    /// Notes an access of lanes, and reports the races with earlier ones.
+    pub(super) fn access(
+        &mut self,
+        out: &mut Reporter<'_>,
+        lanes: Lanes,
+        places: &Places,
+        sizes: &[Vec<u8>],
+    ) {
+        if self.is_over {
+            return;
+        }
+        each_lane(places.shared | places.global, |lane| {
+            let thread = lanes.warp * LANES as u32 + lane as u32;
+            let who = self.who(lanes.rank, thread);
+            let is_shared = places.shared >> lane & 1 != 0;
+            let (rank, at) = match is_shared {
+                true => {
+                    let (rank, offset) = places.at(lane);
+                    (rank, u64::from(offset))
+                }
+                false => (0, places.addresses[lane]),
+            };
+            let is_update = lanes.access == Access::Atomic;
+            let writes = match lanes.access {
+                Access::Read => false,
+                Access::Write => true,
+                Access::Atomic => lanes.changed >> lane & 1 != 0,
+            };
+            let word = match is_shared {
+                true => (self.number(self.unit.number, rank), at & !3),
+                false => (GLOBAL, at & !3),
+            };
+            if let Some(order) = lanes.order {
+                if is_update || !writes {
+                    self.acquire(who, lanes.rank, word, order);
+                }
+            }
+            let Some(own) = self.unit.blocks[lanes.rank].threads.get(thread as usize) else {
+                return;
+            };
+            let strength = lanes.order.map(|order| order.scope);
+            let record = Record::new(who, (lanes.pc, own.time), strength, writes);
+            let with = Comparison {
+                clock: &own.clock,
+                own: self.unit.blocks[lanes.rank].since,
+                cluster: self.cluster,
+            };
+            let mut found: Option<(u64, Record)> = None;
+            let race = |at: u64, other: Record| {
+                found.get_or_insert((at, other));
+            };
+            if is_shared {
+                let cells = &mut self.unit.cells[rank];
+                if cells.is_empty() {
+                    cells.resize(sizes[rank].len().div_ceil(4), Cell::default());
+                }
+                self.shadow.shared(cells, at, lanes.len, record, &with, race);
+            } else {
+                self.shadow.global(at, lanes.len, record, &with, race);
+            }
+            if let Some((at, other)) = found {
+                report(out, record, other, is_shared.then_some(rank), at);
+            }
+            if writes {
+                self.release(who, lanes.rank, word, lanes.order, is_update);
+            }
+        });
+        if self.shadow.is_full {
+            self.note(
+                out,
+                "the kernel accesses more than 64 MiB of global memory: races beyond are not found",
+            );
+        }
+        if self.words.len() > WORDS {
+            self.stop(out, "threads synchronize through more than 2^20 words: races are not found from there on");
+        }
+    }
+
+    /// Orders what was released through a word before the accesses of a thread that reads it.
+    fn acquire(&mut self, who: Who, rank: usize, word: Word, order: Order) {
+        let Some(releases) = self.words.get(&word) else { return };
+        let thread = &mut self.unit.blocks[rank].threads[who.thread as usize];
+        take(thread, who, &releases.current, order, self.cluster);
+    }
+
+    /// Stores what the write of a word releases.
+    fn release(
+        &mut self,
+        who: Who,
+        rank: usize,
+        word: Word,
+        order: Option<Order>,
+        is_update: bool,
+    ) {
+        if !is_update && !self.words.is_empty() {
+            self.words.remove(&word);
+        }
+        let Some(order) = order else { return };
+        let thread = &mut self.unit.blocks[rank].threads[who.thread as usize];
+        let mut released = |scope, clock, is_sc| {
+            let all = &mut self.words.entry(word).or_default().current;
+            add(all, Released { block: who.block, scope, is_sc, clock });
+        };
+        if !thread.sc.is_empty() {
+            released(order.scope, Rc::clone(&thread.sc), true);
+        }
+        if order.releases {
+            released(order.scope, thread.snapshot(who), false);
+            return;
+        }
+        let [narrow, wide] = &thread.fences;
+        if let Some(clock) = wide {
+            released(order.scope, Rc::clone(clock), false);
+        }
+        if let Some(clock) = narrow {
+            released(order.scope.min(Scope::Cluster), Rc::clone(clock), false);
+        }
+    }
+
+    /// Notes a fence of lanes.
+    pub(super) fn fence(
+        &mut self,
+        rank: usize,
+        warp: u32,
+        mask: u32,
+        Fence { order, is_sc }: Fence,
+    ) {
+        if self.is_over {
+            return;
+        }
+        let first = warp * LANES as u32;
+        each_lane(mask, |lane| {
+            let who = self.who(rank, first + lane as u32);
+            let thread = &mut self.unit.blocks[rank].threads[who.thread as usize];
+            if order.acquires {
+                let [near, far] = &mut thread.read;
+                let far = if order.scope == Scope::Cta { None } else { far.take() };
+                for clock in [near.take(), far].into_iter().flatten() {
+                    join(&mut thread.clock, &clock);
+                }
+            }
+            let is_sc = is_sc && order.scope == Scope::Device;
+            if is_sc {
+                join(&mut thread.clock, &thread.sc);
+            }
+            if order.releases {
+                let clock = thread.snapshot(who);
+                if is_sc {
+                    join(&mut thread.sc, &clock);
+                }
+                match order.scope {
+                    Scope::Device => thread.fences = [None, Some(clock)],
+                    _ => thread.fences[0] = Some(clock),
+                }
+            }
+        });
+    }
+
+    pub(super) fn arrive(&mut self, rank: usize, id: u32, arrival: Arrival) {
+        let number = self.number(self.unit.number, rank);
+        let Block { threads, barriers, .. } = &mut self.unit.blocks[rank];
+        let phase = barriers.entry(id).or_default();
+        phase.arrivals.push(arrival);
+        if arrival.barrier == Barrier::Arrive {
+            each_lane(arrival.mask, |lane| {
+                let thread = arrival.warp * LANES as u32 + lane as u32;
+                let clock = threads[thread as usize].snapshot(Who { block: number, thread });
+                join(&mut phase.released, &clock);
+            });
+        }
+    }
+
+    /// Orders what the threads did before a barrier of their block, which is complete, before what they do after it.
+    /// `alive` has the lanes of a warp that have not exited.
+    pub(super) fn complete_barrier(
+        &mut self,
+        out: &Reporter<'_>,
+        rank: usize,
+        id: u32,
+        alive: &[u32],
+    ) {
+        let block = &mut self.unit.blocks[rank];
+        let Some(Phase { mut arrivals, released }) = block.barriers.remove(&id) else { return };
+        arrivals.retain(|its| its.barrier != Barrier::Arrive);
+        let waiting: u32 = arrivals.iter().map(|its| its.mask.count_ones()).sum();
+        // Threads that exited take part in a barrier of the whole block.
+        let all = match arrivals.iter().all(|its| its.expected.is_none()) {
+            true => alive.iter().map(|lanes| lanes.count_ones()).sum(),
+            false => block.threads.len() as u32,
+        };
+        let number = self.number(self.unit.number, rank);
+        let block = &mut self.unit.blocks[rank];
+        if waiting >= all {
+            let mut time = 0;
+            let first = block.threads.first();
+            let (mut clock, mut sc) =
+                first.map(|its| (Rc::clone(&its.clock), Rc::clone(&its.sc))).unwrap_or_default();
+            for thread in &block.threads {
+                time = time.max(thread.time);
+                join(&mut clock, &thread.clock);
+                join(&mut sc, &thread.sc);
+            }
+            time += 1;
+            if !sc.is_empty() {
+                Rc::make_mut(&mut sc).compress(number, block.threads.len() as u32);
+            }
+            Rc::make_mut(&mut clock).set_block(number, time);
+            block.since = time;
+            for thread in &mut block.threads {
+                thread.time = time;
+                thread.clock = Rc::clone(&clock);
+                thread.sc = Rc::clone(&sc);
+            }
+            if time > LAST_TIME {
+                self.stop(
+                    out,
+                    "threads synchronize more than 2^24 times: races are not found from there on",
+                );
+            }
+            return;
+        }
+        let threads = arrivals.iter().flat_map(|its| {
+            let lanes = (0..LANES as u32).filter(move |lane| its.mask >> lane & 1 != 0);
+            lanes.map(move |lane| its.warp * LANES as u32 + lane)
+        });
+        block.meet(number, &threads.collect::<Vec<_>>(), &released);
+    }
+
+    /// Orders what lanes did before a barrier of their warp before what they do after it.
+    pub(super) fn meet(&mut self, rank: usize, warp: u32, mask: u32) {
+        let number = self.number(self.unit.number, rank);
+        let lanes = (0..LANES as u32).filter(|lane| mask >> lane & 1 != 0);
+        let threads: Vec<u32> = lanes.map(|lane| warp * LANES as u32 + lane).collect();
+        self.unit.blocks[rank].meet(number, &threads, &Rc::default());
+    }
+
+    pub(super) fn arrive_at_cluster(&mut self, rank: usize, warp: u32, mask: u32, releases: bool) {
+        if !releases {
+            return;
+        }
+        each_lane(mask, |lane| {
+            let who = self.who(rank, warp * LANES as u32 + lane as u32);
+            let thread = &mut self.unit.blocks[rank].threads[who.thread as usize];
+            let clock = thread.snapshot(who);
+            join(&mut self.unit.arrivals[0], &clock);
+        });
+    }
+
+    pub(super) fn complete_cluster(&mut self) {
+        self.unit.arrivals[1] = std::mem::take(&mut self.unit.arrivals[0]);
+    }
+
+    /// Called when the wait of lanes for their cluster is over.
+    pub(super) fn leave_cluster(&mut self, rank: usize, warp: u32, mask: u32) {
+        each_lane(mask, |lane| {
+            let at = warp as usize * LANES + lane;
+            join(&mut self.unit.blocks[rank].threads[at].clock, &self.unit.arrivals[1]);
+        });
+    }
+
+    /// Notes a step of an `mbarrier`, after the access to its words.
+    pub(super) fn mbarrier_step(
+        &mut self,
+        (rank, thread): (usize, u32),
+        at: Offset,
+        order: Order,
+        step: Step,
+    ) {
+        if self.is_over {
+            return;
+        }
+        let who = self.who(rank, thread);
+        let word = (self.number(self.unit.number, at.0), u64::from(at.1));
+        let own = &mut self.unit.blocks[rank].threads[thread as usize];
+        let releases = self.words.entry(word).or_default();
+        match step {
+            Step::Init => *releases = Releases::default(),
+            Step::Wait { is_over: false } => {}
+            Step::Wait { is_over: true } => {
+                take(own, who, &releases.complete, order, self.cluster);
+            }
+            Step::Change { completes } => {
+                if order.releases {
+                    let (scope, clock) = (order.scope, own.snapshot(who));
+                    let new = Released { block: who.block, scope, is_sc: false, clock };
+                    add(&mut releases.current, new);
+                }
+                if completes {
+                    for released in std::mem::take(&mut releases.current) {
+                        add(&mut releases.complete, released);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Block {
+    /// Orders what threads did before they meet, and what others released, before what the threads do then.
+    fn meet(&mut self, number: u32, threads: &[u32], released: &Rc<Clock>) {
+        let Some(first) = threads.first() else { return };
+        let first = &self.threads[*first as usize];
+        let (mut clock, mut sc) = (Rc::clone(&first.clock), Rc::clone(&first.sc));
+        for thread in threads {
+            join(&mut clock, &self.threads[*thread as usize].clock);
+            join(&mut sc, &self.threads[*thread as usize].sc);
+        }
+        join(&mut clock, released);
+        let mut own = Clock::default();
+        for thread in threads {
+            let its = &mut self.threads[*thread as usize];
+            own.set_thread(Who { block: number, thread: *thread }, its.time);
+            its.time += 1;
+        }
+        Rc::make_mut(&mut clock).join(&own);
+        for thread in threads {
+            let its = &mut self.threads[*thread as usize];
+            (its.clock, its.sc) = (Rc::clone(&clock), Rc::clone(&sc));
+        }
+    }
+}
+
+/// Orders what was released before the accesses of a thread, or before its next fence.
+fn take(thread: &mut Thread, who: Who, released: &[Released], order: Order, cluster: u32) {
+    for its in released {
+        let reaches = match its.scope.min(order.scope) {
+            Scope::Cta => its.block == who.block,
+            Scope::Cluster => its.block / cluster == who.block / cluster,
+            Scope::Device => true,
+        };
+        if !reaches {
+            continue;
+        }
+        if its.is_sc {
+            join(&mut thread.sc, &its.clock);
+        } else if order.acquires {
+            join(&mut thread.clock, &its.clock);
+        } else {
+            let read = &mut thread.read[usize::from(its.block != who.block)];
+            match read {
+                Some(clock) => join(clock, &its.clock),
+                None => *read = Some(Rc::clone(&its.clock)),
+            }
+        }
+    }
+}
+
+/// Adds what a thread releases to a list.
+fn add(all: &mut Vec<Released>, new: Released) {
+    let is_same = |its: &&mut Released| {
+        its.scope == new.scope && its.block == new.block && its.is_sc == new.is_sc
+    };
+    match all.iter_mut().find(is_same) {
+        Some(its) => join(&mut its.clock, &new.clock),
+        None => all.push(new),
+    }
+}
+
+fn report(out: &mut Reporter<'_>, new: Record, old: Record, rank: Option<usize>, at: u64) {
+    let event = |record: Record| Event {
+        block: out.block_at(record.who().block),
+        thread: record.who().thread,
+        pc: record.pc(),
+    };
+    let (first, second) = (event(new), event(old));
+    let verb = |record: Record| match (record.writes(), record.is_weak()) {
+        (true, true) => "writes",
+        (false, true) => "reads",
+        (true, false) => "writes atomically",
+        (false, false) => "reads atomically",
+    };
+    let text = || {
+        let space = if rank.is_some() { "shared" } else { "global" };
+        let pair = (verb(new), verb(old));
+        format!("a race on {space} memory: a thread {} what another one {}", pair.0, pair.1)
+    };
+    let address = match rank {
+        None => Some(Address::Global(at)),
+        Some(rank) => out.shared((rank, at as u32)),
+    };
+    out.report((Check::Racecheck, text), first, Some(second), address);
+}
+
+/// Hashes words, which are not chosen by an adversary.
+#[derive(Debug, Default)]
+struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}
