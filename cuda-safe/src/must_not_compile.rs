@@ -107,7 +107,7 @@ struct Locks;
 /// use cuda_safe::tensor_map::{TensorLayout, TensorMap, TiledBox};
 /// fn encode(memory: cuda_safe::DeviceBuffer<f32>, layout: TensorLayout) {
 ///     let shape = TiledBox::new(&[4]);
-///     let map = TensorMap::tiled(&memory, layout, shape, Default::default()).unwrap();
+///     let map = TensorMap::new(&memory, layout, shape, Default::default()).unwrap();
 ///     drop(memory);
 ///     println!("{map:?}");
 /// }
@@ -118,7 +118,7 @@ struct Locks;
 /// use cuda_safe::tensor_map::{TensorLayout, TensorMap, TiledBox};
 /// fn encode(mut memory: cuda_safe::DeviceBuffer<f32>, layout: TensorLayout) {
 ///     let shape = TiledBox::new(&[4]);
-///     let map = TensorMap::tiled_mut(&mut memory, layout, shape, Default::default()).unwrap();
+///     let map = TensorMap::new_mut(&mut memory, layout, shape, Default::default()).unwrap();
 ///     memory.to_vec().unwrap();
 ///     println!("{map:?}");
 /// }

@@ -8,7 +8,6 @@ use cuda_safe::device::attribute;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
     GraphTensorMap, TensorDataType, TensorLayout, TensorMap, TensorMapOptions, TiledBox,
-    TiledTensorMap,
 };
 use cuda_safe::{
     Context, DeviceBuffer, DeviceSlice, Graph, LaunchConfig, Module, Result, Stream, TypedKernel,
@@ -58,7 +57,7 @@ fn expected(x: i32, y: i32) -> Vec<f32> {
     places.map(at).collect()
 }
 
-fn load(kernel: &Load, map: &TiledTensorMap<'_>, x: i32, y: i32) -> Result<Vec<f32>> {
+fn load(kernel: &Load, map: &TensorMap<'_>, x: i32, y: i32) -> Result<Vec<f32>> {
     let mut out = DeviceBuffer::<f32>::zeroed(map.stream(), 32)?;
     let config = LaunchConfig::linear(1, 32);
     // SAFETY: the kernel reads a box through the map, and writes 32 elements.
@@ -89,7 +88,7 @@ fn a_kernel_loads_a_whole_tensor() {
         let memory = DeviceBuffer::from_slice(&stream, &elements).expect("a copy");
         let layout = TensorLayout { data_type: TensorDataType::F32, dims: &[8, 4], strides: &[32] };
         let options = TensorMapOptions::default();
-        let map = TensorMap::tiled(&memory, layout, SHAPE, options).expect("a map");
+        let map = TensorMap::new(&memory, layout, SHAPE, options).expect("a map");
         let found = load(&load_kernel(&context), &map, 0, 0).expect("a load");
         assert_eq!(found, elements);
     });
@@ -102,7 +101,7 @@ fn a_kernel_loads_boxes_inside_and_outside_of_a_tensor() {
         let stream = context.stream().expect("a stream");
         let memory = matrix(&stream);
         let options = TensorMapOptions::default();
-        let map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
+        let map = TensorMap::new(&memory, LAYOUT, SHAPE, options).expect("a map");
         let kernel = load_kernel(&context);
         // The first coordinate is at a multiple of 16 bytes, the other one is arbitrary.
         for (x, y) in [(0, 0), (4, 3), (16, 8), (-4, -3), (100, 100)] {
@@ -122,7 +121,7 @@ fn a_kernel_loads_from_memory_that_was_replaced() {
         let first = DeviceBuffer::<f32>::zeroed(&stream, zeros).expect("memory");
         let second = matrix(&stream);
         let options = TensorMapOptions::default();
-        let mut map = TensorMap::tiled(&first, LAYOUT, SHAPE, options).expect("a map");
+        let mut map = TensorMap::new(&first, LAYOUT, SHAPE, options).expect("a map");
         let kernel = load_kernel(&context);
         assert_eq!(load(&kernel, &map, 4, 3).expect("a load"), [0.0; 32]);
         map.replace_memory(&second).expect("a new address");
@@ -141,7 +140,7 @@ fn a_kernel_loads_from_a_part_of_a_buffer() {
         let layout = TensorLayout { data_type: TensorDataType::F32, dims: &[8, 4], strides: &[64] };
         let options = TensorMapOptions::default();
         let part: DeviceSlice<'_, f32> = memory.slice(8..).expect("a part");
-        let map = TensorMap::tiled(part, layout, SHAPE, options).expect("a map");
+        let map = TensorMap::new(part, layout, SHAPE, options).expect("a map");
         let found = load(&load_kernel(&context), &map, 0, 0).expect("a load");
         let rows = (0..4).flat_map(|row| (0..8).map(move |column| (8 + row * 16 + column) as f32));
         assert_eq!(found, rows.collect::<Vec<_>>());
@@ -156,7 +155,7 @@ fn a_builder_passes_a_tensor_map() {
         let memory = matrix(&stream);
         let mut out = DeviceBuffer::<f32>::zeroed(&stream, 32).expect("memory");
         let options = TensorMapOptions::default();
-        let map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
+        let map = TensorMap::new(&memory, LAYOUT, SHAPE, options).expect("a map");
         let kernel = load_kernel(&context);
         let mut builder = kernel.kernel().launch_builder(&stream);
         builder.arg(&map).arg(&mut out).arg(4_i32).arg(3_i32);
@@ -173,7 +172,7 @@ fn a_kernel_stores_boxes_through_a_tensor_map() {
         let stream = context.stream().expect("a stream");
         let mut memory = matrix(&stream);
         let options = TensorMapOptions::default();
-        let map = TensorMap::tiled_mut(&mut memory, LAYOUT, SHAPE, options).expect("a map");
+        let map = TensorMap::new_mut(&mut memory, LAYOUT, SHAPE, options).expect("a map");
         assert!(map.is_writable());
         let (kernel, config) = (store_kernel(&context), LaunchConfig::linear(1, 32));
         // SAFETY: the kernel writes a box through the map, which is writable. Elements outside of the
@@ -208,7 +207,7 @@ fn a_graph_stores_boxes_through_a_tensor_map() {
         let mut graph = Graph::new(&context).expect("a graph");
         let mut data = graph.own(matrix(&stream)).expect("memory of the graph");
         let options = TensorMapOptions::default();
-        let map = GraphTensorMap::tiled_mut(data.as_mut_slice(), LAYOUT, SHAPE, options);
+        let map = GraphTensorMap::new_mut(data.as_mut_slice(), LAYOUT, SHAPE, options);
         let arguments = (map.expect("a map"), 16, 8);
         let (kernel, config) = (store_kernel(&context), LaunchConfig::linear(1, 32));
         // SAFETY: the kernel writes a box through the map, which is writable.
@@ -236,7 +235,7 @@ mod provoked {
             let stream = context.stream().expect("a stream");
             let memory = matrix(&stream);
             let options = TensorMapOptions::default();
-            let map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
+            let map = TensorMap::new(&memory, LAYOUT, SHAPE, options).expect("a map");
             let error = load(&load_kernel(&context), &map, -3, 0).expect_err("misaligned");
             assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION), "{error}");
             assert!(error.is_fatal());

@@ -379,12 +379,12 @@ pub(super) const CHANGES: Operations = &[
         let buffer = DeviceBuffer::<f32>::zeroed(&s.get()?, TENSOR_LEN)?;
         let mut buffer = graph.own(buffer)?;
         let options = TensorMapOptions::default();
-        GraphTensorMap::tiled(buffer.as_slice(), TENSOR, TILE, options)?;
-        GraphTensorMap::tiled_mut(buffer.as_mut_slice(), TENSOR, TILE, options)?;
-        GraphTensorMap::im2col(buffer.as_slice(), TENSOR, COLUMN, options)?;
-        GraphTensorMap::im2col_mut(buffer.as_mut_slice(), TENSOR, COLUMN, options)?;
-        GraphTensorMap::im2col_wide(buffer.as_slice(), TENSOR, WIDE, options)?;
-        GraphTensorMap::im2col_wide_mut(buffer.as_mut_slice(), TENSOR, WIDE, options)?;
+        GraphTensorMap::new(buffer.as_slice(), TENSOR, TILE, options)?;
+        GraphTensorMap::new_mut(buffer.as_mut_slice(), TENSOR, TILE, options)?;
+        GraphTensorMap::new(buffer.as_slice(), TENSOR, COLUMN, options)?;
+        GraphTensorMap::new_mut(buffer.as_mut_slice(), TENSOR, COLUMN, options)?;
+        GraphTensorMap::new(buffer.as_slice(), TENSOR, WIDE, options)?;
+        GraphTensorMap::new_mut(buffer.as_mut_slice(), TENSOR, WIDE, options)?;
         Ok(())
     }),
     ("new device graph", |s| {

@@ -201,17 +201,17 @@ pub(super) const PARTS: Operations = &[
             DeviceBuffer::<f32>::zeroed(&stream, TENSOR_LEN)?,
         );
         let options = TensorMapOptions::default();
-        let mut map = TensorMap::tiled(&first, TENSOR, TILE, options)?;
+        let mut map = TensorMap::new(&first, TENSOR, TILE, options)?;
         let _ = (map.extent_bytes(), map.is_writable(), map.stream());
         let _ = map.as_raw().opaque;
         map.replace_memory(&first)?;
         map.replace_memory_mut(&mut second)?;
         drop(map);
-        TensorMap::tiled_mut(&mut second, TENSOR, TILE, options)?;
-        TensorMap::im2col(&first, TENSOR, COLUMN, options)?;
-        TensorMap::im2col_mut(&mut second, TENSOR, COLUMN, options)?;
-        TensorMap::im2col_wide(&first, TENSOR, WIDE, options)?;
-        TensorMap::im2col_wide_mut(&mut second, TENSOR, WIDE, options)?;
+        TensorMap::new_mut(&mut second, TENSOR, TILE, options)?;
+        TensorMap::new(&first, TENSOR, COLUMN, options)?;
+        TensorMap::new_mut(&mut second, TENSOR, COLUMN, options)?;
+        TensorMap::new(&first, TENSOR, WIDE, options)?;
+        TensorMap::new_mut(&mut second, TENSOR, WIDE, options)?;
         let _ = TensorDataType::F32.size_bytes();
         Ok(())
     }),

@@ -19,7 +19,7 @@ pub(crate) fn works() -> Result<Works> {
     let matrices = [leaked()?, leaked()?];
     let encode = move || {
         let (shape, options) = (TiledBox::new(&[8, 8]), TensorMapOptions::default());
-        TensorMap::tiled(matrices[0], LAYOUT, shape, options)
+        TensorMap::new(matrices[0], LAYOUT, shape, options)
     };
     let mut replaced = encode()?;
     Ok(vec![

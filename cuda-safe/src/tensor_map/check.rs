@@ -48,8 +48,7 @@ pub(super) fn extent(needed: usize, bytes: usize) -> Result<()> {
 #[inline]
 pub(super) fn layout(
     layout: TensorLayout<'_>,
-    ranks: RangeInclusive<usize>,
-    rule: &'static str,
+    (ranks, rule): (RangeInclusive<usize>, &'static str),
 ) -> Result<usize> {
     let TensorLayout { data_type, dims, strides } = layout;
     if !ranks.contains(&dims.len()) {

@@ -62,7 +62,7 @@ fn a_map_describes_a_tensor_in_memory() {
         fill: TensorFill::NanRequestZeroFma,
         ..TensorMapOptions::default()
     };
-    let mut map = TensorMap::tiled(&first, LAYOUT, SHAPE, options).expect("a map");
+    let mut map = TensorMap::new(&first, LAYOUT, SHAPE, options).expect("a map");
     assert_eq!((map.extent_bytes(), map.stream()), (32 * 16 * 8 * 4, &stream));
     assert!(!map.is_writable());
     let before = map.as_raw().opaque;
@@ -88,7 +88,7 @@ fn maps_of_one_to_five_dimensions_are_encoded() {
         };
         let shape =
             TiledBox { dims: &[4, 2, 2, 2, 1][..rank], element_strides: &[1, 2, 1, 1, 1][..rank] };
-        TensorMap::tiled(&memory, layout, shape, TensorMapOptions::default())
+        TensorMap::new(&memory, layout, shape, TensorMapOptions::default())
             .unwrap_or_else(|error| panic!("{rank} dimensions: {error}"));
     }
 }
@@ -97,8 +97,8 @@ fn maps_of_one_to_five_dimensions_are_encoded() {
 fn maps_for_convolutions_are_encoded() {
     let (_context, _stream, mut memory) = or_skip!(stage());
     let options = TensorMapOptions::default();
-    TensorMap::im2col(&memory, LAYOUT, COLUMN, options).expect("a map");
-    let map = TensorMap::im2col_mut(&mut memory, LAYOUT, COLUMN, options).expect("a map");
+    TensorMap::new(&memory, LAYOUT, COLUMN, options).expect("a map");
+    let map = TensorMap::new_mut(&mut memory, LAYOUT, COLUMN, options).expect("a map");
     assert!(map.is_writable());
 }
 
@@ -107,8 +107,8 @@ fn maps_for_wide_convolutions_are_encoded() {
     let (_context, _stream, mut memory) = or_skip!(stage());
     or_skip!(common::since(12, 8));
     let options = TensorMapOptions::default();
-    TensorMap::im2col_wide(&memory, LAYOUT, WIDE, options).expect("a map");
-    TensorMap::im2col_wide_mut(&mut memory, LAYOUT, WIDE, options).expect("a map");
+    TensorMap::new(&memory, LAYOUT, WIDE, options).expect("a map");
+    TensorMap::new_mut(&mut memory, LAYOUT, WIDE, options).expect("a map");
 }
 
 #[test]
@@ -117,12 +117,12 @@ fn a_tensor_outside_of_its_memory_is_refused() {
     let options = TensorMapOptions::default();
     let len = memory.len();
     let short = memory.slice(..len - 1).expect("a part");
-    check_refused(TensorMap::tiled(short, LAYOUT, SHAPE, options), "memory");
+    check_refused(TensorMap::new(short, LAYOUT, SHAPE, options), "memory");
     let shifted = memory.slice(1..).expect("a part");
-    check_refused(TensorMap::tiled(shifted, LAYOUT, SHAPE, options), "memory");
+    check_refused(TensorMap::new(shifted, LAYOUT, SHAPE, options), "memory");
     let empty = DeviceBuffer::<f32>::zeroed(&stream, 0).expect("no memory");
-    check_refused(TensorMap::tiled(&empty, LAYOUT, SHAPE, options), "memory");
-    let mut map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
+    check_refused(TensorMap::new(&empty, LAYOUT, SHAPE, options), "memory");
+    let mut map = TensorMap::new(&memory, LAYOUT, SHAPE, options).expect("a map");
     let raw = map.as_raw().opaque;
     check_refused(map.replace_memory(short), "memory");
     check_refused(map.replace_memory(shifted), "memory");
@@ -132,7 +132,7 @@ fn a_tensor_outside_of_its_memory_is_refused() {
         dims: &[1 << 32, 1 << 32, 1 << 32],
         strides: &[1 << 34, (1 << 40) - 16],
     };
-    check_refused(TensorMap::tiled(&memory, huge, SHAPE, options), "strides");
+    check_refused(TensorMap::new(&memory, huge, SHAPE, options), "strides");
 }
 
 #[test]
@@ -156,13 +156,13 @@ fn shapes_of_tensors_are_checked() {
     for (dims, strides, parameter) in cases {
         let layout = TensorLayout { data_type: TensorDataType::F32, dims, strides };
         let options = TensorMapOptions::default();
-        check_refused(TensorMap::tiled(&memory, layout, SHAPE, options), parameter);
+        check_refused(TensorMap::new(&memory, layout, SHAPE, options), parameter);
     }
     // In another order, and with a dimension whose stride is irrelevant.
     for strides in [[1024, 128], [128, 0]] {
         let dims = &[32, 4, if strides[1] == 0 { 1 } else { 8 }];
         let layout = TensorLayout { dims, strides: &strides, ..LAYOUT };
-        TensorMap::tiled(&memory, layout, SHAPE, TensorMapOptions::default()).expect("a map");
+        TensorMap::new(&memory, layout, SHAPE, TensorMapOptions::default()).expect("a map");
     }
 }
 
@@ -172,7 +172,7 @@ fn boxes_and_options_are_checked() {
     let tiled = |dims: &[u32], element_strides: &[u32], swizzle| {
         let shape = TiledBox { dims, element_strides };
         let options = TensorMapOptions { swizzle, ..TensorMapOptions::default() };
-        TensorMap::tiled(&memory, LAYOUT, shape, options).map(drop)
+        TensorMap::new(&memory, LAYOUT, shape, options).map(drop)
     };
     let none = Swizzle::None;
     check_refused(tiled(&[8, 4], &[], none), "box dims");
@@ -189,14 +189,14 @@ fn boxes_and_options_are_checked() {
     let options =
         TensorMapOptions { fill: TensorFill::NanRequestZeroFma, ..TensorMapOptions::default() };
     let integers = TensorLayout { data_type: TensorDataType::I32, ..LAYOUT };
-    check_refused(TensorMap::tiled(&memory, integers, SHAPE, options), "fill");
+    check_refused(TensorMap::new(&memory, integers, SHAPE, options), "fill");
 }
 
 #[test]
 fn columns_of_convolutions_are_checked() {
     let (_context, _stream, memory) = or_skip!(stage());
     let options = TensorMapOptions::default();
-    let im2col = |shape| TensorMap::im2col(&memory, LAYOUT, shape, options).map(drop);
+    let im2col = |shape| TensorMap::new(&memory, LAYOUT, shape, options).map(drop);
     let with = |lower_corner, upper_corner| Im2colBox { lower_corner, upper_corner, ..COLUMN };
     check_refused(im2col(with(&[], &[1])), "lower_corner");
     check_refused(im2col(with(&[-1], &[1, 1])), "upper_corner");
@@ -213,9 +213,9 @@ fn columns_of_convolutions_are_checked() {
     check_refused(im2col(channels(4, 0)), "pixels_per_column");
     check_refused(im2col(channels(4, 1025)), "pixels_per_column");
     let plane = TensorLayout { dims: &[32, 16], strides: &[128], ..LAYOUT };
-    check_refused(TensorMap::im2col(&memory, plane, COLUMN, options), "dims");
-    check_refused(TensorMap::im2col_wide(&memory, plane, WIDE, options), "dims");
-    let wide = |shape| TensorMap::im2col_wide(&memory, LAYOUT, shape, options).map(drop);
+    check_refused(TensorMap::new(&memory, plane, COLUMN, options), "dims");
+    check_refused(TensorMap::new(&memory, plane, WIDE, options), "dims");
+    let wide = |shape| TensorMap::new(&memory, LAYOUT, shape, options).map(drop);
     let lower = Im2colWideBox { lower_corner_width: 1 << 15, ..WIDE };
     check_refused(wide(lower), "lower_corner_width");
     let upper = Im2colWideBox { upper_corner_width: -(1 << 15) - 1, ..WIDE };
@@ -230,7 +230,7 @@ fn a_launch_refuses_a_map_of_another_stream() {
     let kernel = module.kernel("store_box").expect("a kernel");
     let typed = kernel.clone().typed::<(CUtensorMap, i32, i32)>().expect("the types");
     let options = TensorMapOptions::default();
-    let map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
+    let map = TensorMap::new(&memory, LAYOUT, SHAPE, options).expect("a map");
     let config = LaunchConfig::linear(1, 32);
     // SAFETY: the launch is refused.
     let refused = unsafe { typed.launch(&other, config, (&map, 0, 0)) };
@@ -247,10 +247,10 @@ fn a_launch_refuses_a_map_of_another_stream() {
 fn a_map_of_other_code_keeps_its_memory_borrowed() {
     let (_context, _stream, memory) = or_skip!(stage());
     let options = TensorMapOptions::default();
-    let map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
+    let map = TensorMap::new(&memory, LAYOUT, SHAPE, options).expect("a map");
     let raw = *map.as_raw();
     // SAFETY: the map was encoded for this memory, and no kernel uses it.
-    let same = unsafe { cuda_safe::tensor_map::TiledTensorMap::from_raw(raw, &memory) };
+    let same = unsafe { cuda_safe::tensor_map::TensorMap::from_raw(raw, &memory) };
     assert_eq!(same.as_raw().opaque, raw.opaque);
     assert_eq!(same.extent_bytes(), memory.size_bytes());
 }
@@ -267,13 +267,13 @@ fn nodes_that_use_one_tensor_must_be_ordered_if_one_writes() {
     let options = TensorMapOptions::default();
     let config = LaunchConfig::linear(1, 32);
     for _ in 0..2 {
-        let map = GraphTensorMap::tiled(data.as_slice(), LAYOUT, SHAPE, options).expect("a map");
+        let map = GraphTensorMap::new(data.as_slice(), LAYOUT, SHAPE, options).expect("a map");
         assert!(format!("{map:?}").starts_with("GraphTensorMap"));
         // SAFETY: the graph is not launched.
         unsafe { graph.add_kernel(&[], &context, &kernel, config, (map, 0, 0)) }.expect("a node");
     }
     drop(graph.instantiate().expect("both read"));
-    let map = GraphTensorMap::tiled_mut(data.as_mut_slice(), LAYOUT, SHAPE, options);
+    let map = GraphTensorMap::new_mut(data.as_mut_slice(), LAYOUT, SHAPE, options);
     let map = map.expect("a map");
     // SAFETY: the graph is not launched.
     unsafe { graph.add_kernel(&[], &context, &kernel, config, (map, 0, 0)) }.expect("a node");
@@ -282,12 +282,12 @@ fn nodes_that_use_one_tensor_must_be_ordered_if_one_writes() {
         other => panic!("{other}"),
     }
     let short = data.slice(1..).expect("a part");
-    check_refused(GraphTensorMap::tiled(short, LAYOUT, SHAPE, options), "memory");
-    GraphTensorMap::im2col(data.as_slice(), LAYOUT, COLUMN, options).expect("a map");
-    GraphTensorMap::im2col_mut(data.as_mut_slice(), LAYOUT, COLUMN, options).expect("a map");
+    check_refused(GraphTensorMap::new(short, LAYOUT, SHAPE, options), "memory");
+    GraphTensorMap::new(data.as_slice(), LAYOUT, COLUMN, options).expect("a map");
+    GraphTensorMap::new_mut(data.as_mut_slice(), LAYOUT, COLUMN, options).expect("a map");
     if common::offers(12, 8) {
-        GraphTensorMap::im2col_wide(data.as_slice(), LAYOUT, WIDE, options).expect("a map");
-        let map = GraphTensorMap::im2col_wide_mut(data.as_mut_slice(), LAYOUT, WIDE, options);
+        GraphTensorMap::new(data.as_slice(), LAYOUT, WIDE, options).expect("a map");
+        let map = GraphTensorMap::new_mut(data.as_mut_slice(), LAYOUT, WIDE, options);
         map.expect("a map");
     }
 }

@@ -27,7 +27,7 @@ fn layout(data_type: TensorDataType) -> TensorLayout<'static> {
 fn tiled(s: &Stage, data_type: TensorDataType, options: TensorMapOptions) -> Result<u64> {
     let memory = memory(s)?;
     let shape = TiledBox { dims: &[16, 4, 3, 2], element_strides: &[1, 2, 3, 4] };
-    TensorMap::tiled(&memory, layout(data_type), shape, options)?;
+    TensorMap::new(&memory, layout(data_type), shape, options)?;
     Ok(memory.as_raw())
 }
 
@@ -41,7 +41,7 @@ fn im2col(s: &Stage) -> Result<()> {
     };
     let memory = memory(s)?;
     let options = TensorMapOptions::default();
-    TensorMap::im2col(&memory, layout(TensorDataType::F16), shape, options).map(drop)
+    TensorMap::new(&memory, layout(TensorDataType::F16), shape, options).map(drop)
 }
 
 fn wide(s: &Stage, mode: Im2colWideMode) -> Result<()> {
@@ -55,7 +55,7 @@ fn wide(s: &Stage, mode: Im2colWideMode) -> Result<()> {
     };
     let memory = memory(s)?;
     let options = TensorMapOptions::default();
-    TensorMap::im2col_wide(&memory, layout(TensorDataType::F16), shape, options).map(drop)
+    TensorMap::new(&memory, layout(TensorDataType::F16), shape, options).map(drop)
 }
 
 /// Replaces the memory of a map, and returns the new address.
@@ -63,7 +63,7 @@ fn replace(s: &Stage) -> Result<usize> {
     let (first, second) = (memory(s)?, memory(s)?);
     let shape = TiledBox::new(&[16, 1, 1, 1]);
     let options = TensorMapOptions::default();
-    let mut map = TensorMap::tiled(&first, layout(TensorDataType::F64), shape, options)?;
+    let mut map = TensorMap::new(&first, layout(TensorDataType::F64), shape, options)?;
     map.replace_memory(&second)?;
     Ok(usize::try_from(second.as_raw()).unwrap_or(0))
 }

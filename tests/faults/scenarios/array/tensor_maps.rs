@@ -15,7 +15,7 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
         TensorLayout { data_type: TensorDataType::F32, dims: &[8, 8, 8], strides: &[32, 256] };
     let options = TensorMapOptions::default();
     let shape = TiledBox::new(&[4, 4, 4]);
-    let mut map = TensorMap::tiled(&first, layout, shape, options)?;
+    let mut map = TensorMap::new(&first, layout, shape, options)?;
     map.replace_memory(&second)?;
     assert!(!map.is_writable());
     let shape = Im2colBox {
@@ -25,6 +25,6 @@ pub(crate) fn run(trace: &mut Trace) -> Result<()> {
         pixels_per_column: 4,
         element_strides: &[],
     };
-    TensorMap::im2col_mut(&mut first, layout, shape, options)?;
+    TensorMap::new_mut(&mut first, layout, shape, options)?;
     trace.drops_from_here()
 }
