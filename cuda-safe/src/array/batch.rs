@@ -1,16 +1,11 @@
 //! Copies of the texels of arrays in a batch.
 
-use crate::array::{ArrayMut, ArrayRef, Side, Texel, copy};
-use crate::call::{Extent, Region, Result};
+use crate::array::{ArrayMut, ArrayRef, Texel};
+use crate::call::{Region, Result};
 pub(crate) use crate::memory::copy::batch::CopyBatch;
-pub(crate) use crate::memory::copy::batch::volume::{Volume, pointer};
-pub(crate) use crate::memory::copy::volume::Copy;
+use crate::memory::copy::volume::Side;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
-use cuda_sys::{
-    CUDA_MEMCPY3D_BATCH_OP, CUextent3D, CUmemLocation, CUmemcpy3DOperand,
-    CUmemcpy3DOperand_st__bindgen_ty_1, CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2,
-    CUmemcpy3DOperandType, CUoffset3D,
-};
+use crate::stream::same_stream;
 
 impl<'a> CopyBatch<'a> {
     /// Adds a copy of a region of `source` to the texels of an array, or of a
@@ -48,13 +43,11 @@ impl<'a> CopyBatch<'a> {
         let (target, source) = (target.into(), source.into());
         let extent = target.extent();
         let from = from.checked(extent, source.len())?;
-        self.check_source(&source)?;
-        self.check_array("the target of the copy", &target.as_ref())?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         if let Some(from) = from {
-            let from =
-                Operand::of_device(&source, from, self.attributes.of_device_source().source());
-            let to = Operand::of_array(&target.as_ref());
-            self.add_texels::<T>(extent, &from, &to);
+            let (from, to) = (Side::of_device(&source, from), target.as_ref().side());
+            self.add_volume::<T>(extent, &from, &to, self.attributes.of_device_source());
         }
         Ok(())
     }
@@ -73,16 +66,11 @@ impl<'a> CopyBatch<'a> {
         let (target, source) = (target.into(), source.into());
         let extent = source.extent();
         let to = to.checked(extent, target.len())?;
-        self.check_target(&target)?;
-        self.check_array("the source of the copy", &source)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
         if let Some(to) = to {
-            let from = Operand::of_array(&source);
-            let to = Operand::of_device(
-                &target.as_slice(),
-                to,
-                self.attributes.of_device_source().target(),
-            );
-            self.add_texels::<T>(extent, &from, &to);
+            let (from, to) = (source.side(), Side::of_device(&target.as_slice(), to));
+            self.add_volume::<T>(extent, &from, &to, self.attributes.of_device_source());
         }
         Ok(())
     }
@@ -101,67 +89,12 @@ impl<'a> CopyBatch<'a> {
         let (target, source) = (target.into(), source.into());
         let extent = target.extent();
         source.expect_extent(extent)?;
-        self.check_array("the source of the copy", &source)?;
-        self.check_array("the target of the copy", &target.as_ref())?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         if !extent.is_empty() {
-            let from = Operand::of_array(&source);
-            let to = Operand::of_array(&target.as_ref());
-            self.add_texels::<T>(extent, &from, &to);
+            let (from, to) = (source.side(), target.as_ref().side());
+            self.add_volume::<T>(extent, &from, &to, self.attributes.of_device_source());
         }
         Ok(())
-    }
-
-    fn check_array<T>(&self, what: &str, array: &ArrayRef<'_, T>) -> Result<()> {
-        if array.stream() == self.stream {
-            return Ok(());
-        }
-        Err(array.stream().other_stream(|| what.to_owned(), self.stream))
-    }
-
-    /// Adds a copy whose elements are texels.
-    fn add_texels<T>(&mut self, extent: Extent, from: &Operand, to: &Operand) {
-        let access = self.attributes.of_device_source();
-        let operation = CUDA_MEMCPY3D_BATCH_OP {
-            src: from.raw,
-            dst: to.raw,
-            extent: CUextent3D { width: extent.width, height: extent.height, depth: extent.depth },
-            srcAccessOrder: access.order(),
-            flags: access.flags(),
-        };
-        let single = Copy::Volume(copy::<T>(extent, &from.side, &to.side));
-        self.volumes.push(Volume { operation, single });
-        self.has_arrays = true;
-    }
-}
-
-/// The source or the target of a copy, for a single copy and for a batch.
-struct Operand {
-    side: Side,
-    raw: CUmemcpy3DOperand,
-}
-
-impl Operand {
-    fn of_array<T>(array: &ArrayRef<'_, T>) -> Self {
-        let [x, y, z] = array.origin();
-        let raw = CUmemcpy3DOperand {
-            type_: CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY,
-            op: CUmemcpy3DOperand_st__bindgen_ty_1 {
-                array: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2 {
-                    array: array.as_raw(),
-                    offset: CUoffset3D { x, y, z },
-                },
-            },
-        };
-        Self { side: Side::array(array), raw }
-    }
-
-    /// Device memory. Beside an array, the distances between rows and slices are in texels, whose size
-    /// the array determines.
-    fn of_device<T>(slice: &DeviceSlice<'_, T>, region: Region, hint: CUmemLocation) -> Self {
-        let start = slice.as_raw() + (region.offset * size_of::<T>()) as u64;
-        Self {
-            side: Side::device(slice, region),
-            raw: pointer(start, region.pitch, region.rows, hint),
-        }
     }
 }

@@ -7,97 +7,12 @@
 use super::owned::Array;
 use super::part::{ArrayMut, ArrayRef};
 use super::texel::Texel;
-use crate::call::{
-    Extent, Region, Rejected, Result, answer, call, copy_without_current, refuse_in_host_function,
-};
+use crate::call::{Region, Rejected, Result, answer, call, refuse_in_host_function};
 use crate::capture_state::Operation;
+use crate::memory::copy::volume::{Copy, Side, volume};
 use crate::memory::{DeviceSlice, DeviceSliceMut, Pending, Pinned, same_length};
 use crate::release;
-use crate::stream::Stream;
-use core::ffi::c_void;
-use cuda_sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, Zeroable};
-
-/// The source or the target of a copy.
-pub(crate) enum Side {
-    Array {
-        raw: CUarray,
-        /// The position in bytes, rows and slices.
-        at: [usize; 3],
-    },
-    Device {
-        start: CUdeviceptr,
-        /// The distance between rows in bytes, and between slices in rows.
-        pitch: [usize; 2],
-    },
-    Host {
-        start: *mut c_void,
-        pitch: [usize; 2],
-    },
-}
-
-impl Side {
-    pub(crate) fn array<T>(array: &ArrayRef<'_, T>) -> Self {
-        let [x, y, z] = array.origin();
-        Self::Array { raw: array.as_raw(), at: [x * size_of::<T>(), y, z] }
-    }
-
-    pub(crate) fn device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
-        Self::Device {
-            start: slice.as_raw() + (region.offset * size_of::<T>()) as u64,
-            pitch: [region.pitch * size_of::<T>(), region.rows],
-        }
-    }
-
-    /// Host memory without gaps.
-    fn host<T>(start: *mut T, extent: Extent) -> Self {
-        Self::Host { start: start.cast(), pitch: [extent.width * size_of::<T>(), extent.height] }
-    }
-}
-
-/// Returns a copy of texels of the type `T` in the driver's format.
-pub(crate) fn copy<T>(extent: Extent, from: &Side, to: &Side) -> CUDA_MEMCPY3D {
-    let mut copy = CUDA_MEMCPY3D {
-        WidthInBytes: extent.width * size_of::<T>(),
-        Height: extent.height,
-        Depth: extent.depth,
-        ..CUDA_MEMCPY3D::zeroed()
-    };
-    match *from {
-        Side::Array { raw, at: [x, y, z] } => {
-            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
-            copy.srcArray = raw;
-            (copy.srcXInBytes, copy.srcY, copy.srcZ) = (x, y, z);
-        }
-        Side::Device { start, pitch } => {
-            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-            copy.srcDevice = start;
-            [copy.srcPitch, copy.srcHeight] = pitch;
-        }
-        Side::Host { start, pitch } => {
-            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
-            copy.srcHost = start;
-            [copy.srcPitch, copy.srcHeight] = pitch;
-        }
-    }
-    match *to {
-        Side::Array { raw, at: [x, y, z] } => {
-            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
-            copy.dstArray = raw;
-            (copy.dstXInBytes, copy.dstY, copy.dstZ) = (x, y, z);
-        }
-        Side::Device { start, pitch } => {
-            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-            copy.dstDevice = start;
-            [copy.dstPitch, copy.dstHeight] = pitch;
-        }
-        Side::Host { start, pitch } => {
-            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
-            copy.dstHost = start;
-            [copy.dstPitch, copy.dstHeight] = pitch;
-        }
-    }
-    copy
-}
+use crate::stream::{Stream, same_stream};
 
 /// Enqueues a copy on a stream that is not captured. A graph would have the handles of arrays, which are
 /// pointers of the driver that it follows when the graph is instantiated, also if an array was destroyed.
@@ -108,13 +23,10 @@ pub(crate) fn copy<T>(extent: Extent, from: &Side, to: &Side) -> CUDA_MEMCPY3D {
 /// # Safety
 /// Both sides stay alive, and are not used by other work, until the copy has completed.
 #[inline]
-unsafe fn enqueue(copy: &CUDA_MEMCPY3D, stream: &Stream) -> Result<()> {
+unsafe fn enqueue(copy: &Copy, stream: &Stream) -> Result<()> {
     let _call = stream.uncaptured(Operation::ArrayCopy)?;
-    let raw = stream.raw();
-    copy_without_current(stream.context(), || {
-        // SAFETY: as the caller promises. The pointer refers to a borrowed value.
-        unsafe { answer!(cuMemcpy3DAsync_v2(&raw const *copy, raw)) }
-    })
+    // SAFETY: as the caller promises.
+    unsafe { copy.enqueue(stream.context(), stream.raw()) }
 }
 
 impl<T: Texel> ArrayMut<'_, T> {
@@ -140,12 +52,12 @@ impl<T: Texel> ArrayMut<'_, T> {
             return Ok(());
         }
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
-        let (extent, target) = (self.extent(), Side::array(&self.as_ref()));
-        let source = Side::host(slice.as_ptr().cast_mut(), extent);
+        let (extent, target) = (self.extent(), self.as_ref().side());
+        let source = Side::of_host(slice.as_ptr(), Region::new(extent));
         // SAFETY: the texels are within the array, and the slice has as many. It has no uninitialized
         // bytes, and is borrowed until the wait below has returned. If that wait fails, the argument in
         // `DeviceSliceMut::copy_from_slice` applies.
-        let copied = unsafe { enqueue(&copy::<T>(extent, &source, &target), self.stream()) };
+        let copied = unsafe { enqueue(&Copy::new::<T>(extent, &source, &target), self.stream()) };
         // Wait even if the call failed: the error may be from earlier work, and the copy may be in
         // progress.
         let waited = self.stream().wait_for_host_copies(|_| ());
@@ -191,14 +103,14 @@ impl<T: Texel> ArrayMut<'_, T> {
     {
         let (source, extent) = (source.into(), self.extent());
         let from = from.checked(extent, source.len())?;
-        source.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
+        same_stream("the source of the copy", source.stream(), self.stream())?;
         let Some(from) = from else {
             return Ok(());
         };
-        let sides = (Side::device(&source, from), Side::array(&self.as_ref()));
+        let sides = (Side::of_device(&source, from), self.as_ref().side());
         // SAFETY: both sides are within memory that is bound to this stream and is released after its work.
         // Nothing else uses the texels, which are borrowed mutably.
-        unsafe { enqueue(&copy::<T>(extent, &sides.0, &sides.1), self.stream()) }
+        unsafe { enqueue(&Copy::new::<T>(extent, &sides.0, &sides.1), self.stream()) }
     }
 
     /// Enqueues a copy of the texels of `source` to these texels. Does not block the host.
@@ -218,17 +130,14 @@ impl<T: Texel> ArrayMut<'_, T> {
     {
         let (source, extent) = (source.into(), self.extent());
         source.expect_extent(extent)?;
-        if source.stream() != self.stream() {
-            let what = || "the source of the copy".to_owned();
-            return Err(source.stream().other_stream(what, self.stream()));
-        }
+        same_stream("the source of the copy", source.stream(), self.stream())?;
         if extent.is_empty() {
             return Ok(());
         }
-        let sides = (Side::array(&source), Side::array(&self.as_ref()));
+        let sides = (source.side(), self.as_ref().side());
         // SAFETY: both sides are texels of arrays that are bound to this stream and are destroyed after its
         // work. They do not overlap, because the target is borrowed mutably.
-        unsafe { enqueue(&copy::<T>(extent, &sides.0, &sides.1), self.stream()) }
+        unsafe { enqueue(&Copy::new::<T>(extent, &sides.0, &sides.1), self.stream()) }
     }
 
     /// Enqueues a copy from pinned memory to these texels. Does not block the host.
@@ -253,8 +162,9 @@ impl<T: Texel> ArrayMut<'_, T> {
         &mut self,
         source: H,
     ) -> Result<Pending<T, H>, Rejected<H>> {
-        let (extent, target) = (self.extent(), Side::array(&self.as_ref()));
-        let copy = copy::<T>(extent, &Side::host(source.start(), extent), &target);
+        let (extent, target) = (self.extent(), self.as_ref().side());
+        let copy =
+            volume::<T>(extent, &Side::of_host(source.start(), Region::new(extent)), &target);
         DeviceSlice::new(0, self.len(), self.stream()).copy_pinned(source, |_, stream| {
             // SAFETY: the texels are within the array, and the source has as many (the lengths are equal)
             // without uninitialized bytes. The source is kept until the copy has completed.
@@ -285,8 +195,8 @@ impl<T: Texel> ArrayRef<'_, T> {
         if self.is_empty() {
             return Ok(());
         }
-        let target = Side::host(slice.as_mut_ptr(), self.extent());
-        let copy = copy::<T>(self.extent(), &Side::array(self), &target);
+        let target = Side::of_host(slice.as_mut_ptr(), Region::new(self.extent()));
+        let copy = volume::<T>(self.extent(), &self.side(), &target);
         let _current = self.stream().context().enter()?;
         // SAFETY: the texels are within the array, the slice has as many, every bit pattern is a texel, and
         // the copy has completed when the call returns.
@@ -338,15 +248,14 @@ impl<T: Texel> ArrayRef<'_, T> {
     {
         let target = target.into();
         let to = to.checked(self.extent(), target.len())?;
-        let all = target.as_slice();
-        all.check_stream(|| "the target of the copy".to_owned(), self.stream())?;
+        same_stream("the target of the copy", target.stream(), self.stream())?;
         let Some(to) = to else {
             return Ok(());
         };
-        let sides = (Side::array(self), Side::device(&all, to));
+        let sides = (self.side(), Side::of_device(&target.as_slice(), to));
         // SAFETY: both sides are within memory that is bound to this stream and is released after its work.
         // Nothing else uses the target, which is borrowed mutably.
-        unsafe { enqueue(&copy::<T>(self.extent(), &sides.0, &sides.1), self.stream()) }
+        unsafe { enqueue(&Copy::new::<T>(self.extent(), &sides.0, &sides.1), self.stream()) }
     }
 
     /// Enqueues a copy of these texels into pinned memory. Does not block the host.
@@ -371,8 +280,8 @@ impl<T: Texel> ArrayRef<'_, T> {
         &self,
         target: H,
     ) -> Result<Pending<T, H>, Rejected<H>> {
-        let host = Side::host(target.start(), self.extent());
-        let copy = copy::<T>(self.extent(), &Side::array(self), &host);
+        let host = Side::of_host(target.start(), Region::new(self.extent()));
+        let copy = volume::<T>(self.extent(), &self.side(), &host);
         DeviceSlice::new(0, self.len(), self.stream()).copy_pinned(target, |_, stream| {
             // SAFETY: the texels are within the array, the target has as many (the lengths are equal), and
             // every bit pattern is a texel. The target is kept, and no code accesses it, until the copy has

@@ -50,8 +50,6 @@ pub use surface::{Surface, SurfaceTarget};
 pub use texel::{Half, Normalized, Texel, TexelFormat};
 pub use texture::{LinearSource, Texture, TextureSource};
 
-pub(crate) use copy::{Side, copy};
-
 use crate::call::{Error, Invalid};
 
 /// Returns an error about an array. `what` is the rejected property.

@@ -5,6 +5,7 @@ use super::mipmapped::MipmappedArray;
 use super::owned::Array;
 use super::shape::{ArrayOptions, ArrayShape};
 use crate::call::{Extent, Result, debug_struct};
+use crate::memory::copy::volume::Side;
 use crate::stream::Stream;
 use cuda_sys::CUarray;
 use std::fmt;
@@ -117,8 +118,8 @@ impl<'a, T> ArrayRef<'a, T> {
     }
 
     /// Returns the position of the first texel in the array or level.
-    pub(crate) fn origin(&self) -> [usize; 3] {
-        self.at
+    pub(super) fn side(&self) -> Side {
+        Side::of_array(self.raw.0, self.at)
     }
 
     /// Checks the extent of the source of a copy to texels with the extent `target`.

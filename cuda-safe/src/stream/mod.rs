@@ -563,6 +563,15 @@ pub(crate) fn same_context(what: &'static str, actual: &Context, expected: &Cont
     Err(another_context(what, actual, expected))
 }
 
+/// Returns an error that names both streams, unless the stream of `what` is `expected`.
+#[inline]
+pub(crate) fn same_stream(what: impl fmt::Display, its: &Stream, expected: &Stream) -> Result<()> {
+    if its == expected {
+        return Ok(());
+    }
+    Err(its.other_stream(|| what.to_string(), expected))
+}
+
 #[cold]
 #[inline(never)]
 fn another_context(what: &'static str, actual: &Context, expected: &Context) -> Error {

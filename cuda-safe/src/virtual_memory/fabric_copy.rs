@@ -4,7 +4,7 @@ use crate::call::{Result, answer, debug_struct, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;
-use crate::stream::Stream;
+use crate::stream::{Stream, same_stream};
 use crate::virtual_memory::{LogicalEndpoint, check_within};
 use cuda_sys::{
     CUDA_FABRIC_COPY_BATCH_OP, CUdeviceptr, CUfabricCpyOperand, CUfabricCpyOperandType, Zeroable,
@@ -61,8 +61,8 @@ impl<'a> FabricCopyBatch<'a> {
     ) -> Result<()> {
         let (target, source) = (target.into(), source.into());
         same_length(source.len(), target.len())?;
-        self.check_source(&source)?;
-        self.check_target(&target)?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         let sides = (in_memory(target.as_raw()), in_memory(source.as_raw()));
         self.add(sides, source.size_bytes());
         Ok(())
@@ -81,7 +81,7 @@ impl<'a> FabricCopyBatch<'a> {
         source: impl Into<DeviceSlice<'a, T>>,
     ) -> Result<()> {
         let source = source.into();
-        self.check_source(&source)?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
         let bytes = source.size_bytes();
         let target = in_endpoint(endpoint, offset, bytes)?;
         self.add((target, in_memory(source.as_raw())), bytes);
@@ -102,23 +102,13 @@ impl<'a> FabricCopyBatch<'a> {
         offset: usize,
     ) -> Result<()> {
         let target = target.into();
-        self.check_target(&target)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         let bytes = target.size_bytes();
         let source = in_endpoint(endpoint, offset, bytes)?;
         self.add((in_memory(target.as_raw()), source), bytes);
         Ok(())
     }
 
-    fn check_source<T>(&self, source: &DeviceSlice<'_, T>) -> Result<()> {
-        source.check_stream(|| "the source of the copy".to_owned(), self.stream)
-    }
-
-    fn check_target<T>(&self, target: &DeviceSliceMut<'_, T>) -> Result<()> {
-        let target = target.as_slice();
-        target.check_stream(|| "the target of the copy".to_owned(), self.stream)
-    }
-
-    #[inline]
     fn add(&mut self, (dst, src): (CUfabricCpyOperand, CUfabricCpyOperand), size: usize) {
         if size != 0 {
             let flags = 0;

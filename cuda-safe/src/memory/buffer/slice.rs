@@ -99,19 +99,6 @@ impl<'a, T> DeviceSlice<'a, T> {
         let (address, len) = (self.address + offset, self.len - middle);
         (Self::new(self.address, middle, self.stream), Self::new(address, len, self.stream))
     }
-
-    /// Returns an error that names both streams, unless the memory is bound to `stream`.
-    #[inline]
-    pub(crate) fn check_stream(
-        &self,
-        what: impl FnOnce() -> String,
-        stream: &Stream,
-    ) -> Result<()> {
-        if *self.stream == *stream {
-            return Ok(());
-        }
-        Err(self.stream.other_stream(what, stream))
-    }
 }
 
 impl<'a, T> DeviceSliceMut<'a, T> {

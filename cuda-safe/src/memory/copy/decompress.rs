@@ -4,7 +4,7 @@ use crate::call::{Result, answer, c_enum, debug_struct, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;
-use crate::stream::Stream;
+use crate::stream::{Stream, same_stream};
 use cuda_sys::{CUdeviceptr, CUmemDecompressAlgorithm, CUmemDecompressParams, Zeroable};
 use std::marker::PhantomData;
 
@@ -97,11 +97,9 @@ impl<'a> DecompressBatch<'a> {
         let (target, source, written) = (target.into(), source.into(), written.into());
         same_length(1, written.len())?;
         let stream = self.stream;
-        source.check_stream(|| "the compressed data".to_owned(), stream)?;
-        let part = target.as_slice();
-        part.check_stream(|| "the target of the decompression".to_owned(), stream)?;
-        let part = written.as_slice();
-        part.check_stream(|| "the memory for the size".to_owned(), stream)?;
+        same_stream("the compressed data", source.stream(), stream)?;
+        same_stream("the target of the decompression", target.stream(), stream)?;
+        same_stream("the memory for the size", written.stream(), stream)?;
         self.operations.push(CUmemDecompressParams {
             srcNumBytes: source.size_bytes(),
             dstNumBytes: target.size_bytes(),

@@ -8,7 +8,7 @@ use crate::call::{Invalid, Result, answer, call, copy_without_current, refuse_in
 use crate::capture_state::Operation;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;
-use crate::stream::Stream;
+use crate::stream::{Stream, same_stream};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 impl<T: NoUninit> DeviceSliceMut<'_, T> {
@@ -201,7 +201,7 @@ impl<T> DeviceSliceMut<'_, T> {
 #[inline(never)]
 fn source_error(lengths: (usize, usize), its: &Stream, expected: &Stream) -> Result<()> {
     same_length(lengths.0, lengths.1)?;
-    Err(its.other_stream(|| "the source of the copy".to_owned(), expected))
+    same_stream("the source of the copy", its, expected)
 }
 
 /// Copies and fills of the whole buffer.

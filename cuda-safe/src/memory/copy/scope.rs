@@ -8,7 +8,7 @@ use crate::capture_state::Operation;
 use crate::memory::copy::pending::leak_in_use;
 use crate::memory::{CopyBatch, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use crate::release;
-use crate::stream::Stream;
+use crate::stream::{Stream, same_stream};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUstream;
 use std::cell::RefCell;
@@ -195,10 +195,7 @@ impl<'scope> CopyScope<'scope, '_> {
     #[doc(alias = "cuMemcpyBatchAsync")]
     #[inline]
     pub fn enqueue(&self, mut batch: CopyBatch<'scope>) -> Result<()> {
-        if *batch.stream() != *self.stream {
-            let what = || "the batch of copies".to_owned();
-            return Err(batch.stream().other_stream(what, self.stream));
-        }
+        same_stream("the batch of copies", batch.stream(), self.stream)?;
         for buffer in batch.take_pinned() {
             self.borrowed.borrow_mut().push(buffer);
         }
@@ -213,7 +210,7 @@ impl<'scope> CopyScope<'scope, '_> {
     ) -> Result<()> {
         let (source, target) = lengths(device.len());
         same_length(source, target)?;
-        device.check_stream(|| "the memory of the copy".to_owned(), self.stream)
+        same_stream("the memory of the copy", device.stream(), self.stream)
     }
 
     /// Keeps a buffer borrowed until the wait at the end of the scope, even if its copy fails.

@@ -11,9 +11,12 @@ use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::release;
+use crate::stream::same_stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
-use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype, CUstream, Zeroable};
+use cuda_sys::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, CUstream, Zeroable,
+};
 
 impl<T> DeviceSliceMut<'_, T> {
     /// Enqueues a copy of a 2-D or 3-D region of `source` to a region of this memory. Does not
@@ -59,7 +62,7 @@ impl<T> DeviceSliceMut<'_, T> {
         let source = source.into();
         let to = region.checked(extent, self.len())?;
         let from = from.checked(extent, source.len())?;
-        source.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
+        same_stream("the source of the copy", source.stream(), self.stream())?;
         let (Some(to), Some(from)) = (to, from) else {
             return Ok(());
         };
@@ -214,11 +217,14 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     }
 }
 
-/// The source or the target of a copy.
+/// The source or the target of a copy. What the kind of memory does not have is zero.
 pub(crate) struct Side {
     pub(crate) kind: CUmemorytype,
     pub(crate) host: *mut c_void,
     pub(crate) device: CUdeviceptr,
+    pub(crate) array: CUarray,
+    /// The position in an array, in texels.
+    pub(crate) at: [usize; 3],
     /// The distance between the starts of consecutive rows, in bytes.
     pub(crate) pitch: usize,
     pub(crate) rows: usize,
@@ -227,23 +233,56 @@ pub(crate) struct Side {
 impl Side {
     pub(crate) fn of_device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
         let begin = region.offset * size_of::<T>();
-        Self {
-            kind: CUmemorytype::CU_MEMORYTYPE_DEVICE,
-            host: std::ptr::null_mut(),
-            device: slice.as_raw() + begin as u64,
-            pitch: region.pitch * size_of::<T>(),
-            rows: region.rows,
-        }
+        let device = slice.as_raw() + begin as u64;
+        Self { device, ..Self::new::<T>(CUmemorytype::CU_MEMORYTYPE_DEVICE, region) }
     }
 
     pub(crate) fn of_host<T>(start: *const T, region: Region) -> Self {
-        Self {
-            kind: CUmemorytype::CU_MEMORYTYPE_HOST,
-            host: start.wrapping_add(region.offset).cast_mut().cast(),
-            device: 0,
-            pitch: region.pitch * size_of::<T>(),
-            rows: region.rows,
-        }
+        let host = start.wrapping_add(region.offset).cast_mut().cast();
+        Self { host, ..Self::new::<T>(CUmemorytype::CU_MEMORYTYPE_HOST, region) }
+    }
+
+    pub(crate) fn of_array(array: CUarray, at: [usize; 3]) -> Self {
+        let none = Region { offset: 0, pitch: 0, rows: 0 };
+        Self { array, at, ..Self::new::<u8>(CUmemorytype::CU_MEMORYTYPE_ARRAY, none) }
+    }
+
+    fn new<T>(kind: CUmemorytype, region: Region) -> Self {
+        let null = std::ptr::null_mut();
+        let (pitch, rows) = (region.pitch * size_of::<T>(), region.rows);
+        Self { kind, host: null, device: 0, array: null.cast(), at: [0; 3], pitch, rows }
+    }
+
+    pub(crate) fn is_array(&self) -> bool {
+        !self.array.is_null()
+    }
+}
+
+/// Returns a 3-D copy in the driver's format.
+pub(crate) fn volume<T>(extent: Extent, from: &Side, to: &Side) -> CUDA_MEMCPY3D {
+    CUDA_MEMCPY3D {
+        srcXInBytes: from.at[0] * size_of::<T>(),
+        srcY: from.at[1],
+        srcZ: from.at[2],
+        srcMemoryType: from.kind,
+        srcHost: from.host,
+        srcDevice: from.device,
+        srcArray: from.array,
+        srcPitch: from.pitch,
+        srcHeight: from.rows,
+        dstXInBytes: to.at[0] * size_of::<T>(),
+        dstY: to.at[1],
+        dstZ: to.at[2],
+        dstMemoryType: to.kind,
+        dstHost: to.host,
+        dstDevice: to.device,
+        dstArray: to.array,
+        dstPitch: to.pitch,
+        dstHeight: to.rows,
+        WidthInBytes: extent.width * size_of::<T>(),
+        Height: extent.height,
+        Depth: extent.depth,
+        ..CUDA_MEMCPY3D::zeroed()
     }
 }
 
@@ -260,7 +299,7 @@ impl Copy {
         if width == 0 {
             return Self::Nothing;
         }
-        if extent.depth == 1 {
+        if extent.depth == 1 && !from.is_array() && !to.is_array() {
             return Self::Plane(CUDA_MEMCPY2D {
                 srcMemoryType: from.kind,
                 srcHost: from.host,
@@ -275,22 +314,7 @@ impl Copy {
                 ..CUDA_MEMCPY2D::zeroed()
             });
         }
-        Self::Volume(CUDA_MEMCPY3D {
-            srcMemoryType: from.kind,
-            srcHost: from.host,
-            srcDevice: from.device,
-            srcPitch: from.pitch,
-            srcHeight: from.rows,
-            dstMemoryType: to.kind,
-            dstHost: to.host,
-            dstDevice: to.device,
-            dstPitch: to.pitch,
-            dstHeight: to.rows,
-            WidthInBytes: width,
-            Height: extent.height,
-            Depth: extent.depth,
-            ..CUDA_MEMCPY3D::zeroed()
-        })
+        Self::Volume(volume::<T>(extent, from, to))
     }
 
     /// Enqueues the copy on a stream.

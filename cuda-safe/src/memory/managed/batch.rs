@@ -3,7 +3,7 @@
 use super::ManagedRange;
 use crate::call::{Result, call, without_current};
 use crate::memory::MemoryLocation;
-use crate::stream::Stream;
+use crate::stream::{Stream, same_stream};
 use cuda_sys::{CUdeviceptr, CUmemLocation, CUstream};
 
 /// The argument lists of a batched driver call. Empty ranges are left out.
@@ -150,10 +150,7 @@ impl Stream {
     ) -> Result<()> {
         let mut batch = Batch::default();
         for (index, (range, location)) in ranges.enumerate() {
-            if range.stream() != self {
-                let what = || format!("range {index}");
-                return Err(range.stream().other_stream(what, self));
-            }
+            same_stream(format_args!("range {index}"), range.stream(), self)?;
             if batch.push(range) {
                 batch.locations.extend(location.map(MemoryLocation::raw));
             }

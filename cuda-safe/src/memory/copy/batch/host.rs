@@ -3,6 +3,7 @@
 use super::{CopyBatch, Direction, HostSides};
 use crate::call::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
+use crate::stream::same_stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
@@ -42,7 +43,7 @@ impl<'a> CopyBatch<'a> {
     ) -> Result<()> {
         let target = target.into();
         same_length(source.len(), target.len())?;
-        self.check_target(&target)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         let bytes = target.size_bytes();
         self.host.slice_bytes = self.host.slice_bytes.saturating_add(bytes);
         let access = if bytes > READ_DURING_CALL {
@@ -67,7 +68,7 @@ impl<'a> CopyBatch<'a> {
     ) -> Result<()> {
         let target = target.into();
         same_length(source.count(), target.len())?;
-        self.check_target(&target)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         let access = self.attributes.of_pinned_source();
         let (to, from) = (target.as_raw(), address(source.start()));
         self.add(to, from, target.size_bytes(), Direction::FromHost, access);
@@ -89,7 +90,7 @@ impl<'a> CopyBatch<'a> {
     ) -> Result<()> {
         let source = source.into();
         same_length(source.len(), target.count())?;
-        self.check_source(&source)?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
         let access = self.attributes.of_device_source();
         let (to, from) = (address(target.start()), source.as_raw());
         self.add(to, from, source.size_bytes(), Direction::ToHost, access);

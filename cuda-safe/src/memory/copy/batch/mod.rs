@@ -14,7 +14,7 @@ use crate::capture_state::Operation;
 use crate::memory::copy::scope::LeakInUse;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;
-use crate::stream::Stream;
+use crate::stream::{Stream, same_stream};
 use attributes::Access;
 use cuda_sys::{CUdeviceptr, CUmemcpyAttributes};
 use std::marker::PhantomData;
@@ -145,21 +145,12 @@ impl<'a> CopyBatch<'a> {
     ) -> Result<()> {
         let (target, source) = (target.into(), source.into());
         same_length(source.len(), target.len())?;
-        self.check_source(&source)?;
-        self.check_target(&target)?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         let access = self.attributes.of_device_source();
         let (to, from) = (target.as_raw(), source.as_raw());
         self.add(to, from, target.size_bytes(), Direction::OnDevice, access);
         Ok(())
-    }
-
-    pub(crate) fn check_source<T>(&self, source: &DeviceSlice<'_, T>) -> Result<()> {
-        source.check_stream(|| "the source of the copy".to_owned(), self.stream)
-    }
-
-    pub(crate) fn check_target<T>(&self, target: &DeviceSliceMut<'_, T>) -> Result<()> {
-        let target = target.as_slice();
-        target.check_stream(|| "the target of the copy".to_owned(), self.stream)
     }
 
     #[inline]

@@ -5,12 +5,13 @@ use super::{CopyBatch, host};
 use crate::call::{Extent, Region, Result, call, newest_or};
 use crate::memory::copy::volume::{Copy, Side};
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
-use crate::stream::Stream;
+use crate::stream::{Stream, same_stream};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::{
-    CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUextent3D, CUmemLocation, CUmemcpy3DOperand,
-    CUmemcpy3DOperand_st__bindgen_ty_1, CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1,
-    CUmemcpy3DOperandType, CUmemorytype,
+    CUDA_MEMCPY3D_BATCH_OP, CUextent3D, CUmemLocation, CUmemcpy3DOperand,
+    CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1 as Pointer,
+    CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2 as Texels, CUmemcpy3DOperandType,
+    CUmemorytype, CUoffset3D, Zeroable,
 };
 
 /// The copy of a 2-D or 3-D region, as a part of a batch and as a single copy.
@@ -38,8 +39,8 @@ impl<'a> CopyBatch<'a> {
         let (target, source) = (target.into(), source.into());
         let to = region.checked(extent, target.len())?;
         let from = from.checked(extent, source.len())?;
-        self.check_source(&source)?;
-        self.check_target(&target)?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         if let (Some(to), Some(from)) = (to, from) {
             let to = Side::of_device(&target.as_slice(), to);
             let from = Side::of_device(&source, from);
@@ -65,7 +66,7 @@ impl<'a> CopyBatch<'a> {
         let target = target.into();
         let to = region.checked(extent, target.len())?;
         let from = from.checked(extent, source.len())?;
-        self.check_target(&target)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         if let (Some(to), Some(from)) = (to, from) {
             let to = Side::of_device(&target.as_slice(), to);
             let from = Side::of_host(source.as_ptr(), from);
@@ -91,7 +92,7 @@ impl<'a> CopyBatch<'a> {
         let target = target.into();
         let to = region.checked(extent, target.len())?;
         let from = from.checked(extent, source.count())?;
-        self.check_target(&target)?;
+        same_stream("the target of the copy", target.stream(), self.stream)?;
         if let (Some(to), Some(from)) = (to, from) {
             let to = Side::of_device(&target.as_slice(), to);
             let from = Side::of_host(source.start(), from);
@@ -118,7 +119,7 @@ impl<'a> CopyBatch<'a> {
         let source = source.into();
         let from = region.checked(extent, source.len())?;
         let to = to.checked(extent, target.count())?;
-        self.check_source(&source)?;
+        same_stream("the source of the copy", source.stream(), self.stream)?;
         if let (Some(to), Some(from)) = (to, from) {
             let to = Side::of_host(target.start(), to);
             let from = Side::of_device(&source, from);
@@ -128,53 +129,45 @@ impl<'a> CopyBatch<'a> {
         Ok(())
     }
 
-    fn add_volume<T>(&mut self, extent: Extent, from: &Side, to: &Side, access: Access) {
+    /// Adds a copy that is not empty. Between arrays and memory, lengths are in texels, and else in bytes.
+    pub(crate) fn add_volume<T>(&mut self, extent: Extent, from: &Side, to: &Side, access: Access) {
         let single = Copy::new::<T>(extent, from, to);
-        let width = extent.width * size_of::<T>();
-        if width != 0 {
-            let operation = CUDA_MEMCPY3D_BATCH_OP {
-                src: operand(from, access.source()),
-                dst: operand(to, access.target()),
-                extent: CUextent3D { width, height: extent.height, depth: extent.depth },
-                srcAccessOrder: access.order(),
-                flags: access.flags(),
-            };
-            self.volumes.push(Volume { operation, single });
+        let (bytes, height, depth) = (extent.width * size_of::<T>(), extent.height, extent.depth);
+        if bytes == 0 {
+            return;
         }
+        let has_array = from.is_array() || to.is_array();
+        let unit = if has_array { size_of::<T>() } else { 1 };
+        let operation = CUDA_MEMCPY3D_BATCH_OP {
+            src: operand(from, unit, access.source()),
+            dst: operand(to, unit, access.target()),
+            extent: CUextent3D { width: bytes / unit, height, depth },
+            srcAccessOrder: access.order(),
+            flags: access.flags(),
+        };
+        self.volumes.push(Volume { operation, single });
+        self.has_arrays |= has_array;
     }
 }
 
-/// Returns a side of a copy. Between pointers, an element is one byte.
+/// Returns a side of a copy whose lengths are multiples of `unit` bytes.
 #[inline]
-fn operand(side: &Side, hint: CUmemLocation) -> CUmemcpy3DOperand {
-    let address = if side.kind == CUmemorytype::CU_MEMORYTYPE_HOST {
-        host::address(side.host)
-    } else {
-        side.device
+fn operand(side: &Side, unit: usize, hint: CUmemLocation) -> CUmemcpy3DOperand {
+    let mut operand = CUmemcpy3DOperand::zeroed();
+    if side.is_array() {
+        let [x, y, z] = side.at;
+        operand.type_ = CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY;
+        operand.op.array = Texels { array: side.array, offset: CUoffset3D { x, y, z } };
+        return operand;
+    }
+    let ptr = match side.kind {
+        CUmemorytype::CU_MEMORYTYPE_HOST => host::address(side.host),
+        _ => side.device,
     };
-    pointer(address, side.pitch, side.rows, hint)
-}
-
-/// Returns linear memory as a side of a copy, with the distance between rows in elements and between
-/// slices in rows.
-#[inline]
-pub(crate) fn pointer(
-    address: CUdeviceptr,
-    pitch: usize,
-    rows: usize,
-    hint: CUmemLocation,
-) -> CUmemcpy3DOperand {
-    CUmemcpy3DOperand {
-        type_: CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER,
-        op: CUmemcpy3DOperand_st__bindgen_ty_1 {
-            ptr: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1 {
-                ptr: address,
-                rowLength: pitch,
-                layerHeight: rows,
-                locHint: hint,
-            },
-        },
-    }
+    operand.type_ = CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER;
+    let row = side.pitch / unit;
+    operand.op.ptr = Pointer { ptr, rowLength: row, layerHeight: side.rows, locHint: hint };
+    operand
 }
 
 /// Enqueues copies, in the current context.

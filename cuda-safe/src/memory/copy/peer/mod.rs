@@ -7,7 +7,7 @@ use crate::capture_state::Operation;
 use crate::memory::{
     DeviceBuffer, DeviceSlice, DeviceSliceMut, SharedBuffer, SharedReader, same_length,
 };
-use crate::stream::Stream;
+use crate::stream::{Stream, same_stream};
 use std::fmt;
 
 /// The right to read a [`SharedBuffer`] on a stream of another context, which may be on another
@@ -92,7 +92,7 @@ impl<T> DeviceSliceMut<'_, T> {
     pub fn copy_from_peer(&mut self, source: &PeerReader<T>) -> Result<()> {
         let from = source.0.as_slice();
         same_length(from.len(), self.len())?;
-        from.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
+        same_stream("the source of the copy", from.stream(), self.stream())?;
         if self.size_bytes() == 0 {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use super::PeerReader;
 use crate::call::{Extent, Region, Result, answer, without_current};
 use crate::capture_state::Operation;
 use crate::memory::DeviceSliceMut;
+use crate::stream::same_stream;
 use cuda_sys::{CUDA_MEMCPY3D_PEER, CUmemorytype};
 
 impl<T> DeviceSliceMut<'_, T> {
@@ -31,7 +32,7 @@ impl<T> DeviceSliceMut<'_, T> {
         let memory = source.0.as_slice();
         let to = region.checked(extent, self.len())?;
         let from = from.checked(extent, memory.len())?;
-        memory.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
+        same_stream("the source of the copy", memory.stream(), self.stream())?;
         let width = extent.width * size_of::<T>();
         let (Some(to), Some(from)) = (to, from) else {
             return Ok(());
