@@ -150,10 +150,8 @@ impl<S: SurfaceTarget> Surface<S> {
                 unsafe { call!(cuSurfObjectCreate(place, from)) }
             })
         });
-        match object {
-            Ok(object) => Ok(Self { object, target }),
-            Err(error) => Err(Rejected::new(error, target)),
-        }
+        let (object, target) = Rejected::unless(object, target)?;
+        Ok(Self { object, target })
     }
 }
 

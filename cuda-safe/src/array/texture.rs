@@ -277,10 +277,8 @@ impl<S: sealed::Source> Texture<S> {
                 unsafe { call!(cuTexObjectCreate(place, from, how, std::ptr::null())) }
             })
         });
-        match object {
-            Ok(object) => Ok(Self { object, format, source }),
-            Err(error) => Err(Rejected::new(error, source)),
-        }
+        let (object, source) = Rejected::unless(object, source)?;
+        Ok(Self { object, format, source })
     }
 }
 

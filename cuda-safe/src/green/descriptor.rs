@@ -104,10 +104,8 @@ impl Descriptor {
     /// See [`create`](Self::create).
     #[inline]
     pub fn try_create(self) -> Result<GreenContext, Rejected<Self>> {
-        match self.create_raw() {
-            Ok((raw, primary)) => Ok(GreenContext::own(raw, primary, self)),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let ((raw, primary), descriptor) = Rejected::unless(self.create_raw(), self)?;
+        Ok(GreenContext::own(raw, primary, descriptor))
     }
 
     #[inline]

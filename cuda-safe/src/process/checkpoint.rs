@@ -205,10 +205,9 @@ impl RunningProcess {
             ..Default::default()
         };
         // SAFETY: the pointer is to a local variable.
-        match unsafe { call!(cuCheckpointProcessLock(self.pid, &raw mut options)) } {
-            Ok(()) => Ok(LockedProcess::new(self.pid)),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let locked = unsafe { call!(cuCheckpointProcessLock(self.pid, &raw mut options)) };
+        let ((), process) = Rejected::unless(locked, self)?;
+        Ok(LockedProcess::new(process.pid))
     }
 }
 
@@ -268,10 +267,9 @@ impl LockedProcess {
     #[inline]
     pub fn try_checkpoint(self) -> Result<CheckpointedProcess, Rejected<Self>> {
         // SAFETY: null stands for no options.
-        match unsafe { call!(cuCheckpointProcessCheckpoint(self.lock.pid, null_mut())) } {
-            Ok(()) => Ok(CheckpointedProcess { pid: self.into_raw_pid() }),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let done = unsafe { call!(cuCheckpointProcessCheckpoint(self.lock.pid, null_mut())) };
+        let ((), process) = Rejected::unless(done, self)?;
+        Ok(CheckpointedProcess { pid: process.into_raw_pid() })
     }
 
     /// Unlocks the process. Calls `cuCheckpointProcessUnlock`. Its blocked calls continue.
@@ -296,10 +294,9 @@ impl LockedProcess {
     #[inline]
     pub fn try_unlock(self) -> Result<RunningProcess, Rejected<Self>> {
         // SAFETY: null stands for no options.
-        match unsafe { call!(cuCheckpointProcessUnlock(self.lock.pid, null_mut())) } {
-            Ok(()) => Ok(RunningProcess { pid: self.into_raw_pid() }),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let unlocked = unsafe { call!(cuCheckpointProcessUnlock(self.lock.pid, null_mut())) };
+        let ((), process) = Rejected::unless(unlocked, self)?;
+        Ok(RunningProcess { pid: process.into_raw_pid() })
     }
 
     /// Leaves the process locked and returns its id. [`LockedProcess::of`] finds the process again.
@@ -377,9 +374,7 @@ impl CheckpointedProcess {
             // An older driver has no such option. It could ignore the pairs and use the same GPUs.
             ready = ready.and_then(|()| init::needs("restoring on other GPUs", GPU_PAIRS_SINCE));
         }
-        if let Err(error) = ready {
-            return Err(Rejected::new(error, self));
-        }
+        let ((), process) = Rejected::unless(ready, self)?;
         let mut pairs: Vec<CUcheckpointGpuPair> = gpus.iter().map(GpuPair::raw).collect();
         let mut options = CUcheckpointRestoreArgs {
             gpuPairs: pairs.as_mut_ptr(),
@@ -389,10 +384,9 @@ impl CheckpointedProcess {
         };
         let options = if gpus.is_empty() { null_mut() } else { &raw mut options };
         // SAFETY: the pointer is null, or to a local variable with the number of pairs.
-        match unsafe { call!(cuCheckpointProcessRestore(self.pid, options)) } {
-            Ok(()) => Ok(LockedProcess::new(self.pid)),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let restored = unsafe { call!(cuCheckpointProcessRestore(process.pid, options)) };
+        let ((), process) = Rejected::unless(restored, process)?;
+        Ok(LockedProcess::new(process.pid))
     }
 }
 

@@ -172,13 +172,10 @@ impl Mapping {
     /// See [`into_buffer`](Self::into_buffer).
     pub fn try_into_buffer<T>(self, stream: &Stream) -> Result<DeviceBuffer<T>, Rejected<Self>> {
         release::drain();
-        let end = match self.prepare::<T>(stream) {
-            Ok(end) => end,
-            Err(error) => return Err(Rejected::new(error, self)),
-        };
-        let address = self.address();
-        let len = self.size().checked_div(size_of::<T>()).unwrap_or(0);
-        let release = Release::Backed(Box::new(MappedMemory { mapping: self, end }));
+        let (end, mapping) = Rejected::unless(self.prepare::<T>(stream), self)?;
+        let address = mapping.address();
+        let len = mapping.size().checked_div(size_of::<T>()).unwrap_or(0);
+        let release = Release::Backed(Box::new(MappedMemory { mapping, end }));
         Ok(DeviceBuffer::own(address, len, stream, release))
     }
 
@@ -234,11 +231,9 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// See [`into_mapping`](Self::into_mapping).
     pub fn try_into_mapping(self) -> Result<Mapping, Rejected<Self>> {
-        if let Err(error) = self.stream().synchronize() {
-            return Err(Rejected::new(error, self));
-        }
-        let len = self.len();
-        match self.into_allocation().into_backing::<MappedMemory>() {
+        let ((), buffer) = Rejected::unless(self.stream().synchronize(), self)?;
+        let len = buffer.len();
+        match buffer.into_allocation().into_backing::<MappedMemory>() {
             Ok(mapped) => Ok(mapped.mapping),
             Err(memory) => {
                 let buffer = Self::of_allocation(memory, len);

@@ -150,10 +150,8 @@ impl Reservation {
         memory: PhysicalMemory,
     ) -> Result<MappedRange, Rejected<PhysicalMemory>> {
         release::drain();
-        match self.call_map(offset, &memory) {
-            Ok(()) => Ok(MappedRange { reservation: self.clone(), offset, memory }),
-            Err(error) => Err(Rejected::new(error, memory)),
-        }
+        let ((), memory) = Rejected::unless(self.call_map(offset, &memory), memory)?;
+        Ok(MappedRange { reservation: self.clone(), offset, memory })
     }
 
     /// # Errors

@@ -456,6 +456,14 @@ impl<T> Rejected<T> {
     pub(crate) fn new(error: impl Into<Error>, value: T) -> Self {
         Self { error: error.into(), value }
     }
+
+    /// Returns what was done and the value, or the value with the error.
+    pub(crate) fn unless<R>(done: Result<R>, value: T) -> Result<(R, T), Self> {
+        match done {
+            Ok(done) => Ok((done, value)),
+            Err(error) => Err(Self { error, value }),
+        }
+    }
 }
 
 impl<T> fmt::Display for Rejected<T> {

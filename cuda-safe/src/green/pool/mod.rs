@@ -462,16 +462,10 @@ impl PooledPartition {
     /// See [`split`](Self::split).
     #[inline]
     pub fn try_split(self, partitioning: &PartitionRequest) -> Result<Lease, Rejected<Self>> {
-        match self.divide(partitioning) {
-            Ok((plan, leased_partitions)) => {
-                let parent = &self.lease;
-                let part =
-                    |partition| PartLease::lease_partition(&parent.pool, partition, Some(parent));
-                let partitions = leased_partitions.into_iter().map(part).collect();
-                Ok(Lease { partitions, plan })
-            }
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let ((plan, leased), part) = Rejected::unless(self.divide(partitioning), self)?;
+        let parent = &part.lease;
+        let lease = |partition| PartLease::lease_partition(&parent.pool, partition, Some(parent));
+        Ok(Lease { partitions: leased.into_iter().map(lease).collect(), plan })
     }
 
     #[inline]

@@ -357,12 +357,8 @@ impl<T: Element + Send> DeviceBuffer<T> {
     /// # Errors
     /// See [`into_dlpack`](Self::into_dlpack).
     pub fn try_into_dlpack(self) -> Result<Export, Rejected<Self>> {
-        match self.describe() {
-            Ok(description) => {
-                Ok(Export { description: Box::new(description), owner: Box::new(self) })
-            }
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let (description, buffer) = Rejected::unless(self.describe(), self)?;
+        Ok(Export { description: Box::new(description), owner: Box::new(buffer) })
     }
 
     /// Describes the buffer as a tensor, after granting the other devices access to it.

@@ -62,10 +62,9 @@ impl<T: NoUninit> DeviceBuffer<T> {
     /// # Errors
     /// See [`cast`](Self::cast).
     pub fn try_cast<U: AnyBitPattern>(self) -> Result<DeviceBuffer<U>, Rejected<Self>> {
-        match length_as::<T, U>(self.as_raw(), self.len()) {
-            Ok(len) => Ok(DeviceBuffer::of_allocation(self.into_allocation(), len)),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let len = length_as::<T, U>(self.as_raw(), self.len());
+        let (len, buffer) = Rejected::unless(len, self)?;
+        Ok(DeviceBuffer::of_allocation(buffer.into_allocation(), len))
     }
 }
 

@@ -90,18 +90,10 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// See [`share`](Self::share).
     pub fn try_share(self) -> Result<SharedBuffer<T>, Rejected<Self>> {
-        match self.mark_written() {
-            Ok(written) => {
-                let len = self.len();
-                let allocation = self.into_allocation();
-                Ok(SharedBuffer {
-                    memory: Arc::new(Memory { allocation, written }),
-                    len,
-                    elements: PhantomData,
-                })
-            }
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let (written, buffer) = Rejected::unless(self.mark_written(), self)?;
+        let (len, allocation) = (buffer.len(), buffer.into_allocation());
+        let memory = Arc::new(Memory { allocation, written });
+        Ok(SharedBuffer { memory, len, elements: PhantomData })
     }
 
     pub(crate) fn mark_written(&self) -> Result<Event> {

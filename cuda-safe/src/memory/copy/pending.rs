@@ -295,10 +295,7 @@ impl<T> DeviceSlice<'_, T> {
             .and_then(|()| refuse_in_host_function())
             .and_then(|()| stream.uncaptured(Operation::HostCopy))
             .and_then(|call| host.before_copy(stream).map(|()| call));
-        let _call = match possible {
-            Ok(call) => call,
-            Err(error) => return Err(Rejected::new(error, host)),
-        };
+        let (_call, host) = Rejected::unless(possible, host)?;
         let given = match self.size_bytes() {
             0 => Ok(()),
             bytes => copy_without_current(stream.context(), || copy(bytes, stream.raw()))

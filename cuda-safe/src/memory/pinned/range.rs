@@ -113,10 +113,8 @@ impl<T> PinnedRange<T> {
     pub fn try_join(
         ranges: impl IntoIterator<Item = Self>,
     ) -> Result<PinnedBuffer<T>, Rejected<Vec<Self>>> {
-        let mut ranges: Vec<Self> = ranges.into_iter().collect();
-        if let Err(invalid) = can_join(&ranges) {
-            return Err(Rejected::new(invalid, ranges));
-        }
+        let ranges: Vec<Self> = ranges.into_iter().collect();
+        let ((), mut ranges) = Rejected::unless(can_join(&ranges), ranges)?;
         let last = ranges.pop();
         drop(ranges);
         match last.map(|range| Arc::try_unwrap(range.whole)) {
