@@ -3,10 +3,10 @@
 use super::{LEN, Operations, Skip, check};
 use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
-    EndpointBinding, EndpointDevices, EndpointHandle, EndpointIds, EndpointOptions,
-    FabricCopyBatch, FabricHandle, GrowableBuffer, LogicalEndpoint, Mapping, MulticastBinding,
-    MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam, PendingEndpoint,
-    PhysicalMemory, PhysicalOptions, Reservation, ReservationOptions, Shareable, unmap_after_work,
+    Binding, EndpointDevices, EndpointHandle, EndpointIds, EndpointOptions, FabricCopyBatch,
+    FabricHandle, GrowableBuffer, LogicalEndpoint, Mapping, MulticastMapping, MulticastObject,
+    MulticastOptions, MulticastTeam, PendingEndpoint, PhysicalMemory, PhysicalOptions, Reservation,
+    ReservationOptions, Shareable, unmap_after_work,
 };
 use cuda_safe::{DeviceBuffer, Stream};
 
@@ -210,13 +210,13 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         })
     }),
     ("unbind memory", |s| {
-        let binding = s.take::<MulticastBinding<PhysicalMemory>>()?;
+        let binding = s.take::<Binding<MulticastObject, PhysicalMemory>>()?;
         let _ = (binding.device(), binding.offset(), binding.memory().size());
         let memory = binding.unbind()?;
         Ok(s.put(memory))
     }),
     ("unbind a mapping", |s| {
-        let mapping = s.take::<MulticastBinding<Mapping>>()?.unbind()?;
+        let mapping = s.take::<Binding<MulticastObject, Mapping>>()?.unbind()?;
         Ok(s.put(mapping))
     }),
     ("map a multicast object", |s| {
@@ -306,12 +306,12 @@ pub(super) const ENDPOINTS: Operations = &[
         })
     }),
     ("unbind memory of an endpoint", |s| {
-        let binding = s.take::<EndpointBinding<PhysicalMemory>>()?;
+        let binding = s.take::<Binding<LogicalEndpoint, PhysicalMemory>>()?;
         let _ = (binding.device(), binding.offset(), binding.memory().size());
         let memory = binding.unbind()?;
         Ok(s.put(memory))
     }),
-    ("drop a bound mapping", |s| Ok(drop(s.take::<EndpointBinding<Mapping>>()?))),
+    ("drop a bound mapping", |s| Ok(drop(s.take::<Binding<LogicalEndpoint, Mapping>>()?))),
     ("export an endpoint", |s| {
         s.with(|_, endpoint: &mut LogicalEndpoint| {
             let handle = endpoint.export()?;

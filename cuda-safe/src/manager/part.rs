@@ -15,10 +15,7 @@ use crate::manager::PinnedFlags;
 use crate::manager::registered::Registered;
 use crate::release::{self, Destroy, Handle, release};
 use core::ffi::c_void;
-use cuda_sys::{
-    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
-    CUresult, Zeroable,
-};
+use cuda_sys::{CUdeviceptr, CUmemAttach_flags, CUresult, Zeroable};
 use std::any::Any;
 use std::ptr::NonNull;
 
@@ -205,13 +202,7 @@ impl DriverMemory {
         size: usize,
         flags: PinnedFlags,
     ) -> Result<HostBlock> {
-        let mut bits = 0;
-        if flags.contains(PinnedFlags::PORTABLE) {
-            bits |= CU_MEMHOSTREGISTER_PORTABLE;
-        }
-        if flags.contains(PinnedFlags::MAPPED) {
-            bits |= CU_MEMHOSTREGISTER_DEVICEMAP;
-        }
+        let bits = flags.register_bits();
         let start = start.as_ptr().cast::<c_void>();
         let register = || {
             self.attempt(size, || {

@@ -1,15 +1,16 @@
 //! Logical endpoints: numbers under which kernels and copies reach memory of one device or of several.
 
+use super::binding::{Binding, Target};
 use super::mapping::Mapping;
-use super::options::{check_part, check_size};
+use super::options::check_size;
 use super::physical::PhysicalMemory;
 use crate::call::{Invalid, Rejected, Result, answer, call, out};
 use crate::device::Device;
 use crate::release::{self, Keep, Owned, create, destroy};
 use cuda_sys::{
-    CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
+    CUdevice, CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
     CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,
-    Zeroable,
+    CUresult, Zeroable,
 };
 use std::sync::Arc;
 
@@ -349,7 +350,7 @@ impl LogicalEndpoint {
         device: Device,
         offset: usize,
         memory: PhysicalMemory,
-    ) -> Result<EndpointBinding<PhysicalMemory>> {
+    ) -> Result<Binding<Self, PhysicalMemory>> {
         Ok(self.try_bind(device, offset, memory)?)
     }
 
@@ -363,15 +364,15 @@ impl LogicalEndpoint {
         device: Device,
         offset: usize,
         memory: PhysicalMemory,
-    ) -> Result<EndpointBinding<PhysicalMemory>, Rejected<PhysicalMemory>> {
+    ) -> Result<Binding<Self, PhysicalMemory>, Rejected<PhysicalMemory>> {
         let (id, number, size) = (self.id(), device.as_raw(), memory.size());
-        let (handle, start) = (memory.as_raw(), offset as u64);
-        let bound = self.check(offset, size).and_then(|()| {
+        let (start, bytes) = (offset as u64, size as u64);
+        Binding::new(self, device, offset, size, memory, |memory| {
+            let handle = memory.as_raw();
             // SAFETY: the endpoint exists, and the handle is alive. The memory is not mapped, and the
             // binding owns it.
-            unsafe { call!(cuLogicalEndpointBindMem(id, number, start, handle, 0, size as u64, 0)) }
-        });
-        self.binding(bound, (device, offset, size), memory)
+            unsafe { call!(cuLogicalEndpointBindMem(id, number, start, handle, 0, bytes, 0)) }
+        })
     }
 
     /// Binds memory of a device that is mapped to an address too, at `offset` bytes from the start. The
@@ -388,7 +389,7 @@ impl LogicalEndpoint {
         device: Device,
         offset: usize,
         mapping: Mapping,
-    ) -> Result<EndpointBinding<Mapping>> {
+    ) -> Result<Binding<Self, Mapping>> {
         Ok(self.try_bind_mapping(device, offset, mapping)?)
     }
 
@@ -402,42 +403,15 @@ impl LogicalEndpoint {
         device: Device,
         offset: usize,
         mapping: Mapping,
-    ) -> Result<EndpointBinding<Mapping>, Rejected<Mapping>> {
+    ) -> Result<Binding<Self, Mapping>, Rejected<Mapping>> {
         let (id, number, size) = (self.id(), device.as_raw(), mapping.size());
-        let address = std::ptr::without_provenance_mut(mapping.address() as usize);
         let (start, bytes) = (offset as u64, size as u64);
-        let bound = self.check(offset, size).and_then(|()| {
+        Binding::new(self, device, offset, size, mapping, |mapping| {
+            let address = std::ptr::without_provenance_mut(mapping.address() as usize);
             // SAFETY: the endpoint exists, and the mapping, which the binding owns, has this size. No work
             // of safe code uses a mapping that is not bound to a stream.
             unsafe { call!(cuLogicalEndpointBindAddr(id, number, start, address, bytes, 0)) }
-        });
-        self.binding(bound, (device, offset, size), mapping)
-    }
-
-    #[inline]
-    fn check(&self, offset: usize, size: usize) -> Result<()> {
-        release::drain();
-        check_part(offset, size, self.inner.alignment, self.size())
-    }
-
-    fn binding<M>(
-        &self,
-        bound: Result<()>,
-        (device, offset, size): (Device, usize, usize),
-        memory: M,
-    ) -> Result<EndpointBinding<M>, Rejected<M>> {
-        match bound {
-            Ok(()) => Ok(EndpointBinding {
-                bound: Owned::new(Bound {
-                    endpoint: Arc::clone(&self.inner),
-                    device,
-                    offset,
-                    size,
-                }),
-                memory,
-            }),
-            Err(error) => Err(Rejected::new(error, memory)),
-        }
+        })
     }
 
     /// Exports the endpoint for another process, which [imports](EndpointIds::import) it. Calls
@@ -485,67 +459,19 @@ impl EndpointHandle {
     }
 }
 
-/// Memory of a device that is bound to a [`LogicalEndpoint`]. Owns the memory, either [`PhysicalMemory`] or
-/// a [`Mapping`], and keeps the endpoint.
-///
-/// Dropping it unbinds the memory at once (`cuLogicalEndpointUnbind`) and then drops the memory.
-///
-/// Unverified (from documentation).
-#[derive(Debug)]
-pub struct EndpointBinding<M> {
-    // Dropped before the memory.
-    bound: Owned<Bound>,
-    memory: M,
-}
+impl Target for LogicalEndpoint {
+    const BINDING: &'static str = "a binding of a logical endpoint";
+    const UNBIND: &'static str = "cuLogicalEndpointUnbind";
 
-impl<M> EndpointBinding<M> {
-    /// Returns the device of the memory.
-    pub fn device(&self) -> Device {
-        self.bound.device
+    #[inline]
+    fn limits(&self) -> (usize, usize) {
+        (self.inner.alignment, self.inner.size)
     }
 
-    /// Returns the offset in the endpoint, in bytes.
-    pub fn offset(&self) -> usize {
-        self.bound.offset
-    }
-
-    /// Returns the bound memory.
-    pub fn memory(&self) -> &M {
-        &self.memory
-    }
-
-    /// Unbinds the memory and returns it. Calls `cuLogicalEndpointUnbind`.
-    ///
-    /// # Errors
-    /// Errors from the driver. The binding is then dropped.
-    ///
-    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointUnbind`](fn@cuda_sys::cuLogicalEndpointUnbind).
-    #[doc(alias = "cuLogicalEndpointUnbind")]
-    pub fn unbind(self) -> Result<M> {
-        let Self { bound, memory } = self;
-        // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
-        unsafe { bound.destroy() }?;
-        Ok(memory)
-    }
-}
-
-/// A binding without its memory.
-#[derive(Debug)]
-struct Bound {
-    endpoint: Arc<Inner>,
-    device: Device,
-    offset: usize,
-    size: usize,
-}
-
-destroy! {
-    Bound as "a binding of a logical endpoint", leaves Object, quiet true;
-    |its| {
-        let (id, device) = (its.endpoint.endpoint.id, its.device.as_raw());
-        let (offset, size) = (its.offset as u64, its.size as u64);
-        // SAFETY: this value stands for the binding, and the caller promises that this is the first call
-        // that succeeds. Kernels that used the memory have ended, as their callers promised.
-        unsafe { answer!(cuLogicalEndpointUnbind(id, device, offset, size)) }
+    #[inline]
+    unsafe fn unbind(&self, device: CUdevice, offset: usize, size: usize) -> CUresult {
+        // SAFETY: as the caller promises.
+        unsafe { cuda_sys::cuLogicalEndpointUnbind(self.id(), device, offset as u64, size as u64) }
     }
 }
 

@@ -27,6 +27,7 @@
 mod access;
 mod after_work;
 mod arguments;
+mod binding;
 mod endpoint;
 pub(crate) mod fabric_copy;
 mod growable;
@@ -39,15 +40,14 @@ mod reservation;
 mod share;
 
 pub use after_work::unmap_after_work;
+pub use binding::Binding;
 pub use endpoint::{
-    EndpointBinding, EndpointDevices, EndpointHandle, EndpointIds, EndpointLimits, EndpointOptions,
-    LogicalEndpoint, PendingEndpoint,
+    EndpointDevices, EndpointHandle, EndpointIds, EndpointLimits, EndpointOptions, LogicalEndpoint,
+    PendingEndpoint,
 };
 pub use growable::{GrowableBuffer, GrowableOptions};
 pub use mapping::Mapping;
-pub use multicast::{
-    MulticastBinding, MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam,
-};
+pub use multicast::{MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam};
 pub(crate) use options::check_within;
 pub use options::{PhysicalOptions, Shareable};
 pub use physical::{PhysicalMemory, PhysicalProperties};

@@ -1,8 +1,9 @@
 //! Multicast objects: memory of several devices behind one address.
 
 use super::access::set_access;
+use super::binding::{Binding, Target};
 use super::mapping::Mapping;
-use super::options::{Shareable, check_part, check_size};
+use super::options::{Shareable, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
 use crate::call::{DriverError, Invalid, Rejected, Result, answer, call, debug_struct, newest_or};
@@ -11,8 +12,8 @@ use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
 use crate::release::{self, Keep, Owned, create, destroy};
 use cuda_sys::{
-    CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
-    CUmulticastObjectProp, CUresult,
+    CUdevice, CUdeviceptr, CUmemGenericAllocationHandle,
+    CUmulticastGranularity_flags as Granularity, CUmulticastObjectProp, CUresult,
 };
 use std::sync::Arc;
 
@@ -304,7 +305,7 @@ impl MulticastObject {
         device: Device,
         offset: usize,
         memory: PhysicalMemory,
-    ) -> Result<MulticastBinding<PhysicalMemory>> {
+    ) -> Result<Binding<Self, PhysicalMemory>> {
         Ok(self.try_bind(device, offset, memory)?)
     }
 
@@ -318,20 +319,19 @@ impl MulticastObject {
         device: Device,
         offset: usize,
         memory: PhysicalMemory,
-    ) -> Result<MulticastBinding<PhysicalMemory>, Rejected<PhysicalMemory>> {
-        let (object, size, handle) = (self.as_raw(), memory.size(), memory.as_raw());
-        let number = device.as_raw();
-        let bound = self.check(offset, size).and_then(|()| {
+    ) -> Result<Binding<Self, PhysicalMemory>, Rejected<PhysicalMemory>> {
+        let (object, number, size) = (self.as_raw(), device.as_raw(), memory.size());
+        Binding::new(self, device, offset, size, memory, |memory| {
+            let handle = memory.as_raw();
             // SAFETY: both handles are alive. The memory is not mapped, and the binding owns it.
             let bound =
                 unsafe { call!(cuMulticastBindMem_v2(object, number, offset, handle, 0, size, 0)) };
             newest_or(bound, || {
-                check_device(device, &memory, "cuMulticastBindMem")?;
+                check_device(device, memory, "cuMulticastBindMem")?;
                 // SAFETY: as above.
                 unsafe { call!(cuMulticastBindMem(object, offset, handle, 0, size, 0)) }
             })
-        });
-        self.binding(bound, (device, offset, size), memory)
+        })
     }
 
     /// Binds memory of a device that is mapped to an address too, at `offset` bytes from the start. The
@@ -350,7 +350,7 @@ impl MulticastObject {
         device: Device,
         offset: usize,
         mapping: Mapping,
-    ) -> Result<MulticastBinding<Mapping>> {
+    ) -> Result<Binding<Self, Mapping>> {
         Ok(self.try_bind_mapping(device, offset, mapping)?)
     }
 
@@ -364,10 +364,10 @@ impl MulticastObject {
         device: Device,
         offset: usize,
         mapping: Mapping,
-    ) -> Result<MulticastBinding<Mapping>, Rejected<Mapping>> {
-        let (object, size, address) = (self.as_raw(), mapping.size(), mapping.address());
-        let number = device.as_raw();
-        let bound = self.check(offset, size).and_then(|()| {
+    ) -> Result<Binding<Self, Mapping>, Rejected<Mapping>> {
+        let (object, number, size) = (self.as_raw(), device.as_raw(), mapping.size());
+        Binding::new(self, device, offset, size, mapping, |mapping| {
+            let address = mapping.address();
             // SAFETY: the handle is alive, and the mapping, which the binding owns, has this size. No work
             // of safe code uses a mapping that is not bound to a stream.
             let bound =
@@ -377,29 +377,7 @@ impl MulticastObject {
                 // SAFETY: as above.
                 unsafe { call!(cuMulticastBindAddr(object, offset, address, size, 0)) }
             })
-        });
-        self.binding(bound, (device, offset, size), mapping)
-    }
-
-    #[inline]
-    fn check(&self, offset: usize, size: usize) -> Result<()> {
-        release::drain();
-        check_part(offset, size, self.granularity(), self.size())
-    }
-
-    fn binding<M>(
-        &self,
-        bound: Result<()>,
-        (device, offset, size): (Device, usize, usize),
-        memory: M,
-    ) -> Result<MulticastBinding<M>, Rejected<M>> {
-        match bound {
-            Ok(()) => Ok(MulticastBinding {
-                bound: Owned::new(Bound { object: Arc::clone(&self.memory), device, offset, size }),
-                memory,
-            }),
-            Err(error) => Err(Rejected::new(error, memory)),
-        }
+        })
     }
 
     /// Maps the object at `offset` bytes from the start of a reservation. No device has access yet. Calls
@@ -422,67 +400,19 @@ impl MulticastObject {
     }
 }
 
-/// Memory of a device that is bound to a [`MulticastObject`]. Owns the memory, either [`PhysicalMemory`] or
-/// a [`Mapping`].
-///
-/// Dropping it unbinds the memory at once (`cuMulticastUnbind`) and then drops the memory. Kernels use the
-/// memory by raw addresses, so the caller of such a kernel keeps the binding until the kernel has ended.
-///
-/// Unverified (from documentation).
-#[derive(Debug)]
-pub struct MulticastBinding<M> {
-    // Dropped before the memory.
-    bound: Owned<Bound>,
-    memory: M,
-}
+impl Target for MulticastObject {
+    const BINDING: &'static str = "a binding of a multicast object";
+    const UNBIND: &'static str = "cuMulticastUnbind";
 
-impl<M> MulticastBinding<M> {
-    /// Returns the device of the memory.
-    pub fn device(&self) -> Device {
-        self.bound.device
+    #[inline]
+    fn limits(&self) -> (usize, usize) {
+        (self.granularity(), self.size())
     }
 
-    /// Returns the offset in the object, in bytes.
-    pub fn offset(&self) -> usize {
-        self.bound.offset
-    }
-
-    /// Returns the bound memory.
-    pub fn memory(&self) -> &M {
-        &self.memory
-    }
-
-    /// Unbinds the memory and returns it. Calls `cuMulticastUnbind`.
-    ///
-    /// # Errors
-    /// Errors from the driver. The binding is then dropped.
-    ///
-    /// Since CUDA 12.1. Raw: [`cuMulticastUnbind`](fn@cuda_sys::cuMulticastUnbind).
-    #[doc(alias = "cuMulticastUnbind")]
-    pub fn unbind(self) -> Result<M> {
-        let Self { bound, memory } = self;
-        // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
-        unsafe { bound.destroy() }?;
-        Ok(memory)
-    }
-}
-
-/// A binding without its memory.
-#[derive(Debug)]
-struct Bound {
-    object: Arc<PhysicalMemory>,
-    device: Device,
-    offset: usize,
-    size: usize,
-}
-
-destroy! {
-    Bound as "a binding of a multicast object", leaves Object, quiet true;
-    |its| {
-        let (object, device) = (its.object.as_raw(), its.device.as_raw());
-        // SAFETY: this value stands for the binding, and the caller promises that this is the first call
-        // that succeeds. Kernels that used the memory have ended, as their callers promised.
-        unsafe { answer!(cuMulticastUnbind(object, device, its.offset, its.size)) }
+    #[inline]
+    unsafe fn unbind(&self, device: CUdevice, offset: usize, size: usize) -> CUresult {
+        // SAFETY: as the caller promises.
+        unsafe { cuda_sys::cuMulticastUnbind(self.as_raw(), device, offset, size) }
     }
 }
 

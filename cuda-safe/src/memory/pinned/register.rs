@@ -3,8 +3,8 @@
 use super::{Managed, PinnedBuffer, PinnedFlags, Source};
 use crate::call::{Invalid, Rejected, Result, answer, call, without_current};
 use crate::context::Context;
+use crate::manager::HostBlock;
 use crate::release;
-use cuda_sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -36,24 +36,11 @@ impl Default for RegisterOptions {
 
 impl RegisterOptions {
     #[inline]
-    fn pinned_flags(self) -> PinnedFlags {
+    fn flags(self) -> PinnedFlags {
         let Self { portable, mapped, _non_exhaustive: () } = self;
         let mut flags = PinnedFlags::empty();
         flags.set(PinnedFlags::PORTABLE, portable);
         flags.set(PinnedFlags::MAPPED, mapped);
-        flags
-    }
-
-    #[inline]
-    fn flags(self) -> u32 {
-        let Self { portable, mapped, _non_exhaustive: () } = self;
-        let mut flags = 0;
-        if portable {
-            flags |= CU_MEMHOSTREGISTER_PORTABLE;
-        }
-        if mapped {
-            flags |= CU_MEMHOSTREGISTER_DEVICEMAP;
-        }
         flags
     }
 }
@@ -109,33 +96,8 @@ impl<T: Copy> PinnedBuffer<T> {
         options: RegisterOptions,
     ) -> Result<Self, Rejected<Vec<T>>> {
         release::drain();
-        let bytes = vector.len() * size_of::<T>();
-        let mut pinned = None;
-        match context.memory_manager() {
-            Err(error) => return Err(Rejected::new(error.with_requested_bytes(bytes), vector)),
-            Ok(None) => {}
-            Ok(Some(_)) if bytes == 0 => {}
-            Ok(Some(manager)) => {
-                let start = NonNull::new(vector.as_mut_ptr()).unwrap_or(NonNull::dangling());
-                // SAFETY: the vector has `bytes` bytes at this address, which are not moved or
-                // freed until they are unpinned.
-                match unsafe { manager.pin(start.cast(), bytes, options.pinned_flags()) } {
-                    Ok(block) => pinned = Some(block),
-                    Err(error) => return Err(Rejected::new(error, vector)),
-                }
-            }
-        }
-        if bytes != 0 && pinned.is_none() {
-            let start = vector.as_mut_ptr().cast();
-            let registered = context.enter().and_then(|_current| {
-                // SAFETY: the vector has `bytes` bytes at this address, which are not moved or
-                // freed until they are unregistered. The current context is this context.
-                unsafe { call!(cuMemHostRegister_v2(start, bytes, options.flags())) }
-            });
-            if let Err(error) = registered {
-                return Err(Rejected::new(error, vector));
-            }
-        }
+        let (start, bytes) = (vector.as_mut_ptr().cast(), vector.len() * size_of::<T>());
+        let (pinned, vector) = Rejected::unless(pin(context, start, bytes, options), vector)?;
         let mut vector = ManuallyDrop::new(vector);
         Ok(Self {
             start: NonNull::new(vector.as_mut_ptr()).unwrap_or(NonNull::dangling()),
@@ -173,37 +135,61 @@ impl<T: Copy> PinnedBuffer<T> {
     /// See [`unregister`](Self::unregister).
     pub fn try_unregister(mut self) -> Result<Vec<T>, Rejected<Self>> {
         release::drain();
-        let (capacity, block) = match (&self.source, self.managed()) {
-            (Source::Vector { capacity }, _) => (*capacity, None),
-            (_, Some(managed)) if managed.capacity.is_some() => {
-                (managed.capacity.unwrap_or(0), Some(managed.block))
-            }
-            _ => return Err(Rejected::new(Invalid::NotRegistered, self)),
-        };
-        let start = self.start.as_ptr();
-        if let Some(block) = block {
-            let done = self.context.expect_manager().and_then(|manager| {
-                // SAFETY: this manager pinned the memory, and it has not been unpinned. The
-                // argument on copies below applies here too.
-                unsafe { manager.unpin(block) }
-            });
-            if let Err(error) = done {
-                return Err(Rejected::new(error, self));
-            }
-            self.forget_managed();
-        } else if self.has_memory() {
-            let done = without_current(&self.context, || {
-                // SAFETY: the memory at this address is registered. Copies in progress own the
-                // buffer, so no copy is in progress.
-                unsafe { answer!(cuMemHostUnregister(start.cast())) }
-            });
-            if let Err(error) = done {
-                return Err(Rejected::new(error, self));
-            }
-        }
-        self.source = Source::Nothing;
+        let (capacity, buffer) = Rejected::unless(self.unpin(), self)?;
         // SAFETY: these are the parts of the registered vector. The buffer has just given up the
         // memory, and the elements are valid, as the elements of every slice are.
-        Ok(unsafe { Vec::from_raw_parts(start, self.len, capacity) })
+        Ok(unsafe { Vec::from_raw_parts(buffer.start.as_ptr(), buffer.len, capacity) })
     }
+
+    /// Unregisters the memory, which the buffer then no longer releases. Returns the capacity of the vector.
+    fn unpin(&mut self) -> Result<usize> {
+        let (capacity, block) = match (&self.source, self.managed()) {
+            (Source::Vector { capacity }, _) => (*capacity, None),
+            (_, Some(Managed { block, capacity: Some(capacity) })) => (capacity, Some(block)),
+            _ => return Err(Invalid::NotRegistered.into()),
+        };
+        if let Some(block) = block {
+            let manager = self.context.expect_manager()?;
+            // SAFETY: this manager pinned the memory, and it has not been unpinned. The argument on
+            // copies below applies here too.
+            unsafe { manager.unpin(block) }?;
+            self.forget_managed();
+        } else if self.has_memory() {
+            let start = self.start.as_ptr().cast();
+            without_current(&self.context, || {
+                // SAFETY: the memory at this address is registered. Copies in progress own the
+                // buffer, so no copy is in progress.
+                unsafe { answer!(cuMemHostUnregister(start)) }
+            })?;
+        }
+        self.source = Source::Nothing;
+        Ok(capacity)
+    }
+}
+
+/// Pins the memory of a vector. Returns the block of the memory manager, if the context has one.
+///
+/// The caller does not move or free the memory until it is unregistered.
+fn pin(
+    context: &Context,
+    start: *mut u8,
+    bytes: usize,
+    options: RegisterOptions,
+) -> Result<Option<HostBlock>> {
+    let manager = context.memory_manager().map_err(|error| error.with_requested_bytes(bytes))?;
+    if bytes == 0 {
+        return Ok(None);
+    }
+    if let Some(manager) = manager {
+        let start = NonNull::new(start).unwrap_or(NonNull::dangling());
+        // SAFETY: the vector has `bytes` bytes at this address, which are not moved or freed until
+        // they are unpinned.
+        return unsafe { manager.pin(start, bytes, options.flags()) }.map(Some);
+    }
+    let flags = options.flags().register_bits();
+    let _current = context.enter()?;
+    // SAFETY: the vector has `bytes` bytes at this address, which are not moved or freed until they
+    // are unregistered. The current context is this context.
+    unsafe { call!(cuMemHostRegister_v2(start.cast(), bytes, flags)) }?;
+    Ok(None)
 }
