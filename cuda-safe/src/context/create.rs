@@ -21,6 +21,8 @@ pub enum GraphicsClient {
     NvBlob(*mut c_void),
 }
 
+const SM_COUNT: CUexecAffinityType = CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT;
+
 impl Context {
     /// Creates a context that is separate from the primary context. Calls `cuCtxCreate`.
     ///
@@ -70,7 +72,7 @@ impl Context {
     #[inline]
     pub fn with_affinity(device: &Device, flags: ContextFlags, sm_count: u32) -> Result<Self> {
         let mut affinity = CUexecAffinityParam {
-            type_: CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT,
+            type_: SM_COUNT,
             param: CUexecAffinityParam_st__bindgen_ty_1 {
                 smCount: CUexecAffinitySmCount { val: sm_count },
             },
@@ -161,17 +163,10 @@ impl Context {
     #[doc(alias = "cuCtxGetExecAffinity")]
     #[inline]
     pub fn execution_affinity(&self) -> Result<u32> {
-        let mut affinity = CUexecAffinityParam {
-            type_: CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT,
-            param: CUexecAffinityParam_st__bindgen_ty_1 {
-                smCount: CUexecAffinitySmCount { val: 0 },
-            },
-        };
-        let kind = affinity.type_;
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local, and the current context is this one.
-        unsafe { call!(cuCtxGetExecAffinity(&raw mut affinity, kind)) }?;
-        // SAFETY: the union has one member, which was set before and by the driver.
+        // SAFETY: `out` passes a valid pointer, and the current context is this one.
+        let affinity = out(|place| unsafe { call!(cuCtxGetExecAffinity(place, SM_COUNT)) })?;
+        // SAFETY: the union has one member, which the driver has set.
         let count = unsafe { affinity.param.smCount };
         Ok(count.val)
     }
@@ -189,10 +184,9 @@ impl Device {
     #[doc(alias = "cuDeviceGetExecAffinitySupport")]
     #[inline]
     pub fn supports_execution_affinity(&self) -> Result<bool> {
-        let kind = CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT;
         // SAFETY: `out` passes a valid pointer.
         let is_supported = out(|place| unsafe {
-            call!(cuDeviceGetExecAffinitySupport(place, kind, self.as_raw()))
+            call!(cuDeviceGetExecAffinitySupport(place, SM_COUNT, self.as_raw()))
         })?;
         Ok(is_supported != 0)
     }

@@ -1,6 +1,7 @@
 //! Memory that the driver allocates in a context without a stream, as objects that are destroyed.
 
-use crate::call::answer;
+use super::Context;
+use crate::call::{Result, answer, call, out};
 use crate::release::{Handle, destroy};
 use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
@@ -24,4 +25,14 @@ destroy! {
     // Safe copies of the memory are complete when they return, the events and streams of its uses
     // by address were waited for, and the driver waits for all other work.
     |its| unsafe { answer!(cuMemFreeHost(its.0.0)) }
+}
+
+impl Context {
+    /// Returns the address on the device of mapped memory of this context.
+    #[inline]
+    pub(crate) fn device_address(&self, start: *mut c_void) -> Result<CUdeviceptr> {
+        let _current = self.enter()?;
+        // SAFETY: `out` passes a valid pointer. The driver only looks the other one up, as a number.
+        out(|place| unsafe { call!(cuMemHostGetDevicePointer_v2(place, start, 0)) })
+    }
 }

@@ -24,7 +24,7 @@ use reuse::Reserves;
 pub(crate) use reuse::{Reserve, all_reserves, clear_reserves};
 
 use crate::call::{
-    Ownership, Result, call, expect_handle, init, newest_or, refuse_in_host_function,
+    Ownership, Result, call, expect_handle, init, newest_or, out, refuse_in_host_function,
     with_raw_current,
 };
 use crate::context::end::{ContextRelease, Origin};
@@ -362,11 +362,9 @@ pub struct MemoryInfo {
 /// Returns the ID of a context, or `None` before CUDA 12.0.
 #[inline]
 fn id_of(raw: CUcontext) -> Option<u64> {
-    let mut id = 0;
-    // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no IDs, and
+    // SAFETY: the context is alive, and `out` passes a valid pointer. (Before 12.0 there are no IDs, and
     // the call returns an error.)
-    let known = unsafe { call!(cuCtxGetId(raw, &raw mut id)) }.is_ok();
-    known.then_some(id)
+    out(|place| unsafe { call!(cuCtxGetId(raw, place)) }).ok()
 }
 
 /// Returns the device of a live context.
@@ -374,17 +372,14 @@ fn id_of(raw: CUcontext) -> Option<u64> {
 pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
     init::init()?;
     expect_handle("context", raw)?;
-    let mut number = 0;
-    newest_or(
-        // SAFETY: the pointer is to a local. (Newer drivers return an error for an invalid context.)
-        unsafe { call!(cuCtxGetDevice_v2(&raw mut number, raw)) },
-        || {
-            with_raw_current(raw, || {
-                // SAFETY: the pointer is to a local.
-                unsafe { call!(cuCtxGetDevice(&raw mut number)) }
-            })
-        },
-    )?;
+    let number = out(|place| {
+        newest_or(
+            // SAFETY: the pointer is valid. (Newer drivers return an error for an invalid context.)
+            unsafe { call!(cuCtxGetDevice_v2(place, raw)) },
+            // SAFETY: the pointer is valid.
+            || with_raw_current(raw, || unsafe { call!(cuCtxGetDevice(place)) }),
+        )
+    })?;
     Ok(Device::unchecked(number))
 }
 

@@ -66,14 +66,12 @@ impl Device {
     #[doc(alias = "cuDeviceGetCliqueInfo")]
     #[inline]
     pub fn fabric_cliques(&self) -> Result<Vec<FabricClique>> {
-        let mut count = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGetCliqueCount(&raw mut count, self.raw)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let mut count = out(|place| unsafe { call!(cuDeviceGetCliqueCount(place, self.raw)) })?;
         if count == 0 {
             return Ok(Vec::new());
         }
-        let none = CUcliqueInfo { type_: CUcliqueType::default(), id: 0 };
-        let mut cliques = vec![none; count];
+        let mut cliques = vec![CUcliqueInfo { type_: CUcliqueType::default(), id: 0 }; count];
         let (first, room) = (cliques.as_mut_ptr(), &raw mut count);
         // SAFETY: the array has `count` entries, and the other pointer is to a local.
         unsafe { call!(cuDeviceGetCliqueInfo(first, room, self.raw)) }?;

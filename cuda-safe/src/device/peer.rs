@@ -133,12 +133,12 @@ impl Device {
         operation: AtomicOperation,
         peer: &Self,
     ) -> Result<AtomicCapabilities> {
-        let (mut capabilities, operation) = (0, operation.raw());
-        let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
-        // SAFETY: the pointers refer to locals, one of each.
-        unsafe {
-            call!(cuDeviceGetP2PAtomicCapabilities(out, operation_pointer, 1, self.raw, peer.raw))
-        }?;
+        let operation = operation.raw();
+        let from = &raw const operation;
+        // SAFETY: `out` passes a valid pointer, and the other one is to a local: one of each.
+        let capabilities = out(|place| unsafe {
+            call!(cuDeviceGetP2PAtomicCapabilities(place, from, 1, self.raw, peer.raw))
+        })?;
         Ok(AtomicCapabilities::from_bits_retain(capabilities))
     }
 
@@ -153,10 +153,12 @@ impl Device {
     #[doc(alias = "cuDeviceGetHostAtomicCapabilities")]
     #[inline]
     pub fn host_atomics(&self, operation: AtomicOperation) -> Result<AtomicCapabilities> {
-        let (mut capabilities, operation) = (0, operation.raw());
-        let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
-        // SAFETY: the pointers refer to locals, one of each.
-        unsafe { call!(cuDeviceGetHostAtomicCapabilities(out, operation_pointer, 1, self.raw)) }?;
+        let operation = operation.raw();
+        let from = &raw const operation;
+        // SAFETY: `out` passes a valid pointer, and the other one is to a local: one of each.
+        let capabilities = out(|place| unsafe {
+            call!(cuDeviceGetHostAtomicCapabilities(place, from, 1, self.raw))
+        })?;
         Ok(AtomicCapabilities::from_bits_retain(capabilities))
     }
 }

@@ -1,6 +1,6 @@
 //! Memory that is shared with other processes.
 
-use crate::call::{Error, Invalid, Result, call, debug_struct};
+use crate::call::{Error, Invalid, Result, call, debug_struct, out};
 use crate::context::Context;
 use crate::device::{Device, Uuid};
 use crate::manager::{AutoFreePointer, Block};
@@ -118,20 +118,14 @@ impl IpcHandle {
     #[inline]
     pub fn of(context: &Context, block: &Block) -> Result<Self> {
         let range = context.address_range(block.address)?;
-        let mut raw = CUipcMemHandle::default();
-        let place = &raw mut raw;
-        {
-            let _current = context.enter()?;
-            // SAFETY: the pointer is to a local; the driver only looks the address up, as a number.
-            unsafe { call!(cuIpcGetMemHandle(place, range.start)) }.map_err(not_shareable)?;
-        }
-        Ok(Self {
-            handle: raw.reserved.map(byte),
-            offset: block.address - range.start,
-            size: block.size as u64,
-            device: context.device().uuid()?.0,
-            kind: IpcKind::Synchronous,
-        })
+        let current = context.enter()?;
+        // SAFETY: `out` passes a valid pointer; the driver only looks the address up, as a number.
+        let raw: CUipcMemHandle =
+            out(|place| unsafe { call!(cuIpcGetMemHandle(place, range.start)) })
+                .map_err(|error| not_shareable("stream-ordered, managed or virtual", error))?;
+        drop(current);
+        let (handle, offset) = (raw.reserved.map(byte), block.address - range.start);
+        Self::new(context, handle, offset, block.size, IpcKind::Synchronous)
     }
 
     /// Returns the handle of the memory at `offset` in the allocation that begins at `start`, of a pool
@@ -143,20 +137,24 @@ impl IpcHandle {
         offset: u64,
         size: usize,
     ) -> Result<Self> {
-        let mut raw = CUmemPoolPtrExportData::default();
-        let place = &raw mut raw;
-        {
-            let _current = context.enter()?;
-            // SAFETY: the pointer is to a local; the driver only looks the address up, as a number.
-            unsafe { call!(cuMemPoolExportPointer(place, start)) }.map_err(not_of_a_shared_pool)?;
-        }
-        Ok(Self {
-            handle: raw.reserved,
-            offset,
-            size: size as u64,
-            device: context.device().uuid()?.0,
-            kind: IpcKind::Pool,
-        })
+        let current = context.enter()?;
+        // SAFETY: `out` passes a valid pointer; the driver only looks the address up, as a number.
+        let raw: CUmemPoolPtrExportData =
+            out(|place| unsafe { call!(cuMemPoolExportPointer(place, start)) })
+                .map_err(not_of_a_shared_pool)?;
+        drop(current);
+        Self::new(context, raw.reserved, offset, size, IpcKind::Pool)
+    }
+
+    fn new(
+        context: &Context,
+        handle: [u8; 64],
+        offset: u64,
+        size: usize,
+        kind: IpcKind,
+    ) -> Result<Self> {
+        let device = context.device().uuid()?.0;
+        Ok(Self { handle, offset, size: size as u64, device, kind })
     }
 
     /// Returns the kind of memory, which determines how it is opened.
@@ -276,20 +274,14 @@ pub(crate) const UNSHAREABLE_POOL: &str = "an unshareable pool's";
 /// Translates the error that the driver returns for pools that are not shareable.
 #[inline]
 pub(crate) fn not_of_a_shared_pool(error: Error) -> Error {
-    match error.code() {
-        Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
-            Invalid::NotShareable { memory: UNSHAREABLE_POOL }.into()
-        }
-        _ => error,
-    }
+    not_shareable(UNSHAREABLE_POOL, error)
 }
 
+/// Explains the error of a driver that does not share memory of a kind.
 #[inline]
-fn not_shareable(error: Error) -> Error {
+fn not_shareable(memory: &'static str, error: Error) -> Error {
     match error.code() {
-        Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
-            Invalid::NotShareable { memory: "stream-ordered, managed or virtual" }.into()
-        }
+        Some(CUresult::CUDA_ERROR_INVALID_VALUE) => Invalid::NotShareable { memory }.into(),
         _ => error,
     }
 }

@@ -315,14 +315,10 @@ impl DriverMemory {
     /// Returns the device address of host memory if it is mapped, otherwise 0.
     #[inline]
     fn address_of(&self, start: *mut c_void, flags: PinnedFlags) -> Result<CUdeviceptr> {
-        let mut address = 0;
-        if flags.contains(PinnedFlags::MAPPED) {
-            let place = &raw mut address;
-            let _current = self.context.enter()?;
-            // SAFETY: the memory is pinned in the current context; the other pointer is to a local.
-            unsafe { call!(cuMemHostGetDevicePointer_v2(place, start, 0)) }?;
+        match flags.contains(PinnedFlags::MAPPED) {
+            true => self.context.device_address(start),
+            false => Ok(0),
         }
-        Ok(address)
     }
 }
 

@@ -425,12 +425,11 @@ impl LogicalEndpoint {
     #[doc(alias = "cuLogicalEndpointExport")]
     #[inline]
     pub fn export(&self) -> Result<EndpointHandle> {
-        let mut raw = CUlogicalEndpointFabricHandle::zeroed();
         let kind = HandleType::CU_LOGICAL_ENDPOINT_IPC_HANDLE_TYPE_FABRIC;
-        let place = (&raw mut raw).cast();
-        // SAFETY: the endpoint exists, and the pointer refers to a local variable of the type that this
-        // handle type requires.
-        unsafe { call!(cuLogicalEndpointExport(place, self.id(), kind)) }?;
+        // SAFETY: the endpoint exists, and the pointer refers to a handle of this kind.
+        let raw = out(|place: *mut CUlogicalEndpointFabricHandle| unsafe {
+            call!(cuLogicalEndpointExport(place.cast(), self.id(), kind))
+        })?;
         Ok(EndpointHandle(raw.data))
     }
 }

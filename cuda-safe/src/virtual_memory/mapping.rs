@@ -4,7 +4,7 @@ use super::access::{AccessList, set_access};
 use super::physical::PhysicalMemory;
 use super::range::MappedRange;
 use super::reservation::Reservation;
-use crate::call::{Invalid, Rejected, Result, call, debug_struct};
+use crate::call::{Invalid, Rejected, Result, call, debug_struct, out};
 use crate::event::{Event, LastUse};
 use crate::memory::Backing;
 pub(crate) use crate::memory::buffer::allocation::Release;
@@ -114,11 +114,10 @@ impl Mapping {
     /// Since CUDA 10.2. Raw: [`cuMemGetAccess`](fn@cuda_sys::cuMemGetAccess).
     #[doc(alias = "cuMemGetAccess")]
     pub fn access(&self, location: impl Into<MemoryLocation>) -> Result<MemoryAccess> {
-        let mut flags = 0;
-        let location = location.into().raw();
-        let (place, from, address) = (&raw mut flags, &raw const location, self.address());
-        // SAFETY: the pointers refer to local variables, and the address is mapped.
-        unsafe { call!(cuMemGetAccess(place, from, address)) }?;
+        let (location, address) = (location.into().raw(), self.address());
+        let from = &raw const location;
+        // SAFETY: `out` passes a valid pointer, the other one is to a local, and the address is mapped.
+        let flags = out(|place| unsafe { call!(cuMemGetAccess(place, from, address)) })?;
         // The driver returns one of the values of an enumeration of 32 bits.
         Ok(MemoryAccess::from_raw(CUmemAccess_flags(flags as u32)))
     }

@@ -6,7 +6,9 @@ use super::mapping::Mapping;
 use super::options::{Shareable, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
-use crate::call::{DriverError, Invalid, Rejected, Result, answer, call, debug_struct, newest_or};
+use crate::call::{
+    DriverError, Invalid, Rejected, Result, answer, call, debug_struct, newest_or, out,
+};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
@@ -76,11 +78,10 @@ impl MulticastOptions {
     #[inline]
     fn query(&self, which: Granularity) -> Result<usize> {
         crate::call::init::init()?;
-        let (mut bytes, properties) = (0, self.properties());
-        let (place, properties) = (&raw mut bytes, &raw const properties);
-        // SAFETY: both pointers refer to local variables.
-        unsafe { call!(cuMulticastGetGranularity(place, properties, which)) }?;
-        Ok(bytes)
+        let properties = self.properties();
+        let properties = &raw const properties;
+        // SAFETY: `out` passes a valid pointer, and the other one is to a local variable.
+        out(|place| unsafe { call!(cuMulticastGetGranularity(place, properties, which)) })
     }
 
     #[inline]

@@ -1,6 +1,8 @@
 //! Buffers in device memory.
 
-use crate::call::{Invalid, Result, answer, bytes_of, call, expect_memory, without_current};
+use crate::call::{
+    Invalid, Result, answer, bytes_of, call, expect_memory, out, out_without_current,
+};
 use crate::capture_state::Operation;
 use crate::manager::ManagerSlot;
 use crate::memory::buffer::allocation::{Allocation, Release};
@@ -74,14 +76,12 @@ impl<T> DeviceBuffer<T> {
         if let Some(choice) = stream.context().choice() {
             return Self::uninit_managed(choice, stream, len, bytes);
         }
-        let mut address = 0;
-        let allocate = || {
-            // SAFETY: the stream is alive, and the pointer is to a local variable.
-            unsafe { answer!(cuMemAllocAsync(&raw mut address, bytes, stream.raw())) }
-        };
         let _call = stream.uncaptured(Operation::Allocate)?;
-        without_current(stream.context(), allocate)
-            .map_err(|error| error.with_requested_bytes(bytes))?;
+        // SAFETY: the stream is alive, and the pointer is valid.
+        let address = out_without_current(stream.context(), |place| unsafe {
+            answer!(cuMemAllocAsync(place, bytes, stream.raw()))
+        })
+        .map_err(|error| error.with_requested_bytes(bytes))?;
         Ok(Self::own(address, len, stream, Release::StreamOrdered))
     }
 
@@ -128,14 +128,11 @@ impl<T> DeviceBuffer<T> {
     }
 
     fn allocate_sync(stream: &Stream, len: usize, bytes: usize) -> Result<Self> {
-        let mut address = 0;
-        {
-            let _current = stream.context().enter()?;
-            // SAFETY: the pointer is to a local variable, and the current context is the stream's
-            // context.
-            unsafe { call!(cuMemAlloc_v2(&raw mut address, bytes)) }
-                .map_err(|error| error.with_requested_bytes(bytes))?;
-        }
+        let current = stream.context().enter()?;
+        // SAFETY: the pointer is valid, and the current context is the stream's context.
+        let address = out(|place| unsafe { call!(cuMemAlloc_v2(place, bytes)) })
+            .map_err(|error| error.with_requested_bytes(bytes))?;
+        drop(current);
         Ok(Self::own(address, len, stream, Release::Sync))
     }
 

@@ -1,6 +1,6 @@
 //! Pinned host memory that kernels access.
 
-use crate::call::{Result, call};
+use crate::call::Result;
 use crate::memory::PinnedBuffer;
 
 use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut, device_slices};
@@ -85,15 +85,10 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
 /// Returns the device address of pinned memory, or 0 if the memory has no bytes.
 fn address_of<T>(memory: &PinnedBuffer<T>, stream: &Stream) -> Result<CUdeviceptr> {
     same_context("the pinned memory", memory.context(), stream.context())?;
-    let mut address = 0;
-    if memory.has_memory() {
-        let start = memory.as_ptr().cast_mut().cast();
-        let _current = stream.context().enter()?;
-        // SAFETY: the memory is pinned memory of the current context, and the driver does not write
-        // through this pointer. The other pointer is to a local variable.
-        unsafe { call!(cuMemHostGetDevicePointer_v2(&raw mut address, start, 0)) }?;
+    match memory.has_memory() {
+        true => stream.context().device_address(memory.as_ptr().cast_mut().cast()),
+        false => Ok(0),
     }
-    Ok(address)
 }
 
 impl<T> MappedBuffer<T> {

@@ -8,10 +8,11 @@ pub use range::{Advice, ManagedRange, RangeInfo};
 use super::buffer::allocation::{Allocation, Managed, Release};
 use super::buffer::slice;
 use super::buffer::slice::{DeviceSlice, DeviceSliceMut, within};
-use crate::call::{Result, answer, bytes_of, call, expect_memory, without_current};
+use crate::call::{Result, answer, bytes_of, call, expect_memory, out, without_current};
 use crate::capture_state::Operation;
 use crate::device::Device;
 use crate::device::attribute::CONCURRENT_MANAGED_ACCESS;
+use crate::manager::Block;
 use crate::release;
 use crate::stream::Stream;
 use bytemuck::AnyBitPattern;
@@ -118,24 +119,21 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
         let concurrent = stream.context().device().attribute(CONCURRENT_MANAGED_ACCESS)?;
-        let mut address = 0;
-        let mut release = Release::Nothing;
-        let manager = stream.context().memory_manager()?.filter(|_| bytes != 0);
-        if let Some(manager) = manager {
+        let manager = stream.context().memory_manager()?;
+        let (address, release) = if bytes == 0 {
+            (0, Release::Nothing)
+        } else if let Some(manager) = manager {
             let global = initial_attachment() == CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
-            let block = manager.allocate_managed(bytes, global)?;
-            address = block.address;
-            release =
-                Release::Managed(Managed { size: block.size, token: block.token, migrates: true });
-        } else if bytes != 0 {
+            let Block { address, size, token } = manager.allocate_managed(bytes, global)?;
+            (address, Release::Managed(Managed { size, token, migrates: true }))
+        } else {
             let flags = initial_attachment().0;
             let _current = stream.context().enter()?;
-            // SAFETY: the pointer is to a local variable, and the current context is the stream's
-            // context.
-            unsafe { call!(cuMemAllocManaged(&raw mut address, bytes, flags)) }
+            // SAFETY: the pointer is valid, and the current context is the stream's context.
+            let address = out(|place| unsafe { call!(cuMemAllocManaged(place, bytes, flags)) })
                 .map_err(|error| error.with_requested_bytes(bytes))?;
-            release = Release::Sync;
-        }
+            (address, Release::Sync)
+        };
         Ok(Self::own(address, len, stream, release, concurrent))
     }
 

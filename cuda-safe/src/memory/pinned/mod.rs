@@ -7,14 +7,13 @@ mod uninit;
 pub use range::PinnedRange;
 pub use register::RegisterOptions;
 
-use crate::call::{Result, answer, bytes_of, call, count_leak, fork, without_current};
+use crate::call::{Result, answer, bytes_of, call, count_leak, fork, out, out_without_current};
 use crate::context::{Context, PinnedMemory};
 use crate::manager::registered::{Registered, VectorMemory};
 use crate::manager::{HostBlock, Order, PinnedFlags};
 use crate::release::{self, Destroy, Handle, owners, release};
 use crate::stream::Stream;
 use bytemuck::AnyBitPattern;
-use core::ffi::c_void;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -164,27 +163,24 @@ impl<T> PinnedBuffer<T> {
     fn allocate(context: &Context, len: usize, options: PinnedOptions) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
-        let mut start = std::ptr::null_mut::<c_void>();
-        let mut source = Source::Nothing;
-        let manager = context.memory_manager()?.filter(|_| bytes != 0);
-        if let Some(manager) = manager {
-            let block = manager.allocate_host(bytes, options.flags())?;
-            start = block.start.as_ptr().cast();
-            source = Managed::keep(block, None);
-        } else if bytes != 0 {
-            let flags = options.flags().bits();
-            let _current = context.enter()?;
-            // SAFETY: the pointer is to a local variable, and the current context is this context.
-            unsafe { call!(cuMemHostAlloc(&raw mut start, bytes, flags)) }
-                .map_err(|error| error.with_requested_bytes(bytes))?;
-            source = Source::Driver;
+        let (manager, flags) = (context.memory_manager()?, options.flags());
+        if bytes == 0 {
+            let mut buffer = Self::empty(context);
+            buffer.len = len;
+            return Ok(buffer);
         }
-        Ok(Self {
-            start: NonNull::new(start.cast()).unwrap_or(NonNull::dangling()),
-            len,
-            source,
-            context: context.clone(),
-        })
+        let (start, source) = if let Some(manager) = manager {
+            let block = manager.allocate_host(bytes, flags)?;
+            (block.start.as_ptr().cast(), Managed::keep(block, None))
+        } else {
+            let _current = context.enter()?;
+            // SAFETY: the pointer is valid, and the current context is this context.
+            let start = out(|place| unsafe { call!(cuMemHostAlloc(place, bytes, flags.bits())) })
+                .map_err(|error| error.with_requested_bytes(bytes))?;
+            (start.cast(), Source::Driver)
+        };
+        let start = NonNull::new(start).unwrap_or(NonNull::dangling());
+        Ok(Self { start, len, source, context: context.clone() })
     }
 
     /// Returns a buffer without elements, which needs no memory.
@@ -213,14 +209,13 @@ impl<T> PinnedBuffer<T> {
     /// Since CUDA 2.3. Raw: [`cuMemHostGetFlags`](fn@cuda_sys::cuMemHostGetFlags).
     #[doc(alias = "cuMemHostGetFlags")]
     pub fn flags(&self) -> Result<PinnedFlags> {
-        let mut flags = 0;
-        if self.has_memory() {
-            without_current(&self.context, || {
-                // SAFETY: the driver allocated the memory, and the other pointer is to a local
-                // variable.
-                unsafe { answer!(cuMemHostGetFlags(&raw mut flags, self.start.as_ptr().cast())) }
-            })?;
+        if !self.has_memory() {
+            return Ok(PinnedFlags::empty());
         }
+        // SAFETY: the driver allocated the memory, and the other pointer is valid.
+        let flags = out_without_current(&self.context, |place| unsafe {
+            answer!(cuMemHostGetFlags(place, self.start.as_ptr().cast()))
+        })?;
         Ok(PinnedFlags::from_bits_retain(flags))
     }
 

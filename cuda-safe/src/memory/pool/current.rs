@@ -61,13 +61,11 @@ impl MemoryPool {
     #[doc(alias = "cuMemGetDefaultMemPool")]
     #[inline]
     pub fn default_at(context: &Context, location: MemoryLocation, managed: bool) -> Result<Self> {
-        let mut raw = std::ptr::null_mut();
-        let (mut place, kind) = (location.raw(), allocation_type(managed));
-        {
-            let _current = context.enter()?;
-            // SAFETY: the pointers point to local variables.
-            unsafe { call!(cuMemGetDefaultMemPool(&raw mut raw, &raw mut place, kind)) }?;
-        }
+        let (mut at, kind) = (location.raw(), allocation_type(managed));
+        let current = context.enter()?;
+        // SAFETY: `out` passes a valid pointer, and the other one is to a local variable.
+        let raw = out(|place| unsafe { call!(cuMemGetDefaultMemPool(place, &raw mut at, kind)) })?;
+        drop(current);
         let mut pool = Self::drivers(raw, context, Some(location));
         pool.set_managed(managed);
         Ok(pool)
@@ -110,11 +108,9 @@ impl MemoryPool {
         location: MemoryLocation,
         managed: bool,
     ) -> Result<CUmemoryPool> {
-        let mut raw = std::ptr::null_mut();
-        let (mut place, kind) = (location.raw(), allocation_type(managed));
+        let (mut at, kind) = (location.raw(), allocation_type(managed));
         let _current = context.enter()?;
-        // SAFETY: the pointers point to local variables.
-        unsafe { call!(cuMemGetMemPool(&raw mut raw, &raw mut place, kind)) }?;
-        Ok(raw)
+        // SAFETY: `out` passes a valid pointer, and the other one is to a local variable.
+        out(|place| unsafe { call!(cuMemGetMemPool(place, &raw mut at, kind)) })
     }
 }

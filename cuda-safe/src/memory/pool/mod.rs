@@ -33,7 +33,7 @@ use super::buffer::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation};
 use crate::call::{
     Answer, Ownership, Result, answer, bytes_of, call, count_leak, debug_struct, expect_handle,
-    out, without_current,
+    out, out_without_current, without_current,
 };
 use crate::capture_state::Operation;
 use crate::context::Context;
@@ -333,12 +333,11 @@ impl MemoryPool {
     #[doc(alias = "cuMemPoolGetAttribute")]
     pub fn attribute<T: PoolValue, A>(&self, attribute: PoolAttribute<T, A>) -> Result<T> {
         // As large as the largest attribute. Smaller ones leave the rest zero.
-        let mut value = 0u64;
-        let (place, raw) = ((&raw mut value).cast(), attribute.as_raw());
-        without_current(self.context(), || {
-            // SAFETY: the pool is alive, and the pointer is to a local variable that is large
-            // enough for every attribute.
-            unsafe { answer!(cuMemPoolGetAttribute(self.as_raw(), raw, place)) }
+        let raw = attribute.as_raw();
+        // SAFETY: the pool is alive, and the pointer is to a `u64`, which is large enough for every
+        // attribute.
+        let value = out_without_current(self.context(), |place: *mut u64| unsafe {
+            answer!(cuMemPoolGetAttribute(self.as_raw(), raw, place.cast()))
         })
         .map_err(|error| attribute.explain(error))?;
         Ok(T::from_bytes(value.to_ne_bytes()))
@@ -428,15 +427,12 @@ impl<T> DeviceBuffer<T> {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
         pool.check_access(stream.context().device())?;
-        let mut address = 0;
-        let (place, raw) = (&raw mut address, pool.as_raw());
-        let allocate = || {
-            // SAFETY: the pool and the stream are alive, and the pointer is to a local variable.
-            unsafe { answer!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.raw())) }
-        };
         let _call = stream.uncaptured(Operation::Allocate)?;
-        without_current(stream.context(), allocate)
-            .map_err(|error| error.with_requested_bytes(bytes))?;
+        // SAFETY: the pool and the stream are alive, and the pointer is valid.
+        let address = out_without_current(stream.context(), |place| unsafe {
+            answer!(cuMemAllocFromPoolAsync(place, bytes, pool.as_raw(), stream.raw()))
+        })
+        .map_err(|error| error.with_requested_bytes(bytes))?;
         let release = if pool.inner.is_default {
             Release::StreamOrdered
         } else {
