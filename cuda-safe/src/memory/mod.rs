@@ -16,13 +16,13 @@ pub mod pool;
 pub use crate::call::region::{Extent, Region};
 pub use crate::manager::PinnedFlags;
 pub(crate) use buffer::allocation::Backing;
-pub use buffer::chunks::{DeviceChunksExact, DeviceChunksExactMut};
+
 pub use buffer::device::DeviceBuffer;
 pub use buffer::mapped::MappedBuffer;
 pub use buffer::pitched::PitchedBuffer;
 pub(crate) use buffer::shared::Reads;
 pub use buffer::shared::{SharedBuffer, SharedReader};
-pub use buffer::slice::{DeviceSlice, DeviceSliceMut};
+pub use buffer::slice::{DeviceChunksExact, DeviceChunksExactMut, DeviceSlice, DeviceSliceMut};
 pub use copy::batch::{CopyAttributes, CopyBatch, SourceOrder};
 pub use copy::decompress::{CompressionFormat, DecompressBatch};
 pub use copy::peer::PeerReader;

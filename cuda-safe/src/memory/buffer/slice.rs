@@ -1,9 +1,12 @@
 //! Borrowed slices of device memory, for reading and for writing.
 
-use crate::call::{Invalid, Result};
-use crate::stream::Stream;
+use crate::call::{Invalid, Rejected, Result};
+use crate::memory::DeviceBuffer;
+use crate::stream::{AccessWindow, MemoryOperation, Stream, same_context};
+use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUdeviceptr;
 use std::fmt;
+use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
@@ -264,4 +267,321 @@ pub(crate) fn debug<T>(
         .field("element", &std::any::type_name::<T>())
         .field("stream", slice.stream)
         .finish()
+}
+
+/// An iterator over consecutive parts of device memory that have the same length.
+///
+/// [`DeviceSlice::chunks_exact`] and
+/// [`DeviceBuffer::chunks_exact`](crate::DeviceBuffer::chunks_exact) return one.
+/// [`remainder`](Self::remainder) returns the elements after the last part.
+#[must_use = "iterators do nothing unless they are consumed"]
+pub struct DeviceChunksExact<'a, T> {
+    /// The parts that were not returned yet: a multiple of `chunk`.
+    rest: DeviceSlice<'a, T>,
+    remainder: DeviceSlice<'a, T>,
+    /// The length of a part, at least 1.
+    chunk: usize,
+}
+
+/// An iterator over consecutive, disjoint parts of mutably borrowed device memory that have the
+/// same length.
+///
+/// [`DeviceSliceMut::chunks_exact_mut`] and
+/// [`DeviceBuffer::chunks_exact_mut`](crate::DeviceBuffer::chunks_exact_mut) return one.
+/// [`into_remainder`](Self::into_remainder) returns the elements after the last part.
+#[must_use = "iterators do nothing unless they are consumed"]
+pub struct DeviceChunksExactMut<'a, T> {
+    /// Returns each element once, so the parts are disjoint.
+    chunks: DeviceChunksExact<'a, T>,
+    elements: PhantomData<&'a mut T>,
+}
+
+impl<'a, T> DeviceSlice<'a, T> {
+    /// Returns an iterator over parts of `len` elements, from the first element on.
+    ///
+    /// The elements after the last part, fewer than `len`, are the iterator's
+    /// [`remainder`](DeviceChunksExact::remainder).
+    ///
+    /// # Errors
+    /// [`Invalid::EmptyChunks`] if `len` is 0.
+    pub fn chunks_exact(self, len: usize) -> Result<DeviceChunksExact<'a, T>> {
+        if len == 0 {
+            return Err(Invalid::EmptyChunks.into());
+        }
+        let (rest, remainder) = self.halves(self.len() - self.len() % len);
+        Ok(DeviceChunksExact { rest, remainder, chunk: len })
+    }
+}
+
+impl<'a, T> DeviceSliceMut<'a, T> {
+    /// Returns an iterator over disjoint parts of `len` elements, from the first element on.
+    ///
+    /// The elements after the last part, fewer than `len`, are the iterator's
+    /// [`into_remainder`](DeviceChunksExactMut::into_remainder).
+    ///
+    /// # Errors
+    /// [`Invalid::EmptyChunks`] if `len` is 0.
+    pub fn chunks_exact_mut(self, len: usize) -> Result<DeviceChunksExactMut<'a, T>> {
+        Ok(DeviceChunksExactMut {
+            chunks: self.into_whole().chunks_exact(len)?,
+            elements: PhantomData,
+        })
+    }
+}
+
+impl<'a, T> DeviceChunksExact<'a, T> {
+    /// Returns the elements after the last part, which the iterator does not return.
+    pub fn remainder(&self) -> DeviceSlice<'a, T> {
+        self.remainder
+    }
+}
+
+impl<'a, T> DeviceChunksExactMut<'a, T> {
+    /// Returns the elements after the last part, which the iterator does not return.
+    pub fn into_remainder(self) -> DeviceSliceMut<'a, T> {
+        DeviceSliceMut::of_whole(self.chunks.remainder)
+    }
+}
+
+impl<'a, T> Iterator for DeviceChunksExact<'a, T> {
+    type Item = DeviceSlice<'a, T>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (first, rest) = self.rest.halves(self.chunk);
+        self.rest = rest;
+        Some(first)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let count = self.rest.len() / self.chunk;
+        (count, Some(count))
+    }
+}
+
+impl<T> DoubleEndedIterator for DeviceChunksExact<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let start = self.rest.len().checked_sub(self.chunk)?;
+        let (rest, last) = self.rest.halves(start);
+        self.rest = rest;
+        Some(last)
+    }
+}
+
+impl<T> ExactSizeIterator for DeviceChunksExact<'_, T> {}
+
+impl<T> FusedIterator for DeviceChunksExact<'_, T> {}
+
+impl<'a, T> Iterator for DeviceChunksExactMut<'a, T> {
+    type Item = DeviceSliceMut<'a, T>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.chunks.next().map(DeviceSliceMut::of_whole)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.chunks.size_hint()
+    }
+}
+
+impl<T> DoubleEndedIterator for DeviceChunksExactMut<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.chunks.next_back().map(DeviceSliceMut::of_whole)
+    }
+}
+
+impl<T> ExactSizeIterator for DeviceChunksExactMut<'_, T> {}
+
+impl<T> FusedIterator for DeviceChunksExactMut<'_, T> {}
+
+impl<T> Clone for DeviceChunksExact<'_, T> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+impl<T> DeviceChunksExact<'_, T> {
+    fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("rest", &self.rest)
+            .field("chunk", &self.chunk)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for DeviceChunksExact<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.debug("DeviceChunksExact", f)
+    }
+}
+
+impl<T> fmt::Debug for DeviceChunksExactMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.chunks.debug("DeviceChunksExactMut", f)
+    }
+}
+
+impl<'a, T: NoUninit> DeviceSlice<'a, T> {
+    /// Reinterprets the memory as elements of `U`, without a copy.
+    ///
+    /// The rules are those of [`bytemuck::try_cast_slice`]: the size in bytes must be a multiple of
+    /// the size of `U`, and the address must be aligned for `U`. The result has as many elements as
+    /// fit.
+    ///
+    /// # Errors
+    /// [`Invalid::Cast`] if the size or the alignment does not fit.
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, DeviceBuffer};
+    ///
+    /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// let buffer = DeviceBuffer::from_slice(&stream, &[1.0f32, -2.0])?;
+    /// let bits = buffer.as_slice().cast::<u32>()?.to_vec()?;
+    /// assert_eq!(bits, [0x3f80_0000, 0xc000_0000]);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn cast<U: AnyBitPattern>(self) -> Result<DeviceSlice<'a, U>> {
+        let len = length_as::<T, U>(self.as_raw(), self.len())?;
+        Ok(DeviceSlice::new(self.as_raw(), len, self.stream()))
+    }
+}
+
+impl<'a, T: NoUninit + AnyBitPattern> DeviceSliceMut<'a, T> {
+    /// Reinterprets the memory as elements of `U`, without a copy.
+    ///
+    /// See [`DeviceSlice::cast`]. What is written as `U` is also read as `T`, so both types must
+    /// have neither padding nor invalid bit patterns, as every [`Pod`](bytemuck::Pod) type does.
+    ///
+    /// # Errors
+    /// [`Invalid::Cast`] if the size or the alignment does not fit.
+    pub fn cast<U: NoUninit + AnyBitPattern>(self) -> Result<DeviceSliceMut<'a, U>> {
+        let len = length_as::<T, U>(self.as_raw(), self.len())?;
+        Ok(DeviceSliceMut::new(self.as_raw(), len, self.stream()))
+    }
+}
+
+impl<T: NoUninit> DeviceBuffer<T> {
+    /// Reinterprets the buffer as elements of `U`, without a copy. The buffer stays bound to its
+    /// stream and is freed in the same way.
+    ///
+    /// See [`DeviceSlice::cast`].
+    ///
+    /// # Errors
+    /// [`Invalid::Cast`] if the size or the alignment does not fit. The buffer is then dropped.
+    /// [`try_cast`](Self::try_cast) returns it with the error.
+    pub fn cast<U: AnyBitPattern>(self) -> Result<DeviceBuffer<U>> {
+        Ok(self.try_cast()?)
+    }
+
+    /// Does the same as [`cast`](Self::cast), but returns the unchanged buffer with the error.
+    ///
+    /// # Errors
+    /// See [`cast`](Self::cast).
+    pub fn try_cast<U: AnyBitPattern>(self) -> Result<DeviceBuffer<U>, Rejected<Self>> {
+        let len = length_as::<T, U>(self.as_raw(), self.len());
+        let (len, buffer) = Rejected::unless(len, self)?;
+        Ok(DeviceBuffer::of_allocation(buffer.into_allocation(), len))
+    }
+}
+
+/// Returns the number of elements of `U` in the memory of `len` elements of `T`.
+fn length_as<T, U>(address: CUdeviceptr, len: usize) -> Result<usize> {
+    let (size, element, align) = (len * size_of::<T>(), size_of::<U>(), align_of::<U>());
+    let fits = if size_of::<T>() == element {
+        Some(len)
+    } else if size == 0 {
+        Some(0)
+    } else {
+        (element != 0 && size % element == 0).then(|| size / element)
+    };
+    match fits {
+        Some(len) if address % align as u64 == 0 => Ok(len),
+        _ => Err(Invalid::Cast { address, size, element, align }.into()),
+    }
+}
+
+impl Stream {
+    /// Sets the L2 access policy for `memory`, for kernels that are enqueued later, and replaces the
+    /// previous policy. Calls `cuStreamSetAttribute` with `CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW`.
+    ///
+    /// The policy is a hint and does not access the memory, so the memory can be freed while the policy
+    /// is set. The policy then applies to later allocations at the same addresses.
+    ///
+    /// ```no_run
+    /// # use cuda_safe::{Context, Device, DeviceBuffer};
+    /// # use cuda_safe::stream::{AccessProperty, AccessWindow};
+    /// # let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// let table = DeviceBuffer::<f32>::zeroed(&stream, 1024)?;
+    /// stream.set_access_window(&table, AccessWindow {
+    ///     hit: AccessProperty::Persisting,
+    ///     miss: AccessProperty::Streaming,
+    ///     ..Default::default()
+    /// })?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext); [`Invalid::AccessWindow`](crate::Invalid::AccessWindow); `CUDA_ERROR_INVALID_VALUE` for more bytes
+    /// than [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::device::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
+    ///
+    /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
+    #[doc(alias = "cuStreamSetAttribute")]
+    pub fn set_access_window<'a, T: 'a>(
+        &self,
+        memory: impl Into<DeviceSlice<'a, T>>,
+        window: AccessWindow,
+    ) -> Result<()> {
+        let memory = memory.into();
+        same_context("the memory", memory.stream().context(), self.context())?;
+        self.set_access_window_of((memory.as_raw(), memory.size_bytes()), window)
+    }
+}
+
+impl DeviceSliceMut<'_, u32> {
+    /// Writes one element in stream order, after a fence of system scope. Calls `cuStreamWriteValue32`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Range`](crate::Invalid::Range) if the index is out of bounds.
+    /// - [`Invalid::NoMemoryOperations`](crate::Invalid::NoMemoryOperations) for stream-ordered or managed memory. Use a buffer of
+    ///   [`zeroed_sync`](crate::DeviceBuffer::zeroed_sync) or mapped pinned memory.
+    ///
+    /// Since CUDA 11.7. Raw: [`cuStreamWriteValue32_v2`](fn@cuda_sys::cuStreamWriteValue32_v2).
+    #[doc(alias = "cuStreamWriteValue32")]
+    #[inline]
+    pub fn write_value(&mut self, index: usize, value: u32) -> Result<()> {
+        let element = self.reborrow().slice(element(index))?;
+        let write = MemoryOperation::Write32 { address: element.as_raw(), value };
+        // SAFETY: the element belongs to a buffer that is bound to this stream, and that is freed in
+        // stream order or after a wait. Any bits are a valid u32, and the driver checks the alignment.
+        unsafe { self.stream().memory_operation(write) }
+    }
+}
+
+impl DeviceSliceMut<'_, u64> {
+    /// Writes one element in stream order, after a fence of system scope. Calls `cuStreamWriteValue64`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Range`](crate::Invalid::Range) if the index is out of bounds.
+    /// - [`Invalid::NoMemoryOperations`](crate::Invalid::NoMemoryOperations) for stream-ordered or managed memory. Use a buffer of
+    ///   [`zeroed_sync`](crate::DeviceBuffer::zeroed_sync) or mapped pinned memory.
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without
+    ///   [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::device::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    ///
+    /// Since CUDA 11.7. Raw: [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2).
+    #[doc(alias = "cuStreamWriteValue64")]
+    #[inline]
+    pub fn write_value(&mut self, index: usize, value: u64) -> Result<()> {
+        let element = self.reborrow().slice(element(index))?;
+        let write = MemoryOperation::Write64 { address: element.as_raw(), value };
+        // SAFETY: see the argument for `u32`; any bits are a valid u64.
+        unsafe { self.stream().memory_operation(write) }
+    }
+}
+
+/// Returns the range that contains one element.
+#[inline]
+fn element(index: usize) -> std::ops::Range<usize> {
+    index..index.saturating_add(1)
 }

@@ -1,6 +1,5 @@
 //! Managed memory, which host and device access at the same address.
 
-mod batch;
 mod range;
 
 pub use range::{Advice, ManagedRange, RangeInfo};

@@ -15,34 +15,34 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-mod access;
 pub mod attribute;
-pub(crate) mod block;
-mod current;
 mod frees;
 pub(crate) mod memory;
-mod options;
 mod share;
 
-pub use access::MemoryAccess;
 pub(super) use frees::PoolMemory;
-pub use options::MemoryPoolOptions;
 pub use share::ImportedPool;
 
 use super::buffer::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation};
 use crate::call::{
-    Answer, Ownership, Result, answer, bytes_of, call, count_leak, debug_struct, expect_handle,
-    out, out_without_current, without_current,
+    Answer, Invalid, Ownership, Result, answer, bytes_of, c_enum, call, count_leak, debug_struct,
+    expect_handle, init, out, out_without_current, without_current,
 };
 use crate::capture_state::Operation;
 use crate::context::Context;
+use crate::device::Device;
+use crate::device::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
 use crate::event::AfterEvents;
-use crate::memory::pool::attribute::{HighWater, PoolAttribute, PoolValue, Settable};
-use crate::memory::pool::frees::FreeEvents;
 use crate::release::{self, After, Destroy, Handle, Keep, Leftover, create_in, release};
 use crate::stream::Stream;
-use cuda_sys::{CUmemoryPool, CUresult};
+use attribute::{HighWater, PoolAttribute, PoolValue, Settable};
+use cuda_sys::{
+    CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemPoolProps, CUmemoryPool, CUresult,
+    CudaVersion,
+};
+use frees::FreeEvents;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -560,4 +560,313 @@ impl Eq for MemoryPool {}
 
 debug_struct! {
     MemoryPool |its| { raw: its.inner.raw, location: its.inner.location, ownership: its.inner.ownership }
+}
+
+c_enum! {
+    /// The access of a device to a pool's memory (`CUmemAccess_flags`).
+    pub enum MemoryAccess = CUmemAccess_flags or Other {
+        /// No access.
+        None = CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        /// Read access.
+        Read = CU_MEM_ACCESS_FLAGS_PROT_READ,
+        /// Read and write access.
+        ReadWrite = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    }
+}
+
+impl MemoryAccess {
+    /// Returns this access of a location in the driver's format.
+    #[inline]
+    pub(crate) fn at(self, location: MemoryLocation) -> CUmemAccessDesc {
+        CUmemAccessDesc { location: location.raw(), flags: self.raw() }
+    }
+}
+
+impl MemoryPool {
+    /// Returns how a device can access the pool's memory. Of a pool of managed memory, which all devices
+    /// can use, this is only what was set.
+    ///
+    /// Calls `cuMemPoolGetAccess(&flags, pool, location)`.
+    ///
+    /// # Errors
+    /// Errors from the driver.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolGetAccess`](fn@cuda_sys::cuMemPoolGetAccess).
+    #[doc(alias = "cuMemPoolGetAccess")]
+    #[inline]
+    pub fn access(&self, device: &Device) -> Result<MemoryAccess> {
+        let mut location = MemoryLocation::Device(*device).raw();
+        let from = &raw mut location;
+        // SAFETY: the pool is alive, and the pointers refer to variables, of which `out` passes one.
+        let flags = out_without_current(self.context(), |place| unsafe {
+            answer!(cuMemPoolGetAccess(place, self.as_raw(), from))
+        })?;
+        Ok(MemoryAccess::from_raw(flags))
+    }
+
+    /// Allows a device to read and write the pool's memory, including memory that is already
+    /// allocated.
+    ///
+    /// Calls `cuMemPoolSetAccess(pool, map, 1)`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_DEVICE` or a similar code if the device cannot access the memory.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
+    #[doc(alias = "cuMemPoolSetAccess")]
+    #[inline]
+    pub fn grant_access(&self, device: &Device) -> Result<()> {
+        // SAFETY: this call does not revoke any access.
+        unsafe { self.set_access(device, MemoryAccess::ReadWrite) }
+    }
+
+    /// Sets the access of a device to the pool's memory.
+    ///
+    /// Calls `cuMemPoolSetAccess(pool, map, 1)`.
+    ///
+    /// # Errors
+    /// See [`grant_access`](Self::grant_access). Access cannot be revoked from the device on which
+    /// the memory is located.
+    ///
+    /// # Safety
+    /// If this call revokes access, no enqueued or future work on the device may use that access to
+    /// memory of the pool. Such work would fail with an illegal address, after which the process
+    /// cannot use the GPU any more.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
+    #[doc(alias = "cuMemPoolSetAccess")]
+    #[inline]
+    pub unsafe fn set_access(&self, device: &Device, access: MemoryAccess) -> Result<()> {
+        let map = access.at(MemoryLocation::Device(*device));
+        without_current(self.context(), || {
+            // SAFETY: the pool is alive, and the pointer is to a single local variable. The caller
+            // guarantees that revoked access is not used.
+            unsafe { answer!(cuMemPoolSetAccess(self.as_raw(), &raw const map, 1)) }
+        })
+    }
+
+    /// Returns an error unless the device can read and write the pool's memory. All devices can use managed
+    /// memory, but `cuMemPoolGetAccess` says that they have no access (measured on driver 580).
+    #[inline]
+    fn check_access(&self, device: Device) -> Result<()> {
+        let is_there = self.inner.location == Some(MemoryLocation::Device(device));
+        if is_there || self.inner.is_managed {
+            return Ok(());
+        }
+        match self.access(&device)? {
+            MemoryAccess::ReadWrite | MemoryAccess::Other(_) => Ok(()),
+            MemoryAccess::None | MemoryAccess::Read => {
+                let its = self.inner.location.map(|its| its.to_string());
+                Err(Invalid::NoAccessToPool {
+                    pool: its.unwrap_or_else(|| "an unknown location".to_owned()),
+                    device: device.ordinal(),
+                }
+                .into())
+            }
+        }
+    }
+}
+
+impl Device {
+    /// Returns the handle of the device's current pool, which the device allocates from.
+    ///
+    /// Calls `cuDeviceGetMemPool(&pool, device)`. The current pool is the default pool or one that
+    /// other code has set and may destroy at any time. The handle is therefore suited to
+    /// comparisons. Pass it to [`MemoryPool::borrow_raw`] only if you know how long the pool stays
+    /// alive.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuDeviceGetMemPool`](fn@cuda_sys::cuDeviceGetMemPool).
+    #[doc(alias = "cuDeviceGetMemPool")]
+    #[inline]
+    pub fn memory_pool(&self) -> Result<CUmemoryPool> {
+        // SAFETY: `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuDeviceGetMemPool(place, self.as_raw())) })
+    }
+
+    /// Sets the device's current pool, which the whole process allocates from until another pool is
+    /// set.
+    ///
+    /// Calls `cuDeviceSetMemPool(device, pool)`. From then on, the pool is never destroyed.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a pool of another location.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuDeviceSetMemPool`](fn@cuda_sys::cuDeviceSetMemPool).
+    #[doc(alias = "cuDeviceSetMemPool")]
+    #[inline]
+    pub fn set_memory_pool(&self, pool: &MemoryPool) -> Result<()> {
+        // SAFETY: the pool is alive, and is never destroyed after this call.
+        unsafe { call!(cuDeviceSetMemPool(self.as_raw(), pool.as_raw())) }?;
+        pool.never_destroy();
+        Ok(())
+    }
+}
+
+impl MemoryPool {
+    /// Returns the driver's default pool for a location, of memory that stays there or of managed
+    /// memory. It is never destroyed.
+    ///
+    /// Calls `cuMemGetDefaultMemPool(&pool, location, type)`.
+    ///
+    /// # Errors
+    /// - `CUDA_ERROR_NOT_SUPPORTED` or `CUDA_ERROR_INVALID_VALUE` for a location without a default
+    ///   pool.
+    /// - [`Error::Missing`](crate::Error::Missing) on a driver before CUDA 13.0.
+    ///
+    /// Since CUDA 13.0. Raw: [`cuMemGetDefaultMemPool`](fn@cuda_sys::cuMemGetDefaultMemPool).
+    #[doc(alias = "cuMemGetDefaultMemPool")]
+    #[inline]
+    pub fn default_at(context: &Context, location: MemoryLocation, managed: bool) -> Result<Self> {
+        let (mut at, kind) = (location.raw(), allocation_type(managed));
+        let current = context.enter()?;
+        // SAFETY: `out` passes a valid pointer, and the other one is to a local variable.
+        let raw = out(|place| unsafe { call!(cuMemGetDefaultMemPool(place, &raw mut at, kind)) })?;
+        drop(current);
+        let mut pool = Self::drivers(raw, context, Some(location));
+        pool.set_managed(managed);
+        Ok(pool)
+    }
+
+    /// Makes this the current pool of a location, as [`Device::set_memory_pool`] does for a device.
+    ///
+    /// Calls `cuMemSetMemPool(location, type, pool)`. From then on, the pool is never destroyed.
+    ///
+    /// # Errors
+    /// - `CUDA_ERROR_INVALID_VALUE` if the pool is not of this location and kind.
+    /// - [`Error::Missing`](crate::Error::Missing) on a driver before CUDA 13.0.
+    ///
+    /// Since CUDA 13.0. Raw: [`cuMemSetMemPool`](fn@cuda_sys::cuMemSetMemPool).
+    #[doc(alias = "cuMemSetMemPool")]
+    #[inline]
+    pub fn set_current_at(&self, location: MemoryLocation, managed: bool) -> Result<()> {
+        let (mut place, kind) = (location.raw(), allocation_type(managed));
+        let _current = self.context().enter()?;
+        // SAFETY: the pool is alive, and is never destroyed after this call. The pointer refers to a
+        // local variable.
+        unsafe { call!(cuMemSetMemPool(&raw mut place, kind, self.as_raw())) }?;
+        self.never_destroy();
+        Ok(())
+    }
+
+    /// Returns the handle of the current pool of a location.
+    ///
+    /// Calls `cuMemGetMemPool(&pool, location, type)`. Other code may destroy the pool at any time.
+    /// See [`Device::memory_pool`].
+    ///
+    /// # Errors
+    /// See [`default_at`](Self::default_at).
+    ///
+    /// Since CUDA 13.0. Raw: [`cuMemGetMemPool`](fn@cuda_sys::cuMemGetMemPool).
+    #[doc(alias = "cuMemGetMemPool")]
+    #[inline]
+    pub fn current_at(
+        context: &Context,
+        location: MemoryLocation,
+        managed: bool,
+    ) -> Result<CUmemoryPool> {
+        let (mut at, kind) = (location.raw(), allocation_type(managed));
+        let _current = context.enter()?;
+        // SAFETY: `out` passes a valid pointer, and the other one is to a local variable.
+        out(|place| unsafe { call!(cuMemGetMemPool(place, &raw mut at, kind)) })
+    }
+}
+
+/// Options for [`MemoryPool::new`](crate::memory::MemoryPool::new). The default is a pool on the context's
+/// device, without a size limit.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MemoryPoolOptions {
+    /// The location of the pool's memory. `None` is the context's device. A pool on the host
+    /// requires CUDA 12.2, a
+    /// [device that supports it](crate::device::attribute::HOST_MEMORY_POOLS_SUPPORTED), and
+    /// [access](crate::memory::MemoryPool::grant_access) for each device.
+    pub location: Option<MemoryLocation>,
+    /// Whether the pool is of managed memory, for which the location is the preferred location. Such a pool
+    /// has no maximum size and is not shareable. Since CUDA 13.0.
+    pub managed: bool,
+    /// The maximum size of the pool in bytes. 0 means the limit of the system. Since CUDA 12.2.
+    pub max_size: usize,
+    /// Whether other processes can [open](crate::memory::pool::ImportedPool) the pool's memory. The pool is
+    /// shared by a POSIX file descriptor, on
+    /// [devices that support it](crate::device::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES). A driver may
+    /// keep the reserved memory of a shareable pool until the pool is destroyed. A pool on the host
+    /// as a whole ([`MemoryLocation::Host`]) cannot be shared.
+    pub shareable: bool,
+    /// Whether the decompression engine can read the pool's memory. Since CUDA 12.6.
+    pub hw_decompress: bool,
+    /// Whether other PCI devices can access the pool's memory (`GPUDirect` RDMA). Since CUDA 13.4.
+    pub gpu_direct_rdma: bool,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl MemoryPoolOptions {
+    /// Converts the options for the driver. Returns an error if the driver is too old for one of
+    /// them, because it would misinterpret fields that it does not know.
+    #[inline]
+    fn props(self, device: Device) -> Result<CUmemPoolProps> {
+        let Self {
+            location,
+            managed,
+            max_size,
+            shareable,
+            hw_decompress,
+            gpu_direct_rdma,
+            _non_exhaustive: (),
+        } = self;
+        let location = location.unwrap_or(MemoryLocation::Device(device));
+        let is_on_device = matches!(location, MemoryLocation::Device(_));
+        for (is_asked_for, what, since) in [
+            (!is_on_device, "a memory pool on the host", (12, 2)),
+            (max_size != 0, "a size limit for a memory pool", (12, 2)),
+            (hw_decompress, "a memory pool for hardware decompression", (12, 6)),
+            (managed, "a memory pool of managed memory", (13, 0)),
+            (gpu_direct_rdma, "a memory pool with GPUDirect RDMA", (13, 4)),
+        ] {
+            if is_asked_for {
+                init::needs(what, CudaVersion::new(since.0, since.1))?;
+            }
+        }
+        let handle_types = match shareable {
+            true => descriptors(device)?,
+            false => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+        };
+        let usage = match hw_decompress {
+            true => CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS,
+            false => 0,
+        };
+        Ok(CUmemPoolProps {
+            allocType: allocation_type(managed),
+            handleTypes: handle_types,
+            location: location.raw(),
+            maxSize: max_size,
+            usage: u16::try_from(usage).unwrap_or(0),
+            gpuDirectRDMACapable: u8::from(gpu_direct_rdma),
+            ..Default::default()
+        })
+    }
+}
+
+#[inline]
+fn allocation_type(managed: bool) -> CUmemAllocationType {
+    match managed {
+        true => CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED,
+        false => CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+    }
+}
+
+/// Returns the supported handle type, POSIX file descriptors, or an error if the device does not
+/// support it.
+#[inline]
+fn descriptors(device: Device) -> Result<CUmemAllocationHandleType> {
+    let its = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    let supported = device.attribute(MEMPOOL_SUPPORTED_HANDLE_TYPES)?.0;
+    if supported & its.0 == 0 || !cfg!(unix) {
+        return Err(Invalid::PoolHandles { supported }.into());
+    }
+    Ok(its)
 }

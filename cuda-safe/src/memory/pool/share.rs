@@ -1,7 +1,7 @@
 //! Memory pools that are shared between processes.
 
+use super::MemoryAccess;
 use super::MemoryPool;
-use super::access::MemoryAccess;
 use super::attribute::{PoolAttribute, PoolValue};
 use crate::call::{Invalid, Result, debug_struct};
 use crate::context::Context;
