@@ -24,11 +24,8 @@
 //! context. All of these are errors here. Coordinates are not checked: the promise of an unsafe launch
 //! includes that the kernel accesses surfaces within their extent.
 
-mod arguments;
-pub(crate) mod batch;
 mod copy;
 mod limits;
-mod mipmapped;
 mod object;
 mod owned;
 mod part;
@@ -39,9 +36,9 @@ mod surface;
 mod texel;
 mod texture;
 
-pub use arguments::{SurfaceObject, TextureObject};
-pub use mipmapped::MipmappedArray;
+pub use object::{SurfaceObject, TextureObject};
 pub use owned::Array;
+pub use owned::MipmappedArray;
 pub use part::{ArrayMut, ArrayRef};
 pub use sampler::{AddressMode, FilterMode, ReadMode, Sampler};
 pub use shape::{ArrayDescriptor, ArrayOptions, ArrayShape};

@@ -1,5 +1,6 @@
 //! Arrays that are owned.
 
+use super::array_error;
 use super::limits::check_array;
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
@@ -10,7 +11,7 @@ use crate::call::{
 use crate::capture_state::Operation;
 use crate::release::{self, Handle, destroy, relaxed, release};
 use crate::stream::{Stream, same_context};
-use cuda_sys::{CUarray, Zeroable};
+use cuda_sys::{CUarray, CUmipmappedArray, Zeroable};
 use std::any::Any;
 use std::marker::PhantomData;
 
@@ -322,6 +323,318 @@ destroy! {
 }
 
 impl<T> Drop for Array<T> {
+    fn drop(&mut self) {
+        if self.ownership.is_owned() {
+            release(Handle(self.raw.0), &self.stream);
+        }
+    }
+}
+
+/// Several arrays of decreasing size, which one [`Texture`](super::Texture) samples: the levels. Bound to
+/// a stream.
+///
+/// Every level has half the extent of the level before it, but at least one texel along each dimension.
+/// Layers and faces are not halved.
+///
+/// # Drop
+/// See [`Array`](super::Array) (`cuMipmappedArrayDestroy`).
+///
+/// ```no_run
+/// use cuda_safe::array::{ArrayShape, MipmappedArray};
+/// use cuda_safe::{Context, Device};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// let shape = ArrayShape::TwoD { width: 8, height: 8 };
+/// let mut image = MipmappedArray::<f32>::new(&stream, shape, shape.max_levels())?;
+/// image.level_mut(0)?.copy_from_slice(&[1.0; 64])?;
+/// image.level_mut(1)?.copy_from_slice(&[2.0; 16])?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct MipmappedArray<T> {
+    raw: RawMipmapped,
+    levels: Vec<RawArray>,
+    shape: ArrayShape,
+    options: ArrayOptions,
+    ownership: Ownership,
+    stream: Stream,
+    texels: PhantomData<T>,
+}
+
+/// The handle of a mipmapped array. The driver takes it on any thread.
+#[derive(Clone, Copy)]
+struct RawMipmapped(CUmipmappedArray);
+
+// SAFETY: the pointer is only passed to the driver, which takes it on any thread.
+unsafe impl Send for RawMipmapped {}
+// SAFETY: as above, also from several threads at once.
+unsafe impl Sync for RawMipmapped {}
+
+impl<T> MipmappedArray<T> {
+    /// Creates a mipmapped array for textures, with this number of levels. The texels are not initialized.
+    ///
+    /// Calls `cuMipmappedArrayCreate(&array, &descriptor, levels)`, and `cuMipmappedArrayGetLevel` for each
+    /// level.
+    ///
+    /// # Errors
+    /// - [`Invalid::Array`](crate::Invalid::Array) if the number of levels is 0 or more than
+    ///   [`ArrayShape::max_levels`] (the driver would create another number of levels), or if a dimension is
+    ///   0 or exceeds the limit of the device.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// Since CUDA 5.0. Raw: [`cuMipmappedArrayCreate`](fn@cuda_sys::cuMipmappedArrayCreate),
+    /// [`cuMipmappedArrayGetLevel`](fn@cuda_sys::cuMipmappedArrayGetLevel),
+    /// [`cuMipmappedArrayDestroy`](fn@cuda_sys::cuMipmappedArrayDestroy).
+    #[doc(alias = "cuMipmappedArrayCreate")]
+    #[doc(alias = "cuMipmappedArrayGetLevel")]
+    #[doc(alias = "cuMipmappedArrayDestroy")]
+    pub fn new(stream: &Stream, shape: ArrayShape, levels: u32) -> Result<Self>
+    where
+        T: Texel,
+    {
+        Self::with(stream, shape, levels, ArrayOptions::default())
+    }
+
+    /// Creates a mipmapped array with options. The texels are not initialized.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new) and [`Array::with`](super::Array::with).
+    pub fn with(
+        stream: &Stream,
+        shape: ArrayShape,
+        levels: u32,
+        options: ArrayOptions,
+    ) -> Result<Self>
+    where
+        T: Texel,
+    {
+        check_texel::<T>();
+        check_array(&stream.context().device(), shape, options, true)?;
+        check_levels(shape, levels)?;
+        let descriptor = shape.descriptor::<T>(options);
+        let from = &raw const descriptor;
+        let raw = create(stream, |place| {
+            // SAFETY: the pointers refer to variables, and the context of the stream is current.
+            unsafe { call!(cuMipmappedArrayCreate(place, from, levels)) }
+        })
+        .map_err(|error| {
+            let bytes = (0..levels).map(|level| shape.level(level).bytes::<T>());
+            error.with_requested_bytes(bytes.fold(0, usize::saturating_add))
+        })?;
+        // Owned from here on, so errors destroy it.
+        let mut array = Self {
+            raw: RawMipmapped(raw),
+            levels: Vec::new(),
+            shape,
+            options,
+            ownership: Ownership::Owned,
+            stream: stream.clone(),
+            texels: PhantomData,
+        };
+        array.find_levels(levels)?;
+        Ok(array)
+    }
+
+    /// Takes ownership of a mipmapped array with this number of levels. Queries the levels
+    /// (`cuMipmappedArrayGetLevel`) and the shape of the first one (`cuArray3DGetDescriptor`).
+    ///
+    /// # Errors
+    /// - [`Invalid::Handle`](crate::Invalid::Handle) if the handle is null.
+    /// - [`Invalid::Array`](crate::Invalid::Array) if the texels do not have the type `T`, or if the shape
+    ///   does not have as many levels.
+    /// - Errors of the driver. The caller keeps ownership in all these cases.
+    ///
+    /// # Safety
+    /// - `raw` is a mipmapped array of the context of the stream, with at least this number of levels. It
+    ///   has all of its memory: it is neither sparse nor mapped later.
+    /// - No other code destroys or uses the array.
+    /// - All previous uses of the array, which may be on other streams, are ordered before the work that is
+    ///   enqueued on `stream` from now on.
+    pub unsafe fn from_raw(raw: CUmipmappedArray, levels: u32, stream: &Stream) -> Result<Self>
+    where
+        T: Texel,
+    {
+        // SAFETY: the caller promises a valid array.
+        unsafe { Self::of_raw(raw, levels, Ownership::Owned, stream) }
+    }
+
+    /// Borrows a mipmapped array that other code owns. The array is never destroyed by this object.
+    ///
+    /// # Errors
+    /// See [`from_raw`](Self::from_raw).
+    ///
+    /// # Safety
+    /// The requirements of [`from_raw`](Self::from_raw) apply. The array stays alive, and no other code uses
+    /// it, until this object has been dropped and the work enqueued on `stream` before the drop has
+    /// completed.
+    pub unsafe fn borrow_raw(raw: CUmipmappedArray, levels: u32, stream: &Stream) -> Result<Self>
+    where
+        T: Texel,
+    {
+        // SAFETY: the caller promises a valid array.
+        unsafe { Self::of_raw(raw, levels, Ownership::Borrowed, stream) }
+    }
+
+    /// Uses a mipmapped array that `owner` keeps alive. Dropping this drops `owner`.
+    ///
+    /// # Errors
+    /// See [`from_raw`](Self::from_raw). `owner` is then dropped.
+    ///
+    /// # Safety
+    /// The requirements of [`borrow_raw`](Self::borrow_raw) apply, except that `owner` keeps the array
+    /// alive. In addition, `owner` may be dropped on any thread and at any time, also in host functions and
+    /// captures, and dropping it waits for the work enqueued on `stream` before, or is ordered after it.
+    pub unsafe fn from_foreign(
+        raw: CUmipmappedArray,
+        levels: u32,
+        stream: &Stream,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self>
+    where
+        T: Texel,
+    {
+        let owner = Ownership::Foreign(Box::new(owner));
+        // SAFETY: the caller promises a valid array, which the owner keeps alive.
+        unsafe { Self::of_raw(raw, levels, owner, stream) }
+    }
+
+    /// # Safety
+    /// The handle is null or a mipmapped array with this number of levels.
+    unsafe fn of_raw(
+        raw: CUmipmappedArray,
+        levels: u32,
+        ownership: Ownership,
+        stream: &Stream,
+    ) -> Result<Self>
+    where
+        T: Texel,
+    {
+        check_texel::<T>();
+        expect_handle("mipmapped array", raw)?;
+        // Not owned until everything is known, so errors do not destroy it.
+        let mut array = Self {
+            raw: RawMipmapped(raw),
+            levels: Vec::new(),
+            shape: ArrayShape::OneD { width: 1 },
+            options: ArrayOptions::default(),
+            ownership: Ownership::Borrowed,
+            stream: stream.clone(),
+            texels: PhantomData,
+        };
+        array.find_levels(levels)?;
+        let Some(first) = array.levels.first() else {
+            return Err(array_error("the number of levels", "0 is less than 1"));
+        };
+        // SAFETY: the first level is an array as long as the mipmapped array is alive.
+        let its = unsafe { descriptor_of(first.0, stream) }?;
+        its.expect_texels::<T>()?;
+        check_levels(its.shape, levels)?;
+        (array.shape, array.options) = (its.shape, its.options);
+        array.ownership = ownership;
+        Ok(array)
+    }
+
+    fn find_levels(&mut self, levels: u32) -> Result<()> {
+        for level in 0..levels {
+            let level = self.find_level(level)?;
+            self.levels.push(RawArray(level));
+        }
+        Ok(())
+    }
+
+    fn find_level(&self, level: u32) -> Result<CUarray> {
+        let array = self.raw.0;
+        // SAFETY: the array is alive, and `out` passes a valid pointer.
+        out_without_current(self.stream.context(), |place| unsafe {
+            answer!(cuMipmappedArrayGetLevel(place, array, level))
+        })
+    }
+
+    /// Borrows a level for reading. Level 0 is the largest.
+    ///
+    /// # Errors
+    /// [`Invalid::Array`](crate::Invalid::Array) if there is no such level.
+    pub fn level(&self, level: u32) -> Result<ArrayRef<'_, T>> {
+        let Some(raw) = self.levels.get(level as usize) else {
+            let problem = format!("there is no level {level}: the array has {}", self.levels());
+            return Err(array_error("the level", problem));
+        };
+        let shape = self.shape.level(level);
+        Ok(ArrayRef::new(*raw, shape, self.options, &self.stream))
+    }
+
+    /// Borrows a level for reading and writing. Level 0 is the largest.
+    ///
+    /// # Errors
+    /// See [`level`](Self::level).
+    pub fn level_mut(&mut self, level: u32) -> Result<ArrayMut<'_, T>> {
+        Ok(ArrayMut::new(self.level(level)?))
+    }
+
+    /// Returns the number of levels.
+    pub fn levels(&self) -> u32 {
+        // At most 32 levels were requested.
+        u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the dimensions of the largest level.
+    pub fn shape(&self) -> ArrayShape {
+        self.shape
+    }
+
+    /// Returns the options that the array was created with.
+    pub fn options(&self) -> ArrayOptions {
+        self.options
+    }
+
+    /// Returns the stream that the array is bound to.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
+    pub fn as_raw(&self) -> CUmipmappedArray {
+        self.raw.0
+    }
+
+    /// Releases ownership and returns the handle and the stream. The caller destroys the array
+    /// (`cuMipmappedArrayDestroy`) while its context is alive. A foreign owner is never dropped.
+    pub fn into_raw(mut self) -> (CUmipmappedArray, Stream) {
+        let ownership = std::mem::replace(&mut self.ownership, Ownership::Borrowed);
+        std::mem::forget(ownership);
+        (self.raw.0, self.stream.clone())
+    }
+
+    /// Binds the array to another stream of the context. Makes that stream wait for the work enqueued
+    /// before (`cuEventRecord`, `cuStreamWaitEvent`). Does not block the host.
+    ///
+    /// # Errors
+    /// See [`Array::rebind`](super::Array::rebind).
+    pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
+        move_between(&mut self.stream, stream, self.ownership.is_owned())
+    }
+}
+
+/// # Errors
+/// [`Invalid::Array`](crate::Invalid::Array) if the shape does not have this number of levels.
+#[inline]
+fn check_levels(shape: ArrayShape, levels: u32) -> Result<()> {
+    let most = shape.max_levels();
+    if (1..=most).contains(&levels) {
+        return Ok(());
+    }
+    let problem = format!("{levels} is not between 1 and {most}, the most for {shape:?}");
+    Err(array_error("the number of levels", problem))
+}
+
+destroy! {
+    Handle<CUmipmappedArray> as "a mipmapped CUDA array", after Uses;
+    // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
+    // work on its stream was waited for, and the driver waits for all other work.
+    |its| unsafe { answer!(cuMipmappedArrayDestroy(its.0)) }
+}
+
+impl<T> Drop for MipmappedArray<T> {
     fn drop(&mut self) {
         if self.ownership.is_owned() {
             release(Handle(self.raw.0), &self.stream);

@@ -1,8 +1,8 @@
 //! Borrowed arrays, levels, and parts of them.
 
 use super::array_error;
-use super::mipmapped::MipmappedArray;
 use super::owned::Array;
+use super::owned::MipmappedArray;
 use super::shape::{ArrayOptions, ArrayShape};
 use crate::call::{Extent, Result, debug_struct};
 use crate::memory::copy::volume::Side;

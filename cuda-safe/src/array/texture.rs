@@ -1,9 +1,9 @@
 //! Texture objects.
 
 use super::limits::{check_linear, check_pitched};
-use super::mipmapped::MipmappedArray;
 use super::object::{Kind, Object};
 use super::owned::Array;
+use super::owned::MipmappedArray;
 use super::part::ArrayRef;
 use super::sampler::{ReadMode, Sampler};
 use super::sparse::SparseArray;

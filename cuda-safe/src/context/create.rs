@@ -1,6 +1,6 @@
 //! Creation of contexts other than the primary context.
 
-use super::end::Origin;
+use super::handle::Origin;
 use super::{Context, ContextFlags};
 use crate::call::{Ownership, Result, call, current, newest_or, out};
 use crate::device::Device;

@@ -2,37 +2,31 @@
 
 mod bind;
 mod create;
-mod end;
 mod extension;
 mod guard;
 mod handle;
-mod memory;
-mod peer;
-mod primary;
 mod reuse;
 mod settings;
 
 pub use create::GraphicsClient;
-pub use guard::CurrentContext;
-pub use primary::PrimaryState;
-pub use settings::{CachePreference, Limit, RdmaScope};
-
-use extension::Slot;
 pub(crate) use extension::{Extension, set_factory, set_first_factory};
-pub(crate) use memory::{PinnedMemory, SyncMemory};
-use reuse::Reserves;
+pub use guard::CurrentContext;
+pub(crate) use handle::{PinnedMemory, SyncMemory};
 pub(crate) use reuse::{Reserve, all_reserves, clear_reserves};
+pub use settings::{CachePreference, Limit, RdmaScope};
 
 use crate::call::{
     Ownership, Result, call, expect_handle, init, newest_or, out, refuse_in_host_function,
     with_raw_current,
 };
-use crate::context::end::{ContextRelease, Origin};
 use crate::device::Device;
 use crate::release::{self, create};
 use crate::sync::Mutex;
 use bitflags::bitflags;
 use cuda_sys::{CUcontext, CUctx_flags};
+use extension::Slot;
+use handle::{ContextRelease, Origin};
+use reuse::Reserves;
 use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -455,5 +449,120 @@ impl fmt::Display for Context {
             Some(id) => write!(f, " (id {id})"),
             None => write!(f, " ({:p})", self.inner.raw),
         }
+    }
+}
+
+/// The state of the primary context of a device, returned by [`Device::primary_state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrimaryState {
+    /// Whether any code in this process retains the context.
+    pub active: bool,
+    /// The current flags, or the flags for the next initialization.
+    pub flags: ContextFlags,
+}
+
+impl Device {
+    /// Returns whether the primary context is active, and its flags. Calls `cuDevicePrimaryCtxGetState`.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxGetState`](fn@cuda_sys::cuDevicePrimaryCtxGetState).
+    #[doc(alias = "cuDevicePrimaryCtxGetState")]
+    #[inline]
+    pub fn primary_state(&self) -> Result<PrimaryState> {
+        let (mut flags, mut active) = (0, 0);
+        let (flags_out, active_out) = (&raw mut flags, &raw mut active);
+        // SAFETY: the pointers refer to locals.
+        unsafe { call!(cuDevicePrimaryCtxGetState(self.as_raw(), flags_out, active_out)) }?;
+        Ok(PrimaryState { active: active != 0, flags: ContextFlags::from_bits_retain(flags) })
+    }
+
+    /// Sets the flags of the primary context for all code that uses it. Calls
+    /// `cuDevicePrimaryCtxSetFlags`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.
+    ///
+    /// Since CUDA 7.0; before 11.0 only while no code retains the context. Raw:
+    /// [`cuDevicePrimaryCtxSetFlags_v2`](fn@cuda_sys::cuDevicePrimaryCtxSetFlags_v2).
+    #[doc(alias = "cuDevicePrimaryCtxSetFlags")]
+    #[inline]
+    pub fn set_primary_flags(&self, flags: ContextFlags) -> Result<()> {
+        // SAFETY: both arguments are integers.
+        unsafe { call!(cuDevicePrimaryCtxSetFlags_v2(self.as_raw(), flags.bits())) }
+    }
+
+    /// Destroys all objects that any code in this process created in the primary context. Calls
+    /// `cuDevicePrimaryCtxReset`.
+    ///
+    /// A reset does not clear a fatal error: the call succeeds (driver 580), but later calls still fail.
+    ///
+    /// Before the reset, this function attempts the [deferred releases](crate::deferred_releases),
+    /// destroys the [cached events](crate::event::cached), and
+    /// [resets](crate::manager::MemoryManager::reset) the [memory manager](crate::manager) of the
+    /// context.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// # Safety
+    /// - No object that was created in the primary context of the device, by this crate or any other
+    ///   code in the process, is used afterwards. It must not even be dropped: the driver crashes on
+    ///   some uses of destroyed handles.
+    /// - The context is not on the context stack of any thread, and is not
+    ///   [bound](crate::Context::bind_to_thread) to a thread.
+    ///
+    /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxReset_v2`](fn@cuda_sys::cuDevicePrimaryCtxReset_v2).
+    #[doc(alias = "cuDevicePrimaryCtxReset")]
+    #[inline]
+    pub unsafe fn reset_primary(&self) -> Result<()> {
+        // Releases must run before the reset destroys the handles.
+        release::drain();
+        clear_reserves();
+        extension::reset_primary(*self);
+        // SAFETY: the caller guarantees that no object of the context is used afterwards.
+        unsafe { call!(cuDevicePrimaryCtxReset_v2(self.as_raw())) }
+    }
+}
+
+impl Context {
+    /// Allows kernels of this context to access synchronous allocations of `peer`, a context of another
+    /// device. Calls `cuCtxEnablePeerAccess`.
+    ///
+    /// Access is one-way: enable it separately for the opposite direction. It does not apply to
+    /// stream-ordered memory, whose pool controls the access. Copies do not need peer access.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED` (see
+    /// [`Device::can_access_peer`](crate::Device::can_access_peer));
+    /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`; `CUDA_ERROR_TOO_MANY_PEERS`.
+    ///
+    /// Since CUDA 4.0. Raw: [`cuCtxEnablePeerAccess`](fn@cuda_sys::cuCtxEnablePeerAccess).
+    #[doc(alias = "cuCtxEnablePeerAccess")]
+    #[inline]
+    pub fn enable_peer_access(&self, peer: &Self) -> Result<()> {
+        let _current = self.enter()?;
+        // SAFETY: both contexts are alive, and this one is current.
+        unsafe { call!(cuCtxEnablePeerAccess(peer.as_raw(), 0)) }
+    }
+
+    /// Revokes the access that [`enable_peer_access`](Self::enable_peer_access) allowed. Calls
+    /// `cuCtxDisablePeerAccess`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
+    ///
+    /// # Safety
+    /// No work that uses memory of `peer` is in progress in this context or is enqueued in it later.
+    ///
+    /// Since CUDA 4.0. Raw: [`cuCtxDisablePeerAccess`](fn@cuda_sys::cuCtxDisablePeerAccess).
+    #[doc(alias = "cuCtxDisablePeerAccess")]
+    #[inline]
+    pub unsafe fn disable_peer_access(&self, peer: &Self) -> Result<()> {
+        let _current = self.enter()?;
+        // SAFETY: both contexts are alive, and this one is current. The caller guarantees that no work
+        // uses the memory.
+        unsafe { call!(cuCtxDisablePeerAccess(peer.as_raw())) }
     }
 }

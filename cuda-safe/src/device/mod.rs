@@ -12,12 +12,11 @@
 //! ```
 
 pub mod attribute;
-mod fabric;
 mod peer;
 
 pub use attribute::{Attribute, AttributeValue};
-pub use fabric::{FabricClique, FabricCliqueKind};
 pub use peer::{AtomicCapabilities, AtomicOperation, PeerAttribute};
+pub use peer::{FabricClique, FabricCliqueKind};
 
 use crate::call::{Invalid, Result, call, init, newest_or, out};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};

@@ -42,11 +42,9 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-mod calls;
 mod context;
 mod current;
 mod descriptor;
-mod exact;
 mod partition;
 mod plan;
 mod pool;
@@ -54,18 +52,17 @@ mod probe;
 mod resource;
 mod split;
 mod split_guard;
-mod stream;
 mod workqueue;
 
 pub use context::GreenContext;
 pub use current::CurrentGreenContext;
 pub use descriptor::Descriptor;
-pub use exact::{ExactSplit, GroupFlags, GroupRequest};
 pub use partition::{Part, PartitionRequest, PartitionSize, Partitions};
 pub use plan::{EqualSplit, Method, Plan, PlannedPart};
 pub use pool::{GreenPool, GreenPoolOptions, GreenPoolStats, Lease, PooledPartition};
 pub use probe::{AddedSms, SmOverlap, SmOverlapCause, SmProbe, SmProbing, SmTrace};
 pub use resource::{Granularity, SmGroup, SmProperties, SmResource};
+pub use split::{ExactSplit, GroupFlags, GroupRequest};
 pub use split::{Split, SplitByCount, SplitFlags};
 pub use split_guard::Overlap;
 pub use workqueue::{WorkqueueScope, Workqueues};

@@ -1,9 +1,9 @@
 //! Partitions of requested sizes, on any driver, as planned.
 
 use super::GreenContext;
-use super::exact::ExactSplit;
 use super::plan::{Method, Plan, PlannedPart};
 use super::resource::{SmGroup, SmResource};
+use super::split::ExactSplit;
 use super::split::{SplitByCount, SplitFlags};
 use super::split_guard::Overlap;
 use crate::call::Result;

@@ -1,8 +1,8 @@
 //! Plans of partitions, made without creating anything.
 
-use super::exact::GroupRequest;
 use super::partition::{PartitionRequest, PartitionSize};
 use super::resource::{EQUAL_GROUPS_SINCE, SmResource};
+use super::split::GroupRequest;
 use super::split::SplitFlags;
 use crate::call::{Error, Invalid, Result, init};
 use cuda_sys::{CUresult, CudaVersion};

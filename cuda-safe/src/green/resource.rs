@@ -1,7 +1,7 @@
 //! SMs as a resource: their number and properties.
 
 use super::GreenContext;
-use super::exact::GroupFlags;
+use super::split::GroupFlags;
 use super::split_guard::{Kept, SplitGuard};
 use crate::call::{Error, Invalid, Result, answer, call, debug_struct, init, without_current};
 use crate::context::Context;

@@ -2,11 +2,14 @@
 
 use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
-use super::split_guard::{Overlap, SplitGuard};
-use crate::call::{Invalid, Rejected, Result, call, init, out};
+use super::split_guard::{Kept, Overlap, SplitGuard};
+use crate::call::{Error, Invalid, Rejected, Result, call, init, out};
 use crate::device::Device;
 use bitflags::bitflags;
-use cuda_sys::{CUdevSmResourceSplitByCount_flags, CudaVersion};
+use cuda_sys::{
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevSmResourceGroup_flags, CUdevSmResourceSplitByCount_flags,
+    CUresult, CudaVersion,
+};
 use std::sync::Arc;
 
 bitflags! {
@@ -231,4 +234,336 @@ fn check(source: &Description, min: u32, flags: SplitFlags) -> Result<()> {
         driver if driver < FLAGS_SINCE => Err(Invalid::SplitFlagsNeedNewerDriver { driver }.into()),
         _ => Ok(()),
     }
+}
+
+bitflags! {
+    /// How a group of an exact split is chosen (`CUdevSmResourceGroup_flags`). Since CUDA 13.1.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct GroupFlags: u32 {
+        /// Fills the group with other SMs if the request cannot be met exactly. Co-scheduling is then a
+        /// hint, and the size need not be a multiple of it.
+        const BACKFILL = CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
+        /// Takes all SMs of the group from one locality domain. Since CUDA 13.4.
+        const LOCALITY_DOMAIN_ID =
+            CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
+        /// Allows adding SMs of other locality domains. Since CUDA 13.5.
+        const LOCALITY_DOMAIN_SUPPLEMENTAL_SMS =
+            CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0;
+        // Flags that a newer driver reports for a group are kept, but are not passed to a driver.
+        const _ = !0;
+    }
+}
+
+impl GroupFlags {
+    /// All flags that have a name here.
+    const KNOWN: Self = Self::BACKFILL
+        .union(Self::LOCALITY_DOMAIN_ID)
+        .union(Self::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS);
+}
+
+/// A group requested from [`SmResource::split`]. The default requests as many SMs as possible.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GroupRequest {
+    /// The number of SMs. It must be even, and the driver does not round it. Zero requests as many SMs
+    /// as possible.
+    pub sm_count: u32,
+    /// The number of SMs that can run a cluster together. It must be even, and `sm_count` must be a
+    /// multiple of it unless [`GroupFlags::BACKFILL`] is set. Zero requests the device's default (8 on
+    /// compute capability 9.0 and later, otherwise 2). The maximum is 32 on 9.0 and later, otherwise 2.
+    pub coscheduled: u32,
+    /// The preferred number of SMs that can run a cluster together, or zero for no preference. This is
+    /// a hint for compute capability 10.0 and later.
+    pub preferred_coscheduled: u32,
+    /// How the group is chosen.
+    pub flags: GroupFlags,
+    /// The locality domain of the group if [`GroupFlags::LOCALITY_DOMAIN_ID`] is set: a number or
+    /// [`ANY_LOCALITY_DOMAIN`](Self::ANY_LOCALITY_DOMAIN). Since CUDA 13.4.
+    pub locality_domain: u32,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl GroupRequest {
+    /// Any single locality domain. Since CUDA 13.5.
+    pub const ANY_LOCALITY_DOMAIN: u32 = !0;
+
+    /// Creates a request for a group of `sm_count` SMs.
+    #[inline]
+    pub fn new(sm_count: u32) -> Self {
+        Self { sm_count, ..Self::default() }
+    }
+
+    #[inline]
+    fn params(self) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
+        let Self {
+            sm_count,
+            coscheduled,
+            preferred_coscheduled,
+            flags,
+            locality_domain,
+            _non_exhaustive: (),
+        } = self;
+        CU_DEV_SM_RESOURCE_GROUP_PARAMS {
+            smCount: sm_count,
+            coscheduledSmCount: coscheduled,
+            preferredCoscheduledSmCount: preferred_coscheduled,
+            flags: flags.bits(),
+            localityDomainId: locality_domain,
+            ..Default::default()
+        }
+    }
+
+    #[inline]
+    fn from_params(params: &CU_DEV_SM_RESOURCE_GROUP_PARAMS) -> Self {
+        Self {
+            sm_count: params.smCount,
+            coscheduled: params.coscheduledSmCount,
+            preferred_coscheduled: params.preferredCoscheduledSmCount,
+            flags: GroupFlags::from_bits_retain(params.flags),
+            locality_domain: params.localityDomainId,
+            _non_exhaustive: (),
+        }
+    }
+}
+
+/// Options for [`SmResource::split`].
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
+#[derive(Clone, Debug, Default)]
+pub struct ExactSplit {
+    /// The groups, in the order in which the driver chooses them.
+    pub groups: Vec<GroupRequest>,
+    /// Whether the split may include SMs that are in use by another split.
+    pub overlap: Overlap,
+    /// A label for the split. It appears in the error of a second split that is refused.
+    pub label: String,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl SmResource {
+    /// Returns the groups that a split would create, without splitting. Calls `cuDevSmResourceSplit`
+    /// without a result array.
+    ///
+    /// The returned requests contain the driver's values in place of zeros. A group for which no SMs
+    /// are left has zero SMs.
+    ///
+    /// # Errors
+    /// See [`split`](Self::split).
+    ///
+    /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
+    #[doc(alias = "cuDevSmResourceSplit")]
+    #[inline]
+    pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
+        discover(&self.description, check_groups(self.device, &self.description, groups)?)
+    }
+
+    /// Splits into disjoint groups of exactly the requested sizes. Calls `cuDevSmResourceSplit`.
+    ///
+    /// The driver does not round, so a request that it cannot meet exactly is an error.
+    /// [`partition`](Self::partition) accepts sizes that it may round, and also works on older drivers.
+    ///
+    /// # Errors
+    /// [`Invalid::NoGroups`], [`Invalid::GroupRequest`], [`Invalid::GroupFlags`],
+    /// [`Invalid::GroupFlagsNeedNewerDriver`], [`Invalid::SplitInUse`];
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; the driver is too old.
+    ///
+    /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
+    #[doc(alias = "cuDevSmResourceSplit")]
+    #[inline]
+    pub fn split(&self, split: ExactSplit) -> Result<Split> {
+        let params = check_groups(self.device, &self.description, &split.groups)?;
+        // An impossible request is found before the device is registered as split.
+        discover(&self.description, params.clone())?;
+        let split_guard = self.acquire_split_guard(&split.label, split.overlap)?;
+        split_exactly(self.device, &self.description, params, split_guard)
+    }
+}
+
+impl SmGroup {
+    /// Returns the groups that a split of this group or remainder would create. See
+    /// [`SmResource::discover`].
+    ///
+    /// The driver is first asked about the group's own description. A driver may refuse that (NVIDIA's
+    /// documentation allows the split for remainders). The query then creates a temporary green context
+    /// of the group and destroys it, which costs the memory that [green contexts](super) cost.
+    ///
+    /// # Errors
+    /// See [`split`](Self::split).
+    ///
+    /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
+    #[doc(alias = "cuDevSmResourceSplit")]
+    #[inline]
+    pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
+        let params = check_groups(self.device(), self.description(), groups)?;
+        match discover(self.description(), params.clone()) {
+            Err(error) if cannot_be_split(&error) => {}
+            found => return found,
+        }
+        let kept = GreenContext::new([self.duplicate()])?;
+        discover(&SmResource::of_green_context(&kept)?.description, params)
+    }
+
+    /// Splits a group or a remainder into smaller groups of given sizes. See [`SmResource::split`].
+    ///
+    /// The driver first splits the group's own description, which NVIDIA's documentation allows for
+    /// remainders. If the driver refuses that, the split uses a green context of the group
+    /// (`cuGreenCtxCreate`), which stays alive as long as the smaller groups do.
+    /// [`overlap`](ExactSplit::overlap) has no effect.
+    ///
+    /// Repeated splits leak memory, as green contexts do. Use
+    /// [`PooledPartition::split`](super::PooledPartition::split) to reuse them.
+    ///
+    /// # Errors
+    /// See [`SmResource::split`] and [`GreenContext::new`]. On an error, the group is dropped.
+    /// [`try_split`](Self::try_split) returns it with the error.
+    ///
+    /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
+    #[doc(alias = "cuDevSmResourceSplit")]
+    #[inline]
+    pub fn split(self, split: ExactSplit) -> Result<Split> {
+        Ok(self.try_split(split)?)
+    }
+
+    /// Does the same as [`split`](Self::split), but returns the group with the error.
+    ///
+    /// # Errors
+    /// See [`split`](Self::split).
+    #[inline]
+    pub fn try_split(self, split: ExactSplit) -> Result<Split, Rejected<Self>> {
+        self.divide(&split.groups).map_err(|error| Rejected::new(error, self))
+    }
+
+    #[inline]
+    fn divide(&self, groups: &[GroupRequest]) -> Result<Split> {
+        let params = check_groups(self.device(), self.description(), groups)?;
+        let origin: Kept = Arc::<Origin>::clone(&self.origin);
+        match split_exactly(
+            self.device(),
+            self.description(),
+            params.clone(),
+            SplitGuard::within(origin),
+        ) {
+            Err(error) if cannot_be_split(&error) => {}
+            split => return split,
+        }
+        let kept = GreenContext::new([self.duplicate()])?;
+        let resource = SmResource::of_green_context(&kept)?;
+        let split_guard = SplitGuard::within(Arc::new(kept));
+        split_exactly(self.device(), &resource.description, params, split_guard)
+    }
+}
+
+/// Returns whether the driver refuses to split this kind of resource at all, rather than this request.
+#[inline]
+fn cannot_be_split(error: &Error) -> bool {
+    let refused = [
+        CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+        CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
+    ];
+    error.code().is_some_and(|code| refused.contains(&code))
+}
+
+type GroupParams = Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS>;
+
+/// Returns the groups that the driver would choose for these requests in a split of `part`.
+#[inline]
+fn discover(description: &Description, mut params: GroupParams) -> Result<Vec<GroupRequest>> {
+    let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
+    let (source, requests) = (&raw const *description.raw(), params.as_mut_ptr());
+    let null = std::ptr::null_mut();
+    // SAFETY: without result pointers for groups and remainder, the driver only fills in the `count`
+    // requests. The other pointer refers to a live description.
+    unsafe { call!(cuDevSmResourceSplit(null, count, source, null, 0, requests)) }?;
+    Ok(params.iter().map(GroupRequest::from_params).collect())
+}
+
+/// Splits `part` and stores the guard in the result.
+#[inline]
+fn split_exactly(
+    device: Device,
+    description: &Description,
+    mut params: GroupParams,
+    split_guard: SplitGuard,
+) -> Result<Split> {
+    let mut descriptions = Description::new_array(params.len());
+    let (groups, remainder) = descriptions.split_at_mut(params.len());
+    let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
+    let (groups_out, requests) = (Description::first_raw(groups), params.as_mut_ptr());
+    let (source, remainder_out) =
+        (&raw const *description.raw(), Description::first_raw(remainder));
+    // SAFETY: the arrays have `count` groups and `count` requests, and there is a place for the
+    // remainder. The other pointer refers to a live description.
+    unsafe { call!(cuDevSmResourceSplit(groups_out, count, source, remainder_out, 0, requests)) }?;
+    Ok(Split::new(device, split_guard, descriptions, params.len()))
+}
+
+/// Checks the rules that can be checked before the driver is called.
+#[inline]
+fn check_groups(
+    device: Device,
+    description: &Description,
+    groups: &[GroupRequest],
+) -> Result<GroupParams> {
+    if groups.is_empty() {
+        return Err(Invalid::NoGroups.into());
+    }
+    let driver = init::version()?;
+    let mut remaining = description.sm_count();
+    for (index, group) in groups.iter().enumerate() {
+        check_flags(index, group, driver)?;
+        let (sm_count, coscheduled) = (group.sm_count, group.coscheduled);
+        let refuse = |rule: &'static str| {
+            Err(Invalid::GroupRequest { index, sm_count, coscheduled, rule }.into())
+        };
+        if sm_count % 2 != 0 {
+            return refuse("the number of SMs must be even");
+        }
+        if coscheduled % 2 != 0 {
+            return refuse("the number of co-scheduled SMs must be even");
+        }
+        if coscheduled > 32 {
+            return refuse("at most 32 SMs can be co-scheduled");
+        }
+        if coscheduled > 2 && device.compute_capability()?.0 < 9 {
+            return refuse("at most 2 SMs can be co-scheduled before compute capability 9.0");
+        }
+        let has_backfill = group.flags.contains(GroupFlags::BACKFILL);
+        if coscheduled != 0 && sm_count % coscheduled != 0 && !has_backfill {
+            return refuse(
+                "the number of SMs must be a multiple of the number of co-scheduled SMs",
+            );
+        }
+        match remaining.checked_sub(sm_count) {
+            Some(after) => remaining = after,
+            None => return refuse("not enough SMs are left"),
+        }
+    }
+    Ok(groups.iter().map(|group| group.params()).collect())
+}
+
+/// Checks the flags, because drivers are known to ignore flags that they do not know.
+#[inline]
+fn check_flags(index: usize, group: &GroupRequest, driver: CudaVersion) -> Result<()> {
+    let flags = group.flags;
+    let single_domain = GroupFlags::LOCALITY_DOMAIN_ID;
+    let is_any_domain = group.locality_domain == GroupRequest::ANY_LOCALITY_DOMAIN;
+    if !GroupFlags::KNOWN.contains(flags) {
+        let flags = flags.bits();
+        return Err(Invalid::GroupFlags { index, flags }.into());
+    }
+    let supplemental = GroupFlags::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS;
+    let needed = [
+        (flags.contains(single_domain), CudaVersion::new(13, 4)),
+        (flags.contains(single_domain) && is_any_domain, CudaVersion::new(13, 5)),
+        (flags.contains(supplemental), CudaVersion::new(13, 5)),
+    ];
+    for (is_requested, since) in needed {
+        if is_requested && driver < since {
+            return Err(Invalid::GroupFlagsNeedNewerDriver { since, driver }.into());
+        }
+    }
+    Ok(())
 }

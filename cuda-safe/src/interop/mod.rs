@@ -29,7 +29,6 @@
 //! [`DeviceBuffer::array_interface`]: crate::DeviceBuffer::array_interface
 
 mod address;
-mod arguments;
 mod array;
 pub mod dlpack;
 mod dtype;

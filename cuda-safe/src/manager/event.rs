@@ -1,7 +1,7 @@
 //! Events that order memory between streams.
 
 use super::Order;
-use super::capture::enqueue_now;
+use super::order::enqueue_now;
 use crate::call::{Invalid, Result, call, fork};
 use crate::capture_state::Operation;
 use crate::context::Context;

@@ -75,8 +75,6 @@
 //! # Costs
 //! In a context without a manager, each allocation checks once whether there is one.
 
-mod block;
-pub(crate) mod capture;
 mod choice;
 mod conditions;
 mod current;
@@ -88,31 +86,32 @@ mod host;
 mod ipc;
 mod lock;
 pub(crate) mod order;
-mod part;
-mod pinned_flags;
 mod pointer;
 pub(crate) mod registered;
 
-pub use block::{Block, HostBlock};
-pub use capture::without_invalidating_captures;
 pub(crate) use choice::ManagerSlot;
 pub use choice::{clear_memory_manager, set_default_memory_manager, set_memory_manager};
 pub use conditions::{in_forked_child, in_host_function, in_report_hook, may_block, report_leak};
 pub use current::with_current_context;
 pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::DriverManager;
+pub use driver::DriverMemory;
 pub use event::OrderEvent;
 pub use free_counter::{FreeCounter, FreeInProgress};
 pub use host::{HostPointer, MappedMemory, PinnedMemory};
 pub use ipc::{ExportedMemory, IpcHandle, IpcKind};
 pub(crate) use ipc::{UNSHAREABLE_POOL, not_of_a_shared_pool};
+pub use order::without_invalidating_captures;
 pub use order::{Order, StreamEnd};
-pub use part::DriverMemory;
-pub use pinned_flags::PinnedFlags;
 pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
 
 use crate::call::{Error, Invalid, Result, error};
 use crate::context::MemoryInfo;
+use bitflags::bitflags;
+use cuda_sys::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr,
+};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
@@ -393,5 +392,65 @@ pub trait AsAny: Any {
 impl<T: Any> AsAny for T {
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+/// A block of device memory of a [manager](super::MemoryManager). It is a plain value, which must be
+/// passed to the free function unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The address of its first byte.
+    pub address: CUdeviceptr,
+    /// The requested size in bytes.
+    pub size: usize,
+    /// The manager's identifier of the block.
+    pub token: u64,
+}
+
+/// A block of pinned host memory of a [manager](super::MemoryManager). It is a plain value, which must
+/// be passed to the free function unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBlock {
+    /// The host address of its first byte.
+    pub start: NonNull<u8>,
+    /// The requested size in bytes.
+    pub size: usize,
+    /// The device address of its first byte if it is mapped, otherwise 0.
+    pub address: CUdeviceptr,
+    /// The manager's identifier of the block.
+    pub token: u64,
+}
+
+// SAFETY: the value only describes where memory is. It does not access the memory.
+unsafe impl Send for HostBlock {}
+// SAFETY: the value only describes where memory is. It does not access the memory.
+unsafe impl Sync for HostBlock {}
+
+bitflags! {
+    /// Flags of pinned memory (`CU_MEMHOSTALLOC_*`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PinnedFlags: u32 {
+        /// Pinned for all contexts.
+        const PORTABLE = CU_MEMHOSTALLOC_PORTABLE;
+        /// Accessible to kernels.
+        const MAPPED = CU_MEMHOSTALLOC_DEVICEMAP;
+        /// Write-combined: reading it is slow for the host.
+        const WRITE_COMBINED = CU_MEMHOSTALLOC_WRITECOMBINED;
+        // Unknown flags of newer drivers are preserved.
+        const _ = !0;
+    }
+}
+
+// The flags of `cuMemHostRegister` have the same bits as those of `cuMemHostAlloc`.
+const _: () = assert!(
+    CU_MEMHOSTREGISTER_PORTABLE == CU_MEMHOSTALLOC_PORTABLE
+        && CU_MEMHOSTREGISTER_DEVICEMAP == CU_MEMHOSTALLOC_DEVICEMAP
+);
+
+impl PinnedFlags {
+    /// Returns the flags of `cuMemHostRegister`, where memory cannot become write-combined.
+    #[inline]
+    pub(crate) fn register_bits(self) -> u32 {
+        (self & (Self::PORTABLE | Self::MAPPED)).bits()
     }
 }

@@ -1,18 +1,18 @@
 //! Buffers that grow without moving.
 
-use super::access::AccessList;
+use super::mapping::AccessList;
+use super::mapping::{MappedRange, obstacle};
 use super::options::{PhysicalOptions, check_multiple, round_up};
 use super::physical::PhysicalMemory;
-use super::range::{MappedRange, obstacle};
 use super::reservation::Reservation;
 use crate::call::{Answer, Invalid, Result, answer, bytes_of, count_leak};
 use crate::device::Device;
 use crate::event::{Event, LastUse};
+use crate::launch::LaunchArgument;
 use crate::memory::buffer::slice::device_slices;
 use crate::memory::pool::MemoryAccess;
 use crate::memory::{DeviceSlice, DeviceSliceMut, MemoryLocation};
-use crate::release::{self, may_block};
-use crate::release::{Destroy, Keep, Leftover, release};
+use crate::release::{self, Destroy, Keep, Leftover, may_block, release};
 use crate::stream::Stream;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use bytemuck::NoUninit;
@@ -498,3 +498,11 @@ impl<T> Drop for GrowableBuffer<T> {
 }
 
 device_slices!(GrowableBuffer);
+
+impl<T: 'static> LaunchArgument for &GrowableBuffer<T> {
+    type Param = &'static [T];
+}
+
+impl<T: 'static> LaunchArgument for &mut GrowableBuffer<T> {
+    type Param = &'static mut [T];
+}

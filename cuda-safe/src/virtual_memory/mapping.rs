@@ -1,19 +1,22 @@
 //! Mappings of physical memory to reserved addresses.
 
-use super::access::{AccessList, set_access};
-use super::physical::PhysicalMemory;
-use super::range::MappedRange;
-use super::reservation::Reservation;
-use crate::call::{Invalid, Rejected, Result, call, debug_struct, out};
-use crate::event::{Event, LastUse};
-use crate::memory::Backing;
 pub(crate) use crate::memory::buffer::allocation::Release;
+
+use super::physical::PhysicalMemory;
+use super::reservation::Reservation;
+use crate::call::{
+    Answer, Entered, Invalid, Rejected, Result, answer, call, count_leak, debug_struct, out,
+};
+use crate::context::Context;
+use crate::event::{Event, LastUse};
 use crate::memory::pool::MemoryAccess;
-use crate::memory::{DeviceBuffer, MemoryLocation};
-use crate::release;
+use crate::memory::{Backing, DeviceBuffer, MemoryLocation};
+use crate::release::{self, Destroy, Keep, Leftover, Root, destroy, release};
 use crate::stream::Stream;
-use cuda_sys::{CUdeviceptr, CUmemAccess_flags};
+use crate::sync::Mutex;
+use cuda_sys::{CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUresult};
 use std::any::Any;
+use std::sync::PoisonError;
 
 /// Physical memory that is mapped to addresses of a [`Reservation`]. Created by [`Reservation::map`].
 ///
@@ -253,4 +256,242 @@ impl Drop for Mapping {
 
 debug_struct! {
     Mapping |its| { address: format_args!("{:#x}", its.address()), memory: its.memory(), .. }
+}
+
+/// The access of several locations to mapped memory. A location without an entry has no access.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct AccessList(Vec<(MemoryLocation, MemoryAccess)>);
+
+impl AccessList {
+    #[inline]
+    pub(super) fn set(&mut self, location: MemoryLocation, access: MemoryAccess) {
+        match self.0.iter_mut().find(|(its, _)| *its == location) {
+            Some((_, its)) => *its = access,
+            None => self.0.push((location, access)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, location: MemoryLocation) -> MemoryAccess {
+        let found = self.0.iter().find(|(its, _)| *its == location);
+        found.map_or(MemoryAccess::None, |(_, access)| *access)
+    }
+
+    /// Applies the whole list to a range that consists of whole mappings.
+    ///
+    /// # Errors
+    /// Errors from the driver.
+    ///
+    /// # Safety
+    /// No work uses the range, unless all entries permit at least what they permitted before.
+    #[inline]
+    pub(super) unsafe fn apply(&self, address: CUdeviceptr, size: usize) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let descriptions = self.0.iter().map(|(location, access)| access.at(*location));
+        let descriptions: Vec<_> = descriptions.collect();
+        // SAFETY: the caller keeps the promise for all entries.
+        unsafe { set_access(address, size, &descriptions) }
+    }
+}
+
+/// Sets the access of locations to a range that consists of whole mappings.
+///
+/// # Errors
+/// Errors from the driver.
+///
+/// # Safety
+/// No work uses the range, unless each access is at least what it was before.
+#[inline]
+pub(super) unsafe fn set_access(
+    address: CUdeviceptr,
+    size: usize,
+    access: &[CUmemAccessDesc],
+) -> Result<()> {
+    let (first, count) = (access.as_ptr(), access.len());
+    // SAFETY: the array has `count` elements. The caller promises that no work loses its access.
+    unsafe { call!(cuMemSetAccess(address, size, first, count)) }
+}
+
+/// Unmaps memory after all work of `contexts`. A [manager](crate::manager) of virtual memory calls it when it
+/// is dropped.
+///
+/// Waits for the work (`cuCtxSynchronize`) and then drops the mappings (`cuMemUnmap`). In a host function and
+/// in other callbacks of the driver, where that is not possible, this is
+/// [deferred](crate::reference::releases). If the driver does not say that the work is complete, the mappings
+/// are leaked and reported.
+///
+/// Since CUDA 10.2. Raw: [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
+#[doc(alias = "cuMemUnmap")]
+#[inline]
+pub fn unmap_after_work(mut contexts: Vec<Context>, mappings: Vec<Mapping>) {
+    contexts.dedup();
+    match contexts.pop() {
+        Some(first) if !mappings.is_empty() => {
+            let mappings = Mutex::new(mappings);
+            release(AfterContexts { contexts, mappings }, &first);
+        }
+        _ => drop(mappings),
+    }
+}
+
+/// Mappings that are dropped after the work of the owner and of further contexts.
+struct AfterContexts {
+    /// The contexts whose work is waited for next.
+    contexts: Vec<Context>,
+    mappings: Mutex<Vec<Mapping>>,
+}
+
+impl AfterContexts {
+    #[inline]
+    fn take(&self) -> Vec<Mapping> {
+        let mut mappings = self.mappings.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *mappings)
+    }
+}
+
+destroy! {
+    AfterContexts as "virtual memory", after AllWork, leaves Object;
+    // The work of the owner is complete.
+    |_its| Answer { call: "cuMemUnmap", code: CUresult::CUDA_SUCCESS };
+
+    #[inline]
+    fn has_been_destroyed(&mut self) {
+        unmap_after_work(std::mem::take(&mut self.contexts), self.take());
+    }
+
+    #[inline]
+    fn has_leaked(&self, _: &dyn Keep) {
+        let mappings = self.take();
+        // The release itself is counted for one mapping: the others, the memory, and the addresses.
+        (0..2 * mappings.len()).for_each(|_| count_leak());
+        std::mem::forget(mappings);
+    }
+}
+
+/// A range of addresses that is mapped to physical memory. Dropping it unmaps nothing.
+///
+/// The driver unmaps at once, whether work uses the range or not, and such work then fails and ends all
+/// contexts of the process (measured, driver 580). So a range that work may use is unmapped after an event.
+pub(super) struct MappedRange {
+    pub(super) reservation: Reservation,
+    pub(super) offset: usize,
+    pub(super) memory: PhysicalMemory,
+}
+
+impl MappedRange {
+    #[inline]
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.reservation.address() + self.offset as u64
+    }
+
+    #[inline]
+    pub(super) fn size(&self) -> usize {
+        self.memory.size()
+    }
+
+    /// Returns the first offset after the range.
+    #[inline]
+    pub(super) fn end(&self) -> usize {
+        self.offset + self.size()
+    }
+
+    /// Takes the range, and leaves one whose memory has no handle.
+    #[inline]
+    pub(super) fn take(&mut self) -> Self {
+        Self {
+            reservation: self.reservation.clone(),
+            offset: self.offset,
+            memory: self.memory.take(),
+        }
+    }
+
+    /// Unmaps the range.
+    ///
+    /// # Errors
+    /// Errors from the driver. The range is then still mapped.
+    ///
+    /// # Safety
+    /// No work uses the range, and it has not been unmapped.
+    #[inline]
+    pub(super) unsafe fn unmap(&self) -> Result<()> {
+        // SAFETY: the range is exactly one mapping, which no work uses, as the caller promises.
+        unsafe { call!(cuMemUnmap(self.address(), self.size())) }
+    }
+
+    /// Unmaps a range that no work uses, now or as soon as possible.
+    #[inline]
+    pub(super) fn unmap_idle(self) {
+        release(Unmap { range: self, last_use: None }, &Root { is_borrowed: false });
+    }
+
+    /// Unmaps a range that work on a stream uses, after that work.
+    #[inline]
+    pub(super) fn unmap_after(self, last_use: LastUse) {
+        let stream = last_use.stream().clone();
+        let last_use = Some(last_use);
+        release(Unmap { range: self, last_use }, &stream);
+    }
+}
+
+/// Returns `None` if the work that used virtual memory is complete, and otherwise the answer of a release.
+///
+/// The memory outlives the context. So if the context was destroyed, which ends its work, the memory is
+/// released. A single answer does not prove that: the driver may mean the current context of the thread,
+/// and memory that is unmapped under running work ends the process. So the second answer must be the
+/// same, with the context of the work current, or the driver must refuse to make it current.
+#[inline]
+pub(super) fn obstacle(last_use: &LastUse) -> Option<Answer> {
+    let is_destroyed = |code| code == CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    let first = last_use.obstacle()?;
+    if !is_destroyed(first.code) {
+        return Some(first);
+    }
+    match Entered::new(last_use.stream().context()) {
+        Ok(_current) => last_use.obstacle().filter(|second| !is_destroyed(second.code)),
+        Err(error) if error.code().is_some_and(is_destroyed) => None,
+        Err(_) => Some(first),
+    }
+}
+
+/// A range that is unmapped after its last use. The reservation and the memory are released with it.
+struct Unmap {
+    range: MappedRange,
+    last_use: Option<LastUse>,
+}
+
+impl Destroy for Unmap {
+    #[inline]
+    fn name(&self) -> &'static str {
+        "a mapping of virtual memory"
+    }
+
+    #[inline]
+    unsafe fn destroy(&self) -> Answer {
+        if let Some(obstacle) = self.last_use.as_ref().and_then(obstacle) {
+            return obstacle;
+        }
+        // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
+        // that succeeds. The last use is complete.
+        unsafe { answer!(cuMemUnmap(self.range.address(), self.range.size())) }
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        // Unmapping disturbs no capture, but the queries about the last use do.
+        self.last_use.is_none()
+    }
+
+    #[inline]
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    #[inline]
+    fn has_leaked(&self, _: &dyn Keep) {
+        // The release is counted for the mapping, which keeps the memory and the addresses.
+        count_leak();
+        self.range.reservation.leak();
+    }
 }

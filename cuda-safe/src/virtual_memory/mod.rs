@@ -24,9 +24,6 @@
 //! [`PhysicalMemory::export`] returns a file descriptor, with which another process
 //! [imports](PhysicalMemory::import) the memory. [`FabricHandle`]s do the same between machines.
 
-mod access;
-mod after_work;
-mod arguments;
 mod binding;
 mod endpoint;
 pub(crate) mod fabric_copy;
@@ -35,11 +32,8 @@ mod mapping;
 mod multicast;
 mod options;
 mod physical;
-mod range;
 mod reservation;
-mod share;
 
-pub use after_work::unmap_after_work;
 pub use binding::Binding;
 pub use endpoint::{
     EndpointDevices, EndpointHandle, EndpointIds, EndpointLimits, EndpointOptions, LogicalEndpoint,
@@ -47,11 +41,12 @@ pub use endpoint::{
 };
 pub use growable::{GrowableBuffer, GrowableOptions};
 pub use mapping::Mapping;
+pub use mapping::unmap_after_work;
 pub use multicast::{MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam};
 pub(crate) use options::check_within;
 pub use options::{PhysicalOptions, Shareable};
+pub use physical::FabricHandle;
 pub use physical::{PhysicalMemory, PhysicalProperties};
 pub use reservation::{Reservation, ReservationOptions};
-pub use share::FabricHandle;
 
 pub use crate::virtual_memory::fabric_copy::FabricCopyBatch;

@@ -1,8 +1,8 @@
 //! Multicast objects: memory of several devices behind one address.
 
-use super::access::set_access;
 use super::binding::{Binding, Target};
 use super::mapping::Mapping;
+use super::mapping::set_access;
 use super::options::{Shareable, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;

@@ -1,9 +1,9 @@
 //! Reserved ranges of addresses.
 
+use super::mapping::MappedRange;
 use super::mapping::Mapping;
 use super::options::{check_multiple, check_within};
 use super::physical::PhysicalMemory;
-use super::range::MappedRange;
 use crate::call::{Rejected, Result, answer, call, count_leak, debug_struct};
 use crate::release::{self, Root, create, destroy, release};
 use cuda_sys::CUdeviceptr;

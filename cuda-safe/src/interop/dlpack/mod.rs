@@ -15,7 +15,6 @@
 
 mod dtype;
 mod export;
-mod import;
 mod managed;
 pub mod raw;
 mod stream;

@@ -784,9 +784,9 @@ fn enqueue_volumes(volumes: &mut [Volume], stream: &Stream) -> Result<()> {
     let mut operations: Vec<_> = volumes.iter().map(|volume| volume.operation).collect();
     match operations.as_mut_slice() {
         [] => Ok(()),
-        [one] => {
-            newest_or(enqueue_volume(one, stream), || enqueue_volume_batch(std::slice::from_mut(one), stream))
-        }
+        [one] => newest_or(enqueue_volume(one, stream), || {
+            enqueue_volume_batch(std::slice::from_mut(one), stream)
+        }),
         several => enqueue_volume_batch(several, stream),
     }
 }

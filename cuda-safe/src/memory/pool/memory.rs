@@ -3,8 +3,8 @@
 use super::PoolMemory;
 use crate::call::{Answer, Invalid, Result, answer, call, count_leak, fork};
 use crate::capture_state::{Operation, is_default};
-use crate::manager::capture::enqueue;
 use crate::manager::order::OrderOwners;
+use crate::manager::order::enqueue;
 use crate::manager::{Block, DriverMemory, Order};
 use crate::memory::MemoryPool;
 use crate::release::{After, Destroy, Handle, Keep, Leftover, release};
