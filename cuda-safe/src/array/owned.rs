@@ -2,14 +2,14 @@
 
 use super::array_error;
 use super::limits::check_array;
-use super::part::{ArrayMut, ArrayRef, RawArray};
+use super::part::{ArrayMut, ArrayRef};
 use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
 use crate::call::{
     Invalid, Ownership, Result, answer, call, expect_handle, out, out_without_current,
 };
 use crate::capture_state::Operation;
-use crate::release::{self, Handle, destroy, relaxed, release};
+use crate::release::{self, Destroy, Handle, destroy, relaxed, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUarray, CUmipmappedArray, Zeroable};
 use std::any::Any;
@@ -40,15 +40,69 @@ use std::marker::PhantomData;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct Array<T> {
-    raw: RawArray,
+    owner: Owner<CUarray>,
     shape: ArrayShape,
     options: ArrayOptions,
-    ownership: Ownership,
-    stream: Stream,
     texels: PhantomData<T>,
 }
 
-impl<T> Array<T> {
+/// A handle that is bound to a stream, and destroyed after the work on it if it is owned.
+struct Owner<P: Copy>
+where
+    Handle<P>: Destroy,
+{
+    raw: Handle<P>,
+    ownership: Ownership,
+    stream: Stream,
+}
+
+impl<P: Copy> Owner<P>
+where
+    Handle<P>: Destroy,
+{
+    fn new(raw: P, ownership: Ownership, stream: &Stream) -> Self {
+        Self { raw: Handle(raw), ownership, stream: stream.clone() }
+    }
+
+    /// Releases ownership. A foreign owner is never dropped.
+    fn into_raw(mut self) -> (P, Stream) {
+        std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Borrowed));
+        (self.raw.0, self.stream.clone())
+    }
+
+    /// Orders the work of another stream after that of this stream, which it replaces.
+    ///
+    /// # Errors
+    /// See [`Array::rebind`].
+    fn rebind(&mut self, to: &Stream, is_owned: bool) -> Result<()> {
+        if self.stream == *to {
+            return Ok(());
+        }
+        let context = self.stream.context();
+        same_context("the stream", to.context(), context)?;
+        if !is_owned {
+            return Err(Invalid::ForeignMemory.into());
+        }
+        let event = context.event()?;
+        event.record_uncaptured(&self.stream)?;
+        to.wait_private(&event)?;
+        self.stream = to.clone();
+        Ok(())
+    }
+}
+
+impl<P: Copy> Drop for Owner<P>
+where
+    Handle<P>: Destroy,
+{
+    fn drop(&mut self) {
+        if self.ownership.is_owned() {
+            release(self.raw, &self.stream);
+        }
+    }
+}
+
+impl<T: Texel> Array<T> {
     /// Creates an array for textures. The texels are not initialized.
     ///
     /// Calls `cuArray3DCreate(&array, &descriptor)`.
@@ -63,10 +117,7 @@ impl<T> Array<T> {
     /// [`cuArrayDestroy`](fn@cuda_sys::cuArrayDestroy).
     #[doc(alias = "cuArray3DCreate")]
     #[doc(alias = "cuArrayDestroy")]
-    pub fn new(stream: &Stream, shape: ArrayShape) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub fn new(stream: &Stream, shape: ArrayShape) -> Result<Self> {
         Self::with(stream, shape, ArrayOptions::default())
     }
 
@@ -75,10 +126,7 @@ impl<T> Array<T> {
     /// # Errors
     /// See [`new`](Self::new). In addition: [`Invalid::Array`] if the option
     /// [`gather`](ArrayOptions::gather) is set for another shape than [`ArrayShape::TwoD`].
-    pub fn with(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub fn with(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self> {
         check_texel::<T>();
         check_array(&stream.context().device(), shape, options, false)?;
         let descriptor = shape.descriptor::<T>(options);
@@ -96,14 +144,8 @@ impl<T> Array<T> {
         ownership: Ownership,
         stream: &Stream,
     ) -> Self {
-        Self {
-            raw: RawArray(raw),
-            shape,
-            options,
-            ownership,
-            stream: stream.clone(),
-            texels: PhantomData,
-        }
+        let owner = Owner::new(raw, ownership, stream);
+        Self { owner, shape, options, texels: PhantomData }
     }
 
     /// Uses an array that this object never destroys.
@@ -128,10 +170,7 @@ impl<T> Array<T> {
     /// - No other code destroys or uses the array.
     /// - All previous uses of the array, which may be on other streams, are ordered before the work that is
     ///   enqueued on `stream` from now on.
-    pub unsafe fn from_raw(raw: CUarray, stream: &Stream) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub unsafe fn from_raw(raw: CUarray, stream: &Stream) -> Result<Self> {
         // SAFETY: the caller promises a valid array.
         unsafe { Self::of_raw(raw, Ownership::Owned, stream) }
     }
@@ -145,10 +184,7 @@ impl<T> Array<T> {
     /// The requirements of [`from_raw`](Self::from_raw) apply, except that the array may be a level of a
     /// mipmapped array. It stays alive, and no other code uses it, until this object has been dropped and
     /// the work enqueued on `stream` before the drop has completed.
-    pub unsafe fn borrow_raw(raw: CUarray, stream: &Stream) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub unsafe fn borrow_raw(raw: CUarray, stream: &Stream) -> Result<Self> {
         // SAFETY: the caller promises a valid array.
         unsafe { Self::of_raw(raw, Ownership::Borrowed, stream) }
     }
@@ -166,10 +202,7 @@ impl<T> Array<T> {
         raw: CUarray,
         stream: &Stream,
         owner: impl Any + Send + Sync,
-    ) -> Result<Self>
-    where
-        T: Texel,
-    {
+    ) -> Result<Self> {
         let owner = Ownership::Foreign(Box::new(owner));
         // SAFETY: the caller promises a valid array, which the owner keeps alive.
         unsafe { Self::of_raw(raw, owner, stream) }
@@ -177,10 +210,7 @@ impl<T> Array<T> {
 
     /// # Safety
     /// The handle is null or an array.
-    unsafe fn of_raw(raw: CUarray, ownership: Ownership, stream: &Stream) -> Result<Self>
-    where
-        T: Texel,
-    {
+    unsafe fn of_raw(raw: CUarray, ownership: Ownership, stream: &Stream) -> Result<Self> {
         check_texel::<T>();
         expect_handle("array", raw)?;
         // SAFETY: the handle is an array, as the caller promises.
@@ -188,18 +218,18 @@ impl<T> Array<T> {
         its.expect_texels::<T>()?;
         Ok(Self::own(raw, its.shape, its.options, ownership, stream))
     }
+}
 
+impl<T> Array<T> {
     /// Returns the raw handle without giving up ownership. Do not destroy it.
     pub fn as_raw(&self) -> CUarray {
-        self.raw.0
+        self.owner.raw.0
     }
 
     /// Releases ownership and returns the handle and the stream. The caller destroys the array
     /// (`cuArrayDestroy`) while its context is alive. A foreign owner is never dropped.
-    pub fn into_raw(mut self) -> (CUarray, Stream) {
-        let ownership = std::mem::replace(&mut self.ownership, Ownership::Borrowed);
-        std::mem::forget(ownership);
-        (self.raw.0, self.stream.clone())
+    pub fn into_raw(self) -> (CUarray, Stream) {
+        self.owner.into_raw()
     }
 
     /// Returns the dimensions.
@@ -224,7 +254,7 @@ impl<T> Array<T> {
 
     /// Returns the stream that the array is bound to.
     pub fn stream(&self) -> &Stream {
-        &self.stream
+        &self.owner.stream
     }
 
     /// Queries the shape, the format and the flags of the array. Calls `cuArray3DGetDescriptor`.
@@ -236,12 +266,12 @@ impl<T> Array<T> {
     #[doc(alias = "cuArray3DGetDescriptor")]
     pub fn descriptor(&self) -> Result<ArrayDescriptor> {
         // SAFETY: the array is alive.
-        unsafe { descriptor_of(self.raw.0, &self.stream) }
+        unsafe { descriptor_of(self.as_raw(), self.stream()) }
     }
 
     /// Borrows the array for reading.
     pub fn as_ref(&self) -> ArrayRef<'_, T> {
-        ArrayRef::new(self.raw, self.shape, self.options, &self.stream)
+        ArrayRef::new(self.owner.raw, self.shape, self.options, self.stream())
     }
 
     /// Borrows the array for reading and writing.
@@ -256,7 +286,7 @@ impl<T> Array<T> {
     /// [`Invalid::OtherContext`]; [`Invalid::StreamIsCaptured`]; [`Invalid::ForeignMemory`] if the array is
     /// not owned, because its lifetime was promised for the stream. The array stays bound to its stream.
     pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
-        move_between(&mut self.stream, stream, self.ownership.is_owned())
+        self.owner.rebind(stream, self.owner.ownership.is_owned())
     }
 
     /// Does the same as [`rebind`](Self::rebind), also if the array is not owned.
@@ -264,29 +294,8 @@ impl<T> Array<T> {
     /// # Errors
     /// See [`rebind`](Self::rebind).
     pub(super) fn follow(&mut self, stream: &Stream) -> Result<()> {
-        move_between(&mut self.stream, stream, true)
+        self.owner.rebind(stream, true)
     }
-}
-
-/// Orders the work of another stream after that of the stream of an array, and replaces the latter.
-///
-/// # Errors
-/// See [`Array::rebind`].
-#[inline]
-pub(super) fn move_between(from: &mut Stream, to: &Stream, is_owned: bool) -> Result<()> {
-    if from == to {
-        return Ok(());
-    }
-    let context = from.context();
-    same_context("the stream", to.context(), context)?;
-    if !is_owned {
-        return Err(Invalid::ForeignMemory.into());
-    }
-    let event = context.event()?;
-    event.record_uncaptured(from)?;
-    to.wait_private(&event)?;
-    *from = to.clone();
-    Ok(())
 }
 
 /// Returns the handle that a call creates, with the context of the stream current. Captures of other streams are
@@ -322,14 +331,6 @@ destroy! {
     |its| unsafe { answer!(cuArrayDestroy(its.0)) }
 }
 
-impl<T> Drop for Array<T> {
-    fn drop(&mut self) {
-        if self.ownership.is_owned() {
-            release(Handle(self.raw.0), &self.stream);
-        }
-    }
-}
-
 /// Several arrays of decreasing size, which one [`Texture`](super::Texture) samples: the levels. Bound to
 /// a stream.
 ///
@@ -351,25 +352,14 @@ impl<T> Drop for Array<T> {
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct MipmappedArray<T> {
-    raw: RawMipmapped,
-    levels: Vec<RawArray>,
+    owner: Owner<CUmipmappedArray>,
+    levels: Vec<Handle<CUarray>>,
     shape: ArrayShape,
     options: ArrayOptions,
-    ownership: Ownership,
-    stream: Stream,
     texels: PhantomData<T>,
 }
 
-/// The handle of a mipmapped array. The driver takes it on any thread.
-#[derive(Clone, Copy)]
-struct RawMipmapped(CUmipmappedArray);
-
-// SAFETY: the pointer is only passed to the driver, which takes it on any thread.
-unsafe impl Send for RawMipmapped {}
-// SAFETY: as above, also from several threads at once.
-unsafe impl Sync for RawMipmapped {}
-
-impl<T> MipmappedArray<T> {
+impl<T: Texel> MipmappedArray<T> {
     /// Creates a mipmapped array for textures, with this number of levels. The texels are not initialized.
     ///
     /// Calls `cuMipmappedArrayCreate(&array, &descriptor, levels)`, and `cuMipmappedArrayGetLevel` for each
@@ -388,10 +378,7 @@ impl<T> MipmappedArray<T> {
     #[doc(alias = "cuMipmappedArrayCreate")]
     #[doc(alias = "cuMipmappedArrayGetLevel")]
     #[doc(alias = "cuMipmappedArrayDestroy")]
-    pub fn new(stream: &Stream, shape: ArrayShape, levels: u32) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub fn new(stream: &Stream, shape: ArrayShape, levels: u32) -> Result<Self> {
         Self::with(stream, shape, levels, ArrayOptions::default())
     }
 
@@ -404,10 +391,7 @@ impl<T> MipmappedArray<T> {
         shape: ArrayShape,
         levels: u32,
         options: ArrayOptions,
-    ) -> Result<Self>
-    where
-        T: Texel,
-    {
+    ) -> Result<Self> {
         check_texel::<T>();
         check_array(&stream.context().device(), shape, options, true)?;
         check_levels(shape, levels)?;
@@ -422,15 +406,8 @@ impl<T> MipmappedArray<T> {
             error.with_requested_bytes(bytes.fold(0, usize::saturating_add))
         })?;
         // Owned from here on, so errors destroy it.
-        let mut array = Self {
-            raw: RawMipmapped(raw),
-            levels: Vec::new(),
-            shape,
-            options,
-            ownership: Ownership::Owned,
-            stream: stream.clone(),
-            texels: PhantomData,
-        };
+        let owner = Owner::new(raw, Ownership::Owned, stream);
+        let mut array = Self { owner, levels: Vec::new(), shape, options, texels: PhantomData };
         array.find_levels(levels)?;
         Ok(array)
     }
@@ -450,10 +427,7 @@ impl<T> MipmappedArray<T> {
     /// - No other code destroys or uses the array.
     /// - All previous uses of the array, which may be on other streams, are ordered before the work that is
     ///   enqueued on `stream` from now on.
-    pub unsafe fn from_raw(raw: CUmipmappedArray, levels: u32, stream: &Stream) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub unsafe fn from_raw(raw: CUmipmappedArray, levels: u32, stream: &Stream) -> Result<Self> {
         // SAFETY: the caller promises a valid array.
         unsafe { Self::of_raw(raw, levels, Ownership::Owned, stream) }
     }
@@ -467,10 +441,7 @@ impl<T> MipmappedArray<T> {
     /// The requirements of [`from_raw`](Self::from_raw) apply. The array stays alive, and no other code uses
     /// it, until this object has been dropped and the work enqueued on `stream` before the drop has
     /// completed.
-    pub unsafe fn borrow_raw(raw: CUmipmappedArray, levels: u32, stream: &Stream) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub unsafe fn borrow_raw(raw: CUmipmappedArray, levels: u32, stream: &Stream) -> Result<Self> {
         // SAFETY: the caller promises a valid array.
         unsafe { Self::of_raw(raw, levels, Ownership::Borrowed, stream) }
     }
@@ -489,10 +460,7 @@ impl<T> MipmappedArray<T> {
         levels: u32,
         stream: &Stream,
         owner: impl Any + Send + Sync,
-    ) -> Result<Self>
-    where
-        T: Texel,
-    {
+    ) -> Result<Self> {
         let owner = Ownership::Foreign(Box::new(owner));
         // SAFETY: the caller promises a valid array, which the owner keeps alive.
         unsafe { Self::of_raw(raw, levels, owner, stream) }
@@ -505,20 +473,15 @@ impl<T> MipmappedArray<T> {
         levels: u32,
         ownership: Ownership,
         stream: &Stream,
-    ) -> Result<Self>
-    where
-        T: Texel,
-    {
+    ) -> Result<Self> {
         check_texel::<T>();
         expect_handle("mipmapped array", raw)?;
         // Not owned until everything is known, so errors do not destroy it.
         let mut array = Self {
-            raw: RawMipmapped(raw),
+            owner: Owner::new(raw, Ownership::Borrowed, stream),
             levels: Vec::new(),
             shape: ArrayShape::OneD { width: 1 },
             options: ArrayOptions::default(),
-            ownership: Ownership::Borrowed,
-            stream: stream.clone(),
             texels: PhantomData,
         };
         array.find_levels(levels)?;
@@ -530,26 +493,24 @@ impl<T> MipmappedArray<T> {
         its.expect_texels::<T>()?;
         check_levels(its.shape, levels)?;
         (array.shape, array.options) = (its.shape, its.options);
-        array.ownership = ownership;
+        array.owner.ownership = ownership;
         Ok(array)
     }
 
     fn find_levels(&mut self, levels: u32) -> Result<()> {
+        let array = self.as_raw();
         for level in 0..levels {
-            let level = self.find_level(level)?;
-            self.levels.push(RawArray(level));
+            // SAFETY: the array is alive, and the pointer is valid.
+            let level = out_without_current(self.stream().context(), |place| unsafe {
+                answer!(cuMipmappedArrayGetLevel(place, array, level))
+            })?;
+            self.levels.push(Handle(level));
         }
         Ok(())
     }
+}
 
-    fn find_level(&self, level: u32) -> Result<CUarray> {
-        let array = self.raw.0;
-        // SAFETY: the array is alive, and `out` passes a valid pointer.
-        out_without_current(self.stream.context(), |place| unsafe {
-            answer!(cuMipmappedArrayGetLevel(place, array, level))
-        })
-    }
-
+impl<T> MipmappedArray<T> {
     /// Borrows a level for reading. Level 0 is the largest.
     ///
     /// # Errors
@@ -560,7 +521,7 @@ impl<T> MipmappedArray<T> {
             return Err(array_error("the level", problem));
         };
         let shape = self.shape.level(level);
-        Ok(ArrayRef::new(*raw, shape, self.options, &self.stream))
+        Ok(ArrayRef::new(*raw, shape, self.options, self.stream()))
     }
 
     /// Borrows a level for reading and writing. Level 0 is the largest.
@@ -589,20 +550,18 @@ impl<T> MipmappedArray<T> {
 
     /// Returns the stream that the array is bound to.
     pub fn stream(&self) -> &Stream {
-        &self.stream
+        &self.owner.stream
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
     pub fn as_raw(&self) -> CUmipmappedArray {
-        self.raw.0
+        self.owner.raw.0
     }
 
     /// Releases ownership and returns the handle and the stream. The caller destroys the array
     /// (`cuMipmappedArrayDestroy`) while its context is alive. A foreign owner is never dropped.
-    pub fn into_raw(mut self) -> (CUmipmappedArray, Stream) {
-        let ownership = std::mem::replace(&mut self.ownership, Ownership::Borrowed);
-        std::mem::forget(ownership);
-        (self.raw.0, self.stream.clone())
+    pub fn into_raw(self) -> (CUmipmappedArray, Stream) {
+        self.owner.into_raw()
     }
 
     /// Binds the array to another stream of the context. Makes that stream wait for the work enqueued
@@ -611,7 +570,7 @@ impl<T> MipmappedArray<T> {
     /// # Errors
     /// See [`Array::rebind`](super::Array::rebind).
     pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
-        move_between(&mut self.stream, stream, self.ownership.is_owned())
+        self.owner.rebind(stream, self.owner.ownership.is_owned())
     }
 }
 
@@ -632,12 +591,4 @@ destroy! {
     // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
     // work on its stream was waited for, and the driver waits for all other work.
     |its| unsafe { answer!(cuMipmappedArrayDestroy(its.0)) }
-}
-
-impl<T> Drop for MipmappedArray<T> {
-    fn drop(&mut self) {
-        if self.ownership.is_owned() {
-            release(Handle(self.raw.0), &self.stream);
-        }
-    }
 }

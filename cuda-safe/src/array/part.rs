@@ -6,6 +6,7 @@ use super::owned::MipmappedArray;
 use super::shape::{ArrayOptions, ArrayShape};
 use crate::call::{Extent, Result, debug_struct};
 use crate::memory::copy::volume::Side;
+use crate::release::Handle;
 use crate::stream::Stream;
 use cuda_sys::CUarray;
 use std::fmt;
@@ -16,7 +17,7 @@ use std::marker::PhantomData;
 /// It is bound to the stream of the array. Functions that take `impl Into<ArrayRef>` also accept
 /// `&Array`.
 pub struct ArrayRef<'a, T> {
-    raw: RawArray,
+    raw: Handle<CUarray>,
     /// The first texel.
     at: [usize; 3],
     extent: Extent,
@@ -35,18 +36,9 @@ pub struct ArrayMut<'a, T> {
     texels: PhantomData<&'a mut T>,
 }
 
-/// A handle of an array. The driver takes it on any thread.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RawArray(pub(super) CUarray);
-
-// SAFETY: the pointer is only passed to the driver, which takes it on any thread.
-unsafe impl Send for RawArray {}
-// SAFETY: as above, also from several threads at once.
-unsafe impl Sync for RawArray {}
-
 impl<'a, T> ArrayRef<'a, T> {
     pub(super) fn new(
-        raw: RawArray,
+        raw: Handle<CUarray>,
         shape: ArrayShape,
         options: ArrayOptions,
         stream: &'a Stream,

@@ -3,7 +3,7 @@
 use super::array_error;
 use super::limits::check_array;
 use super::owned::{Array, create};
-use super::part::{ArrayMut, ArrayRef, RawArray};
+use super::part::{ArrayMut, ArrayRef};
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
 use crate::call::{
@@ -11,7 +11,7 @@ use crate::call::{
 };
 use crate::capture_state::Operation;
 use crate::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
-use crate::release::{self, Keep, destroy, release};
+use crate::release::{self, Handle, Keep, destroy, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::virtual_memory::PhysicalMemory;
@@ -80,7 +80,7 @@ struct Slot {
     offset: u64,
 }
 
-impl<T> SparseArray<T> {
+impl<T: Texel> SparseArray<T> {
     /// Creates a sparse array for textures. No tile is mapped.
     ///
     /// Calls `cuArray3DCreate(&array, &descriptor)` and `cuArrayGetSparseProperties(&properties, array)`.
@@ -93,10 +93,7 @@ impl<T> SparseArray<T> {
     /// Since CUDA 11.1. Raw: [`cuArray3DCreate_v2`](fn@cuda_sys::cuArray3DCreate_v2),
     /// [`cuArrayGetSparseProperties`](fn@cuda_sys::cuArrayGetSparseProperties).
     #[doc(alias = "cuArrayGetSparseProperties")]
-    pub fn new(stream: &Stream, shape: ArrayShape) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub fn new(stream: &Stream, shape: ArrayShape) -> Result<Self> {
         Self::with(stream, shape, ArrayOptions::default())
     }
 
@@ -105,10 +102,7 @@ impl<T> SparseArray<T> {
     /// # Errors
     /// See [`new`](Self::new) and [`Array::with`]. Driver 580 returns `CUDA_ERROR_INVALID_VALUE` for
     /// the option [`surface`](ArrayOptions::surface) on an H200.
-    pub fn with(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self>
-    where
-        T: Texel,
-    {
+    pub fn with(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self> {
         check_texel::<T>();
         let device = stream.context().device();
         if !device.attribute(SPARSE_CUDA_ARRAY_SUPPORTED)? {
@@ -161,7 +155,9 @@ impl<T> SparseArray<T> {
         }
         Ok(tile)
     }
+}
 
+impl<T> SparseArray<T> {
     /// Returns the dimensions.
     pub fn shape(&self) -> ArrayShape {
         self.array.shape()
@@ -408,7 +404,7 @@ impl<T> SparseArray<T> {
 
 /// A sparse array with its memory, which is released after the array.
 struct SparseHandle {
-    raw: RawArray,
+    raw: Handle<CUarray>,
     memory: Mutex<Vec<PhysicalMemory>>,
 }
 
@@ -432,7 +428,7 @@ destroy! {
 impl<T> Drop for SparseArray<T> {
     fn drop(&mut self) {
         let handle = SparseHandle {
-            raw: RawArray(self.as_raw()),
+            raw: Handle(self.as_raw()),
             memory: Mutex::new(std::mem::take(&mut self.memory)),
         };
         release(handle, self.array.stream());

@@ -78,15 +78,10 @@ fn allocate_and_free_a_host_byte(context: &Context) -> Result<()> {
 /// Releases a context in `Drop`. A context and the context object of its memory manager share this
 /// value.
 pub(super) struct ContextRelease {
-    pub(super) raw: CUcontext,
+    pub(super) raw: Handle<CUcontext>,
     pub(super) device: Device,
     pub(super) origin: Origin,
 }
-
-// SAFETY: any thread can release a context, and nothing is read through the handle.
-unsafe impl Send for ContextRelease {}
-// SAFETY: see the argument for `Send`.
-unsafe impl Sync for ContextRelease {}
 
 /// The origin of a context, which determines how it is released.
 pub(super) enum Origin {
@@ -105,8 +100,8 @@ impl Drop for ContextRelease {
         let (own, client) = (Root { is_borrowed: false }, Root { is_borrowed: true });
         match &self.origin {
             Origin::Primary => release(RetainOfPrimary(self.device.as_raw()), &own),
-            Origin::Other(Ownership::Owned) => release(Handle(self.raw), &own),
-            Origin::Client => release(Handle(self.raw), &client),
+            Origin::Other(Ownership::Owned) => release(self.raw, &own),
+            Origin::Client => release(self.raw, &client),
             Origin::Other(Ownership::Foreign(_) | Ownership::Borrowed) => {}
         }
     }

@@ -20,7 +20,7 @@ use crate::call::{
     with_raw_current,
 };
 use crate::device::Device;
-use crate::release::{self, create};
+use crate::release::{self, Handle, create};
 use crate::sync::Mutex;
 use bitflags::bitflags;
 use cuda_sys::{CUcontext, CUctx_flags};
@@ -206,7 +206,7 @@ impl Context {
     #[inline]
     fn from_parts(raw: CUcontext, device: Device, origin: Origin) -> Self {
         let id = id_of(raw);
-        let release = Arc::new(ContextRelease { raw, device, origin });
+        let release = Arc::new(ContextRelease { raw: Handle(raw), device, origin });
         Self::of_release(release, id, Some(Slot::of(raw, id)), Reserves::Own(Mutex::default()))
     }
 
@@ -218,7 +218,7 @@ impl Context {
         slot: Option<Arc<Slot>>,
         reserves: Reserves,
     ) -> Self {
-        let ContextRelease { raw, device, .. } = *release;
+        let ContextRelease { raw: Handle(raw), device, .. } = *release;
         let address = Arc::as_ptr(&release).addr();
         let is_extended = slot.as_ref().is_some_and(|slot| !slot.is_empty());
         let inner = Inner { raw, device, id, is_extended, slot, release, address, reserves };
@@ -254,7 +254,7 @@ impl Context {
     /// also if the context stays on a context stack.
     pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
         let origin = Origin::Other(Ownership::Foreign(Box::new(owner)));
-        let release = Arc::new(ContextRelease { raw, device, origin });
+        let release = Arc::new(ContextRelease { raw: Handle(raw), device, origin });
         Self::of_release(release, id_of(raw), None, Reserves::None)
     }
 

@@ -79,7 +79,7 @@ impl Descriptor {
     /// the descriptor with the error.
     ///
     /// - [`Invalid::NoGroups`], [`Invalid::GroupsOfDifferentSplits`],
-    ///   [`Invalid::SeveralGroupsNeedNewerDriver`], or [`Invalid::GroupsThatDiffer`] (since CUDA 13.1;
+    ///   [`Invalid::NeedsNewerDriver`], or [`Invalid::GroupsThatDiffer`] (since CUDA 13.1;
     ///   for example a group and a remainder).
     /// - [`Invalid::SecondWorkqueues`], [`Invalid::WorkqueueSetting`] or
     ///   [`Invalid::WorkqueuesOfOtherDevice`].

@@ -319,26 +319,20 @@ pub(super) const EQUAL_GROUPS_SINCE: CudaVersion = CudaVersion::new(13, 1);
 /// omits.
 #[inline]
 pub(super) fn combined_resources(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
-    const SEVERAL_GROUPS_SINCE: CudaVersion = CudaVersion::new(12, 5);
     let first = groups.first().ok_or(Invalid::NoGroups)?;
     if !groups.iter().all(|group| group.is_of_same_split(first)) {
         return Err(Invalid::GroupsOfDifferentSplits.into());
     }
     if groups.len() > 1 {
-        let driver = init::version()?;
-        if driver < SEVERAL_GROUPS_SINCE {
-            return Err(
-                Invalid::SeveralGroupsNeedNewerDriver { groups: groups.len(), driver }.into()
-            );
-        }
-        check_equal_properties(first, groups, driver)?;
+        init::needs("a green context with several groups", CudaVersion::new(12, 5))?;
+        check_equal_properties(first, groups)?;
     }
     Ok(groups.iter().map(|group| *group.description().raw()).collect())
 }
 
 /// Checks rules that newer drivers enforce without an explanation.
 #[inline]
-fn check_equal_properties(first: &SmGroup, groups: &[SmGroup], driver: CudaVersion) -> Result<()> {
+fn check_equal_properties(first: &SmGroup, groups: &[SmGroup]) -> Result<()> {
     type Field = fn(&SmProperties) -> Option<u32>;
     let rules: [(&str, CudaVersion, Field); 2] = [
         ("co-scheduled alignment", EQUAL_GROUPS_SINCE, |properties| {
@@ -346,7 +340,7 @@ fn check_equal_properties(first: &SmGroup, groups: &[SmGroup], driver: CudaVersi
         }),
         ("locality domain", CudaVersion::new(13, 4), |properties| properties.locality_domain),
     ];
-    let first_properties = first.properties();
+    let (driver, first_properties) = (init::version()?, first.properties());
     for group in groups {
         let properties = group.properties();
         for (what, since, field) in &rules {

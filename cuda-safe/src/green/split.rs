@@ -219,7 +219,6 @@ fn count_groups(source: &Description, min: u32, flags: SplitFlags) -> Result<u32
 /// Checks the rules that real drivers do not check, or for which they return only an error code.
 #[inline]
 fn check(source: &Description, min: u32, flags: SplitFlags) -> Result<()> {
-    const FLAGS_SINCE: CudaVersion = CudaVersion::new(12, 5);
     let sm_count = source.sm_count();
     if min > sm_count {
         return Err(Invalid::SplitAboveResource { min, sm_count }.into());
@@ -230,10 +229,7 @@ fn check(source: &Description, min: u32, flags: SplitFlags) -> Result<()> {
     if flags.is_empty() {
         return Ok(());
     }
-    match init::version()? {
-        driver if driver < FLAGS_SINCE => Err(Invalid::SplitFlagsNeedNewerDriver { driver }.into()),
-        _ => Ok(()),
-    }
+    init::needs("a split with flags", CudaVersion::new(12, 5))
 }
 
 bitflags! {
@@ -367,7 +363,7 @@ impl SmResource {
     ///
     /// # Errors
     /// [`Invalid::NoGroups`], [`Invalid::GroupRequest`], [`Invalid::GroupFlags`],
-    /// [`Invalid::GroupFlagsNeedNewerDriver`], [`Invalid::SplitInUse`];
+    /// [`Invalid::NeedsNewerDriver`], [`Invalid::SplitInUse`];
     /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; the driver is too old.
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
@@ -510,10 +506,9 @@ fn check_groups(
     if groups.is_empty() {
         return Err(Invalid::NoGroups.into());
     }
-    let driver = init::version()?;
     let mut remaining = description.sm_count();
     for (index, group) in groups.iter().enumerate() {
-        check_flags(index, group, driver)?;
+        check_flags(index, group)?;
         let (sm_count, coscheduled) = (group.sm_count, group.coscheduled);
         let refuse = |rule: &'static str| {
             Err(Invalid::GroupRequest { index, sm_count, coscheduled, rule }.into())
@@ -546,7 +541,7 @@ fn check_groups(
 
 /// Checks the flags, because drivers are known to ignore flags that they do not know.
 #[inline]
-fn check_flags(index: usize, group: &GroupRequest, driver: CudaVersion) -> Result<()> {
+fn check_flags(index: usize, group: &GroupRequest) -> Result<()> {
     let flags = group.flags;
     let single_domain = GroupFlags::LOCALITY_DOMAIN_ID;
     let is_any_domain = group.locality_domain == GroupRequest::ANY_LOCALITY_DOMAIN;
@@ -561,8 +556,8 @@ fn check_flags(index: usize, group: &GroupRequest, driver: CudaVersion) -> Resul
         (flags.contains(supplemental), CudaVersion::new(13, 5)),
     ];
     for (is_requested, since) in needed {
-        if is_requested && driver < since {
-            return Err(Invalid::GroupFlagsNeedNewerDriver { since, driver }.into());
+        if is_requested {
+            init::needs("a group with these flags", since)?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use super::{Block, Order};
 use crate::call::{Invalid, Result, count_leak, debug_struct, expect_memory, fork};
 use crate::capture_state::Operation;
 use crate::context::Context;
+use crate::release::Handle;
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
@@ -58,23 +59,15 @@ enum End {
 enum OwnedOrder {
     None,
     Of(Stream),
-    Persistent(Raw),
+    Persistent(Handle<CUstream>),
 }
-
-/// A stream of other code, which has promised to keep it alive.
-struct Raw(CUstream);
-
-// SAFETY: the driver lets any thread use a stream, and this value only names one.
-unsafe impl Send for Raw {}
-// SAFETY: the driver lets any thread use a stream, and this value only names one.
-unsafe impl Sync for Raw {}
 
 impl OwnedOrder {
     #[inline]
     fn of(order: Order<'_>) -> Self {
         match (order.stream(), order.raw()) {
             (Some(stream), _) => Self::Of(stream.clone()),
-            (None, Some(raw)) if !order.is_transient() => Self::Persistent(Raw(raw)),
+            (None, Some(raw)) if !order.is_transient() => Self::Persistent(Handle(raw)),
             _ => Self::None,
         }
     }
@@ -85,7 +78,7 @@ impl OwnedOrder {
             Self::None => Order::NONE,
             Self::Of(stream) => Order::of(stream),
             // SAFETY: the creator of the order promised that the stream stays alive.
-            Self::Persistent(Raw(raw)) => unsafe { Order::persistent(*raw) },
+            Self::Persistent(Handle(raw)) => unsafe { Order::persistent(*raw) },
         }
     }
 }

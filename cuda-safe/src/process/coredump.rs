@@ -35,7 +35,7 @@ use crate::call::{
     run_host_function,
 };
 use crate::context::Context;
-use crate::release::{Root, destroy, release_now};
+use crate::release::{Handle, Root, destroy, release_now};
 use bitflags::bitflags;
 use cuda_sys::{
     CUCoredumpGenerationFlags as Raw, CUcoredumpCallbackHandle, CUcoredumpSettings as Attribute,
@@ -374,14 +374,9 @@ pub struct DumpCallback {
 /// The moment at which a closure is called, and the handle of its registration.
 #[derive(Clone, Copy, Debug)]
 enum Registered {
-    Start(CUcoredumpCallbackHandle),
-    Complete(CUcoredumpCallbackHandle),
+    Start(Handle<CUcoredumpCallbackHandle>),
+    Complete(Handle<CUcoredumpCallbackHandle>),
 }
-
-// SAFETY: the driver deregisters a callback on any thread. The handle is passed to nothing else.
-unsafe impl Send for Registered {}
-// SAFETY: a shared reference gives no access to the handle, except to copy it.
-unsafe impl Sync for Registered {}
 
 impl DumpCallback {
     /// Registers a closure that is called when a dump begins. Calls `cuCoredumpRegisterStartCallback`.
@@ -428,13 +423,13 @@ impl DumpCallback {
         call: impl FnOnce(
             *mut c_void,
             &mut CUcoredumpCallbackHandle,
-        ) -> Result<fn(CUcoredumpCallbackHandle) -> Registered>,
+        ) -> Result<fn(Handle<CUcoredumpCallbackHandle>) -> Registered>,
     ) -> Result<Self> {
         init::init()?;
         let number = CLOSURES.insert(closure);
         let mut raw = std::ptr::null_mut();
         match call(argument(number), &mut raw) {
-            Ok(moment) => Ok(Self { number, registered: moment(raw) }),
+            Ok(moment) => Ok(Self { number, registered: moment(Handle(raw)) }),
             Err(error) => {
                 CLOSURES.remove(number);
                 Err(error)
@@ -461,9 +456,9 @@ destroy! {
     |its| {
         match *its {
             // SAFETY: the caller guarantees that the callback is still registered.
-            Self::Start(raw) => unsafe { answer!(cuCoredumpDeregisterStartCallback(raw)) },
+            Self::Start(Handle(raw)) => unsafe { answer!(cuCoredumpDeregisterStartCallback(raw)) },
             // SAFETY: see above.
-            Self::Complete(raw) => unsafe { answer!(cuCoredumpDeregisterCompleteCallback(raw)) },
+            Self::Complete(Handle(raw)) => unsafe { answer!(cuCoredumpDeregisterCompleteCallback(raw)) },
         }
     }
 }

@@ -61,13 +61,8 @@ static CLOSURES: Closures<Closure> = Closures::new();
 #[must_use = "dropping this unregisters the closure"]
 pub struct LogCallback {
     number: usize,
-    raw: CUlogsCallbackHandle,
+    raw: Handle<CUlogsCallbackHandle>,
 }
-
-// SAFETY: the driver unregisters a callback on any thread. The handle is passed to nothing else.
-unsafe impl Send for LogCallback {}
-// SAFETY: a shared reference gives no access to the handle.
-unsafe impl Sync for LogCallback {}
 
 impl LogCallback {
     /// Registers a closure. Calls `cuLogsRegisterCallback`. Does not need [`init`](crate::init).
@@ -92,7 +87,7 @@ impl LogCallback {
             CLOSURES.remove(number);
             return Err(error);
         }
-        Ok(Self { number, raw })
+        Ok(Self { number, raw: Handle(raw) })
     }
 
     /// Passes each entry to the [`tracing`](https://docs.rs/tracing) subscriber of the thread, as an event
@@ -118,7 +113,7 @@ impl Drop for LogCallback {
     fn drop(&mut self) {
         // A forked child may have inherited the table in a locked state.
         let closure = (!fork::in_child()).then(|| CLOSURES.remove(self.number));
-        release_now(Handle(self.raw), &Root { is_borrowed: false });
+        release_now(self.raw, &Root { is_borrowed: false });
         // Its drop may panic.
         drop(closure);
     }

@@ -193,3 +193,5 @@ pub(crate) struct Handle<P>(pub(crate) P);
 // SAFETY: another thread can only pass the pointer to the driver, which takes it on any thread. Every
 // other use of a pointer is unsafe and needs an argument of its own.
 unsafe impl<T> Send for Handle<*mut T> {}
+// SAFETY: as for `Send`, also for several threads at once.
+unsafe impl<T> Sync for Handle<*mut T> {}

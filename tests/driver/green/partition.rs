@@ -366,7 +366,7 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
     let domain = GroupRequest { flags: GroupFlags::LOCALITY_DOMAIN_ID, ..GroupRequest::new(unit) };
     match resource.discover(&[domain]) {
         Ok(groups) => assert_eq!(groups[0].sm_count, unit),
-        Err(error) => assert!(matches!(refusal(error), Invalid::GroupFlagsNeedNewerDriver { .. })),
+        Err(error) => assert!(matches!(refusal(error), Invalid::NeedsNewerDriver { .. })),
     }
     // The portable request uses the exact split if it is available.
     let plan = resource.plan(&request_of(&[PartitionSize::Sms(unit), PartitionSize::Rest]));

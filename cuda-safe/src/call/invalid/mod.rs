@@ -250,9 +250,6 @@ texts! {
         SplitFlags { flags: u32 } =>
             "split flags {flags:#x} are not valid: set either 1 (ignore co-scheduling) or 2 (maximum potential \
              cluster size), or neither";
-        /// Split flags, on a CUDA 12.4 driver.
-        SplitFlagsNeedNewerDriver { driver: CudaVersion } =>
-            "split flags need CUDA 12.5; this driver offers {driver}";
         /// SMs of the device are in use under another split.
         SplitInUse { device: i32, holder: String } =>
             "the SMs of device {device} are already partitioned{}: another split would assign the same SMs again \
@@ -264,9 +261,6 @@ texts! {
         GroupFlags { index: usize, flags: u32 } =>
             "the flags {flags:#x} of group {index} (zero-based) are not valid: the known flags are 1 (backfill), 2 \
              (locality domain) and 4 (supplemental SMs of other locality domains)";
-        /// The driver is too old for flags of a group.
-        GroupFlagsNeedNewerDriver { since: CudaVersion, driver: CudaVersion } =>
-            "the flags of the group need CUDA {since}; this driver offers {driver}";
         /// A requested partition size of 0 SMs, 0 percent or the weight 0. `index` is zero-based.
         ZeroPartitionSize { index: usize } =>
             "the requested size of partition {index} (zero-based) is 0: request at least 1 SM, 1 percent or the \
@@ -316,9 +310,6 @@ texts! {
         /// The groups of one green context differ in the property `what`.
         GroupsThatDiffer { what: &'static str, first: u32, other: u32 } =>
             "the groups of a green context must have the same {what}, but two of them have {first} and {other}";
-        /// Several groups in one green context, on a CUDA 12.4 driver.
-        SeveralGroupsNeedNewerDriver { groups: usize, driver: CudaVersion } =>
-            "{groups} groups in one green context need CUDA 12.5; this driver offers {driver}";
         /// A blocking stream in a green context. Such a stream cannot wait for the default stream.
         BlockingGreenStream =>
             "a stream of a green context is always non-blocking and cannot synchronize with the legacy default \

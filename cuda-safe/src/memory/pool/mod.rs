@@ -83,7 +83,7 @@ pub struct MemoryPool {
 }
 
 struct Inner {
-    raw: CUmemoryPool,
+    raw: Handle<CUmemoryPool>,
     ownership: Ownership,
     /// The location of the pool's memory, or `None` if it is unknown.
     location: Option<MemoryLocation>,
@@ -104,11 +104,6 @@ struct Inner {
     exported: share::Exported,
     context: Context,
 }
-
-// SAFETY: the driver allows all threads to use a pool, also concurrently.
-unsafe impl Send for Inner {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Inner {}
 
 impl MemoryPool {
     /// Creates a memory pool. The pool keeps `context` alive.
@@ -245,7 +240,7 @@ impl MemoryPool {
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
-                raw,
+                raw: Handle(raw),
                 ownership,
                 location,
                 is_managed: false,
@@ -263,7 +258,7 @@ impl MemoryPool {
     /// Returns the driver's handle, which this object still owns. Do not destroy it.
     #[inline]
     pub fn as_raw(&self) -> CUmemoryPool {
-        self.inner.raw
+        self.inner.raw.0
     }
 
     /// Releases ownership and returns the driver's handle. The pool is never destroyed by this
@@ -475,7 +470,7 @@ impl Drop for Inner {
             let pool = ForeignPool { has_unrecorded_frees };
             return release(pool, &owners);
         }
-        let pool = OwnedPool { raw: Handle(self.raw), has_unrecorded_frees };
+        let pool = OwnedPool { raw: self.raw, has_unrecorded_frees };
         release(pool, &owners);
     }
 }
@@ -552,14 +547,14 @@ fn after_frees(has_unrecorded_frees: bool) -> After {
 impl PartialEq for MemoryPool {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.inner.raw == other.inner.raw
+        self.as_raw() == other.as_raw()
     }
 }
 
 impl Eq for MemoryPool {}
 
 debug_struct! {
-    MemoryPool |its| { raw: its.inner.raw, location: its.inner.location, ownership: its.inner.ownership }
+    MemoryPool |its| { raw: its.as_raw(), location: its.inner.location, ownership: its.inner.ownership }
 }
 
 c_enum! {

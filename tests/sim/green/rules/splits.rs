@@ -8,6 +8,11 @@ use cuda_safe::green::{
     WorkqueueScope, Workqueues,
 };
 
+fn needs_newer(what: &'static str, major: u32, minor: u32) -> Invalid {
+    let since = CudaVersion::new(major, minor);
+    Invalid::NeedsNewerDriver { what, since, driver: driver() }
+}
+
 #[test]
 fn split_flags_and_several_groups_need_12_5() {
     on_each(&["h200@12.4", "h200@12.6", "h200"], |_, context| {
@@ -19,11 +24,11 @@ fn split_flags_and_several_groups_need_12_5() {
             assert_eq!(counted.expect("a count"), 66);
             assert_eq!(split.expect("a split").groups.len(), 66);
         } else {
-            let driver = driver();
-            assert_eq!(invalid(counted), Invalid::SplitFlagsNeedNewerDriver { driver });
+            let refused = needs_newer("a split with flags", 12, 5);
+            assert_eq!(invalid(counted), refused);
             assert_eq!(
                 split.expect_err("12.4").to_string(),
-                "split flags need CUDA 12.5; this driver offers 12.4"
+                "a split with flags needs CUDA 12.5; this driver offers 12.4"
             );
         }
         let two = smallest(&context).groups.into_iter().take(2);
@@ -31,8 +36,7 @@ fn split_flags_and_several_groups_need_12_5() {
             Ok(green) => assert!(offers(12, 5) && green.sm_count() == 16),
             Err(rejected) => {
                 assert_eq!(rejected.value.len(), 2, "the groups are returned");
-                let driver = driver();
-                let refused = Invalid::SeveralGroupsNeedNewerDriver { groups: 2, driver };
+                let refused = needs_newer("a green context with several groups", 12, 5);
                 assert_eq!(invalid::<()>(Err(rejected.error)), refused);
                 assert!(!offers(12, 5));
             }
@@ -219,10 +223,7 @@ fn groups_are_pinned_to_locality_domains() {
             preferred_coscheduled: 16,
             ..GroupRequest::new(sm_count)
         };
-        let newer = |minor| Invalid::GroupFlagsNeedNewerDriver {
-            since: CudaVersion::new(13, minor),
-            driver: driver(),
-        };
+        let newer = |minor| needs_newer("a group with these flags", 13, minor);
         let whole = || resource(&context);
         if !offers(13, 4) {
             assert_eq!(invalid(whole().discover(&[pinned(0, 0)])), newer(4));
