@@ -146,6 +146,7 @@ impl IpcHandle {
         Self::new(context, raw.reserved, offset, size, IpcKind::Pool)
     }
 
+    #[inline]
     fn new(
         context: &Context,
         handle: [u8; 64],

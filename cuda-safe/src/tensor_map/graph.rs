@@ -59,6 +59,7 @@ impl<'a> GraphTensorMap<'a> {
 }
 
 impl NodeArgument<CUtensorMap> for GraphTensorMap<'_> {
+    #[inline]
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUtensorMap> {
         uses.add(self.memory)?;
         Ok(self.raw)

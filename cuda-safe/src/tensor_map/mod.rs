@@ -200,21 +200,25 @@ impl<'a> TensorMap<'a> {
     }
 
     /// Returns the encoded map. Kernels that use it access the memory of the tensor.
+    #[inline]
     pub fn as_raw(&self) -> &CUtensorMap {
         &self.raw
     }
 
     /// Returns the stream that the memory is bound to.
+    #[inline]
     pub fn stream(&self) -> &'a Stream {
         self.stream
     }
 
     /// Returns the size in bytes of the memory from the first to the last element of the tensor.
+    #[inline]
     pub fn extent_bytes(&self) -> usize {
         self.extent_bytes
     }
 
     /// Returns whether kernels may write through the map.
+    #[inline]
     pub fn is_writable(&self) -> bool {
         self.is_writable
     }

@@ -109,6 +109,7 @@ impl<'a> FabricCopyBatch<'a> {
         Ok(())
     }
 
+    #[inline]
     fn add(&mut self, (dst, src): (CUfabricCpyOperand, CUfabricCpyOperand), size: usize) {
         if size != 0 {
             let flags = 0;

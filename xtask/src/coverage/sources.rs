@@ -71,8 +71,9 @@ impl Sources {
             self.visit_item(item);
             let (attributes, visibility, name) = parts(item);
             if let (Item::Macro(item), Some(module)) = (item, module) {
-                if item.mac.path.is_ident("c_enum") {
-                    enum_of(&item.mac.tokens)
+                let path = &item.mac.path;
+                if path.is_ident("c_enum") || path.is_ident("bitflags") {
+                    type_of(&item.mac.tokens)
                         .into_iter()
                         .for_each(|name| self.publish(name, module));
                 }
@@ -210,7 +211,7 @@ impl Sources {
 
     /// Records the enum of `c_enum! { pub enum Name = CUname { Value = CONSTANT, … } }`.
     fn c_enum(&mut self, tokens: TokenStream) {
-        let name = enum_of(&tokens);
+        let name = type_of(&tokens);
         if let (Some(name), Some(TokenTree::Group(group))) = (name, tokens.into_iter().last()) {
             let rows: Vec<TokenTree> = group.stream().into_iter().collect();
             for pair in rows.windows(2) {
@@ -312,9 +313,10 @@ impl<'a> Visit<'a> for Sources {
     }
 }
 
-/// Returns the name of the enum that a call of `c_enum!` defines.
-fn enum_of(tokens: &TokenStream) -> Option<String> {
-    let words = tokens.clone().into_iter().skip_while(|its| its.to_string() != "enum");
+/// Returns the name of the type that a call of `c_enum!` or `bitflags!` defines.
+fn type_of(tokens: &TokenStream) -> Option<String> {
+    let is_keyword = |its: &TokenTree| matches!(&*its.to_string(), "enum" | "struct");
+    let words = tokens.clone().into_iter().skip_while(|its| !is_keyword(its));
     words.skip(1).map(|name| name.to_string()).next()
 }
 

@@ -242,6 +242,7 @@ impl Side {
         Self { host, ..Self::new::<T>(CUmemorytype::CU_MEMORYTYPE_HOST, region) }
     }
 
+    #[inline]
     pub(crate) fn of_array(array: CUarray, at: [usize; 3]) -> Self {
         let none = Region { offset: 0, pitch: 0, rows: 0 };
         Self { array, at, ..Self::new::<u8>(CUmemorytype::CU_MEMORYTYPE_ARRAY, none) }
@@ -253,6 +254,7 @@ impl Side {
         Self { kind, host: null, device: 0, array: null.cast(), at: [0; 3], pitch, rows }
     }
 
+    #[inline]
     pub(crate) fn is_array(&self) -> bool {
         !self.array.is_null()
     }

@@ -521,6 +521,7 @@ impl<T: Copy> PinnedBuffer<T> {
 /// Pins the memory of a vector. Returns the block of the memory manager, if the context has one.
 ///
 /// The caller does not move or free the memory until it is unregistered.
+#[inline]
 fn pin(
     context: &Context,
     start: *mut u8,

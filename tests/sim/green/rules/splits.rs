@@ -8,7 +8,7 @@ use cuda_safe::green::{
     WorkqueueScope, Workqueues,
 };
 
-fn needs_newer(what: &'static str, major: u32, minor: u32) -> Invalid {
+fn needs_newer(what: &'static str, major: u16, minor: u16) -> Invalid {
     let since = CudaVersion::new(major, minor);
     Invalid::NeedsNewerDriver { what, since, driver: driver() }
 }
