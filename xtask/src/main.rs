@@ -44,11 +44,11 @@ usage: cargo xtask COMMAND
                                            without a GPU run; --corpus: the lines of the parsers that the
                                            fuzz corpus runs;
                                            --missing: also print the lines that do not run
-  mutants --all | --names LIST | FILE ... [--sample N [--seed S]] [--jobs J]
+  mutants --all | --names LIST | FILE ... [--sample N [--seed S]] [--slow] [--jobs J]
                                            run mutation tests on the software driver, for all files of the crates that
                                            users build, for the mutants named in the file LIST, for example the survivors
                                            in an earlier report, or for the files with a FILE in their path; --sample: N
-                                           mutants, chosen by the seed
+                                           mutants, chosen by the seed; --slow: also run the slowest tests
   seeds --mutants [FILTER ...]             make each change of xtask/seeds/mutants.toml in a copy of the sources, and
                                            check that the tests of the statements that it violates fail
   cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);

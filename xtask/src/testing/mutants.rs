@@ -13,8 +13,9 @@
 //!   one fails or takes far longer than without a mutant.
 //!
 //! The tests are the unit tests and integration tests of the workspace, without the examples in the documentation.
-//! The random programs of `tests/explore` run last, because they take long. A mutant that no test reaches is reported
-//! separately from those that survive their tests.
+//! The slowest ones, which are sweeps, recordings and random programs, only run with `--slow`; use it with `--names`
+//! for the survivors of a first run. A mutant that no test reaches is reported separately from those that survive
+//! their tests.
 
 mod choices;
 mod operators;
@@ -46,6 +47,8 @@ struct Options {
     /// Parts of the paths of files.
     files: Vec<String>,
     all: bool,
+    /// Whether slow tests run, too.
+    slow: bool,
     sample: Option<usize>,
     seed: u64,
     jobs: usize,
@@ -85,9 +88,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
     let begin = Instant::now();
     let mut outcomes = vec![Outcome::NotReached; mutants.len()];
-    let build = build(&folder, &sources, &mutants, &mut outcomes)?;
+    let build = build(&folder, &sources, &mutants, &mut outcomes, options.slow)?;
     println!("the tests with the mutants are built, {} s", begin.elapsed().as_secs());
-    let reached = build.record(&folder.join("reached"), options.jobs)?;
+    let reached = build.record(&folder.join("reached"), options.jobs, options.slow)?;
     println!("{} tests have run without a mutant, {} s", reached.len(), begin.elapsed().as_secs());
 
     let viable: Vec<usize> =
@@ -122,6 +125,7 @@ fn parse(args: &[String]) -> Result<Options> {
     let mut options = Options {
         files: Vec::new(),
         all: false,
+        slow: false,
         sample: None,
         seed: 0,
         names: None,
@@ -132,6 +136,7 @@ fn parse(args: &[String]) -> Result<Options> {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--all" => options.all = true,
+            "--slow" => options.slow = true,
             "--sample" => options.sample = Some(value()?.parse().context("--sample")?),
             "--seed" => options.seed = value()?.parse().context("--seed")?,
             "--names" => options.names = Some(value()?.into()),
@@ -236,6 +241,7 @@ fn build(
     sources: &BTreeMap<String, (String, Vec<Change>)>,
     mutants: &[Mutant],
     outcomes: &mut [Outcome],
+    slow: bool,
 ) -> Result<Build> {
     let (tree, switch) = (folder.join("tree"), folder.join(SWITCH));
     let manifest = format!("[package]\nname = \"{SWITCH}\"\nedition = \"2024\"\n[workspace]\n");
@@ -269,7 +275,7 @@ fn build(
         }
         changed.extend(written.iter().map(|(file, its)| ((*file).to_owned(), its.text.clone())));
         copy::copy_changed_sources(&tree, &changed)?;
-        let faults = match tests::build(&tree)? {
+        let faults = match tests::build(&tree, slow)? {
             Ok(build) => return Ok(build),
             Err(faults) => faults,
         };

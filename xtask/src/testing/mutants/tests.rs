@@ -1,4 +1,7 @@
 //! Builds the tests with mutants, and runs them.
+//!
+//! Tests that need NVIDIA's libraries find those that other commands have installed in `target`, and are skipped
+//! otherwise.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,6 +15,7 @@ use serde::Deserialize;
 
 use super::PACKAGES;
 use crate::install::debian;
+use crate::root;
 use crate::testing::{in_parallel, test_binary};
 
 /// The builds: their arguments for Cargo, and the start of the names of the programs that they are for.
@@ -30,6 +34,9 @@ const PROFILE: [&str; 3] = [
 /// Programs without the test harness, which are one test each, and their arguments.
 const WHOLE: [(&str, &[&str]); 3] =
     [("differ", &[]), ("explore", &["--schedules", "200"]), ("ptx", &[])];
+
+/// The tests that take longer than all others together: they only run with `--slow`.
+const SLOW: [&str; 3] = ["differ ", "explore ", "faults sweep"];
 
 /// A program whose tests also run with the oldest driver, for the code that only it needs.
 const OLD: (&str, &str) = ("driver", "p40@11.8");
@@ -104,10 +111,18 @@ pub(super) struct Test {
 }
 
 /// Builds the tests in a copy of the sources, or returns the errors of the compiler.
-pub(super) fn build(tree: &Path) -> Result<Result<Build, Vec<Fault>>> {
+pub(super) fn build(tree: &Path, is_slow: bool) -> Result<Result<Build, Vec<Fault>>> {
+    for folder in ["compilers", "drivers"] {
+        let (installed, place) = (root().join("target").join(folder), tree.join("target"));
+        if installed.exists() {
+            fs::create_dir_all(&place).context("creating a folder")?;
+            debian::stdout(Command::new("ln").arg("-sfn").args([installed, place.join(folder)]))?;
+        }
+    }
     let mut programs = Vec::new();
     let mut faults = Vec::new();
-    for (arguments, name) in BUILDS {
+    // The second build has only slow tests.
+    for (arguments, name) in BUILDS.into_iter().take(if is_slow { 2 } else { 1 }) {
         let output = Command::new(env!("CARGO"))
             .current_dir(tree)
             .args(["build", "--quiet", "--keep-going", "--message-format=json"])
@@ -157,13 +172,15 @@ fn fault(message: Message) -> Option<Fault> {
 }
 
 impl Build {
-    /// Runs each test without a mutant. Returns those that pass, the quickest first, with the mutants that they reach.
-    pub(super) fn record(&self, folder: &Path, jobs: usize) -> Result<Vec<Test>> {
+    /// Runs each test without a mutant, or those that are not slow. Returns those that pass, the quickest first, with
+    /// the mutants that they reach.
+    pub(super) fn record(&self, folder: &Path, jobs: usize, is_slow: bool) -> Result<Vec<Test>> {
         debian::replace_dir(folder)?;
         let mut tests = Vec::new();
         for number in 0..self.programs.len() {
             tests.extend(self.tests(number)?);
         }
+        tests.retain(|its| is_slow || !SLOW.contains(&its.name.as_str()));
         let numbered: Vec<_> = tests.into_iter().enumerate().collect();
         let passed = in_parallel(&numbered, jobs, |(number, test)| {
             let file = folder.join(number.to_string()).display().to_string();
