@@ -19,7 +19,7 @@ use crate::program::{
     PARAM_WINDOW, SHARED_WINDOW, Scope, Space, Together, WINDOW,
 };
 use race::{Lanes, Race};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use sync::Sync;
 
 /// Lanes that arrive at a barrier of their block.
@@ -47,8 +47,9 @@ pub(super) enum Step {
 /// An instruction of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Event {
-    /// The block.
+    /// The block, and its number in its cluster.
     block: [u32; 3],
+    rank: usize,
     /// The number of the thread in its block.
     thread: u32,
     pc: u32,
@@ -56,6 +57,38 @@ struct Event {
 
 /// A place in shared memory: the rank of the block in its cluster, and the offset.
 type Offset = (usize, u32);
+
+/// What a check knows of each cluster that has begun.
+#[derive(Debug, Default)]
+struct Clusters<T> {
+    /// The number of the cluster that runs.
+    number: u64,
+    current: T,
+    has_begun: bool,
+    /// The clusters that do not run now.
+    others: HashMap<u64, T>,
+}
+
+impl<T: Default> Clusters<T> {
+    /// Continues with a cluster.
+    fn begin(&mut self, number: u64, new: impl FnOnce() -> T) {
+        if self.has_begun && self.number == number {
+            return;
+        }
+        let next = self.others.remove(&number).unwrap_or_else(new);
+        let last = std::mem::replace(&mut self.current, next);
+        if self.has_begun {
+            self.others.insert(self.number, last);
+        }
+        (self.number, self.has_begun) = (number, true);
+    }
+
+    /// Ends the cluster that runs.
+    fn end(&mut self) -> T {
+        self.has_begun = false;
+        std::mem::take(&mut self.current)
+    }
+}
 
 /// The checks of a launch.
 pub(super) struct Watch<'d> {
@@ -102,7 +135,7 @@ impl Reporter<'_> {
     }
 
     fn event(&self, rank: usize, thread: u32, pc: u32) -> Event {
-        Event { block: self.ranks.get(rank).copied().unwrap_or_default(), thread, pc }
+        Event { block: self.ranks.get(rank).copied().unwrap_or_default(), rank, thread, pc }
     }
 
     fn shared(&self, (rank, offset): Offset) -> Option<Accessed> {
@@ -138,6 +171,9 @@ impl<'d> Watch<'d> {
     pub(super) fn begin_unit(&mut self, number: u64, blocks: impl Iterator<Item = [u32; 3]>) {
         self.reporter.ranks.clear();
         self.reporter.ranks.extend(blocks);
+        if let Some(sync) = &mut self.sync {
+            sync.begin_unit(number, self.reporter.ranks.len());
+        }
         if let Some(race) = &mut self.race {
             race.begin_unit(&self.reporter, number);
         }
@@ -146,7 +182,7 @@ impl<'d> Watch<'d> {
     /// Called when all blocks of the cluster have ended.
     pub(super) fn end_unit(&mut self) {
         if let Some(sync) = &mut self.sync {
-            sync.end(&self.reporter.ranks);
+            sync.end_unit();
         }
         if let Some(race) = &mut self.race {
             race.end_unit();
@@ -165,8 +201,10 @@ impl<'d> Watch<'d> {
             Op::Store(its) => access(&its.address, its.bytes(), Access::Write, its.order),
             // The races are found in `atomic`.
             Op::Atomic(its) => {
-                let places = places(warp, (rank, shared), mask, &its.address, its.size);
-                watch.synchronize(warp, rank, &places, (its.size, Access::Atomic));
+                if watch.sync.as_ref().is_some_and(Sync::sees_accesses) {
+                    let places = places(warp, (rank, shared), mask, &its.address, its.size);
+                    watch.synchronize(warp, rank, &places, (its.size, Access::Atomic));
+                }
             }
             Op::Fence(fence) => {
                 if let Some(race) = &mut watch.race {
@@ -205,6 +243,14 @@ impl<'d> Watch<'d> {
         address: &Address,
         (len, access, order): (u32, Access, Option<Order>),
     ) {
+        let is_seen = match &self.sync {
+            _ if self.race.is_some() => true,
+            Some(sync) => sync.sees_accesses() && address.space != Space::Global,
+            None => false,
+        };
+        if !is_seen {
+            return;
+        }
         let places = places(warp, (rank, shared), mask, address, len);
         self.synchronize(warp, rank, &places, (len, access));
         if let Some(race) = &mut self.race {
@@ -222,7 +268,7 @@ impl<'d> Watch<'d> {
         places: &Places,
         (len, access): (u32, Access),
     ) {
-        if let Some(sync) = &mut self.sync {
+        if let Some(sync) = self.sync.as_mut().filter(|sync| sync.sees_accesses()) {
             each_lane(places.shared, |lane| {
                 let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
                 sync.access(&mut self.reporter, event, places.at(lane), len, access);
@@ -441,7 +487,7 @@ impl<'d> Watch<'d> {
         step: Step,
     ) {
         if let (Some(sync), Step::Wait { is_over: true }) = (&mut self.sync, step) {
-            sync.complete_copies(self.reporter.event(at.0, 0, 0).block, at.1);
+            sync.complete_copies(at);
         }
         if let Some(race) = &mut self.race {
             race.mbarrier_step((rank, thread(warp, lane)), at, order, step);
@@ -458,7 +504,7 @@ impl<'d> Watch<'d> {
         if self.sync.is_none() {
             return;
         }
-        let mut events = waiting.map(|(block, thread, pc)| Event { block, thread, pc });
+        let mut events = waiting.map(|(block, thread, pc)| Event { block, rank: 0, thread, pc });
         let Some(first) = events.next() else { return };
         let other = events.find(|its| its.pc != first.pc);
         self.reporter.report((Check::Synccheck, || text.to_owned()), first, other, None);

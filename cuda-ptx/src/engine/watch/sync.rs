@@ -1,6 +1,6 @@
 #![doc = include_str!("sync.md")]
 
-use super::{Arrival, Event, Offset, Reporter};
+use super::{Arrival, Clusters, Event, Offset, Reporter};
 use crate::check::Check;
 use crate::device::Access;
 use crate::engine::mbarrier::State;
@@ -17,14 +17,16 @@ const LIMIT: u64 = (1 << 20) - 1;
 /// The state of the check.
 #[derive(Debug, Default)]
 pub(super) struct Sync {
-    blocks: HashMap<[u32; 3], Block>,
+    blocks: Clusters<Vec<Block>>,
+    /// Whether a block had a copy or an `mbarrier` object.
+    sees_accesses: bool,
 }
 
 /// What the check knows of a block.
 #[derive(Debug, Default)]
 struct Block {
     /// The arrivals at the current phase of each barrier.
-    barriers: BTreeMap<u32, Vec<Arrival>>,
+    barriers: [Vec<Arrival>; 16],
     /// The offsets of valid `mbarrier` objects.
     objects: BTreeSet<u32>,
     copies: Copies,
@@ -95,15 +97,26 @@ impl Copies {
 }
 
 impl Sync {
-    /// Forgets the blocks that ended.
-    pub(super) fn end(&mut self, blocks: &[[u32; 3]]) {
-        for block in blocks {
-            self.blocks.remove(block);
-        }
+    /// Continues with a cluster.
+    pub(super) fn begin_unit(&mut self, number: u64, blocks: usize) {
+        self.blocks.begin(number, || {
+            let mut all = Vec::new();
+            all.resize_with(blocks, Block::default);
+            all
+        });
+    }
+
+    pub(super) fn end_unit(&mut self) {
+        self.blocks.end();
+    }
+
+    /// Returns whether ordinary accesses to shared memory can be errors.
+    pub(super) fn sees_accesses(&self) -> bool {
+        self.sees_accesses
     }
 
     fn block(&mut self, event: Event) -> &mut Block {
-        self.blocks.entry(event.block).or_default()
+        &mut self.blocks.current[event.rank]
     }
 
     /// Checks an ordinary access to shared memory.
@@ -115,8 +128,7 @@ impl Sync {
         len: u32,
         access: Access,
     ) {
-        let target = out.event(at.0, 0, 0).block;
-        let Some(block) = self.blocks.get(&target) else { return };
+        let block = &self.blocks.current[at.0];
         let bytes = at.1..at.1 + len;
         if block.copies.pending != 0 {
             if let Some(copy) = block.copies.of(&bytes) {
@@ -132,12 +144,14 @@ impl Sync {
         }
         let first = bytes.start.saturating_sub(7);
         if block.objects.range(first..bytes.end).next().is_some() {
+            self.sees_accesses = true;
             let text = || "an ordinary access to a valid mbarrier object".to_owned();
             out.report((Check::Synccheck, text), event, None, out.shared(at));
         }
     }
 
     pub(super) fn copy(&mut self, event: Event, size: usize, bytes: Range<u32>) {
+        self.sees_accesses = true;
         let copies = &mut self.block(event).copies;
         let number = copies.add(event, size, bytes);
         copies.threads.entry(event.thread).or_default().0.push(number);
@@ -176,11 +190,10 @@ impl Sync {
     }
 
     /// Called when a thread knows that a phase of an `mbarrier` is over.
-    pub(super) fn complete_copies(&mut self, block: [u32; 3], barrier: u32) {
-        if let Some(block) = self.blocks.get_mut(&block) {
-            let done = block.copies.tracked.remove(&barrier).unwrap_or_default();
-            block.copies.complete(done);
-        }
+    pub(super) fn complete_copies(&mut self, (rank, barrier): Offset) {
+        let copies = &mut self.blocks.current[rank].copies;
+        let done = copies.tracked.remove(&barrier).unwrap_or_default();
+        copies.complete(done);
     }
 
     pub(super) fn arrive(
@@ -206,9 +219,9 @@ impl Sync {
                 out.report((Check::Synccheck, text), event, None, None);
             }
         }
-        let earlier = self.block(event).barriers.entry(id).or_default();
+        let earlier = &mut self.block(event).barriers[id as usize];
         if let Some(first) = earlier.first() {
-            let other = Some(of_arrival(event.block, first));
+            let other = Some(of_arrival(event, first));
             let both = [first.barrier, arrival.barrier].map(is_reduction);
             if first.expected != arrival.expected {
                 let count = |its: Option<u32>| {
@@ -234,7 +247,7 @@ impl Sync {
             if let Some(twice) = earlier.iter().find(|its| is_twice(its)) {
                 let text =
                     || format!("a thread arrives at the barrier {id} again before it is complete");
-                let other = Some(of_arrival(event.block, twice));
+                let other = Some(of_arrival(event, twice));
                 out.report((Check::Synccheck, text), event, other, None);
             }
         }
@@ -249,9 +262,16 @@ impl Sync {
         id: u32,
         alive: impl Fn(u32) -> u32,
     ) {
-        let block = out.event(rank, 0, 0).block;
-        let barriers = self.blocks.get_mut(&block).map(|its| &mut its.barriers);
-        let Some(arrivals) = barriers.and_then(|its| its.remove(&id)) else { return };
+        let arrivals = &mut self.blocks.current[rank].barriers[id as usize];
+        let Some(first) = arrivals.first() else { return };
+        let is_whole = |its: &Arrival| its.mask == alive(its.warp) && its.expected.is_none();
+        // The commonest phase: all lanes of each warp at once, and no number of threads.
+        if first.expected.is_none() && arrivals.iter().all(is_whole) {
+            arrivals.clear();
+            return;
+        }
+        let arrivals = std::mem::take(arrivals);
+        let block = out.event(rank, 0, 0);
         let mut warps: BTreeMap<u32, (u32, &Arrival)> = BTreeMap::new();
         for arrival in &arrivals {
             let (mask, first) = warps.entry(arrival.warp).or_insert((0, arrival));
@@ -386,8 +406,8 @@ impl Sync {
         state: &State,
         narrow: impl Fn(u32) -> u32,
     ) {
-        let block = out.event(at.0, 0, 0).block;
-        let objects = &mut self.blocks.entry(block).or_default().objects;
+        self.sees_accesses = true;
+        let objects = &mut self.blocks.current[at.0].objects;
         let is_valid = objects.contains(&at.1);
         let beyond = |count: u64| count == 0 || count > LIMIT;
         let wrong = match operation {
@@ -436,10 +456,10 @@ fn is_reduction(barrier: Barrier) -> bool {
     !matches!(barrier, Barrier::Sync | Barrier::Arrive)
 }
 
-/// Returns the event of the first thread that arrives.
-fn of_arrival(block: [u32; 3], arrival: &Arrival) -> Event {
+/// Returns the event of the first thread that arrives, in the block of another event.
+fn of_arrival(block: Event, arrival: &Arrival) -> Event {
     let thread = arrival.warp * LANES as u32 + arrival.mask.trailing_zeros();
-    Event { block, thread, pc: arrival.pc }
+    Event { thread, pc: arrival.pc, ..block }
 }
 
 /// Returns the event of the first lane of a mask. That of `event` is the lane 0.

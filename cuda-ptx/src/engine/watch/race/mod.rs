@@ -3,7 +3,7 @@
 mod clock;
 mod shadow;
 
-use super::{Arrival, Event, Offset, Places, Reporter, Step};
+use super::{Arrival, Clusters, Event, Offset, Places, Reporter, Step};
 use crate::check::{Address, Check};
 use crate::device::Access;
 use crate::engine::registers::{LANES, each_lane};
@@ -48,6 +48,11 @@ impl Thread {
 struct Block {
     /// All accesses of its threads before this time are ordered before the accesses of each of them now.
     since: u32,
+    /// The number of threads.
+    count: u32,
+    /// What every thread knows, while all of them know the same.
+    common: Thread,
+    /// What each thread knows. Empty while all of them know the same.
     threads: Vec<Thread>,
     /// The current phase of each barrier.
     barriers: HashMap<u32, Phase>,
@@ -64,8 +69,6 @@ struct Phase {
 /// The blocks of a cluster.
 #[derive(Debug, Default)]
 struct Unit {
-    /// The number of the cluster.
-    number: u64,
     blocks: Vec<Block>,
     cells: Vec<Vec<Cell>>,
     /// What is ordered before the arrivals at the barrier of the cluster, in this phase and in the last one.
@@ -98,9 +101,7 @@ struct Releases {
 /// The state of the check.
 #[derive(Debug, Default)]
 pub(super) struct Race {
-    unit: Unit,
-    /// The clusters that have begun, and do not run now.
-    parked: HashMap<u64, Unit>,
+    unit: Clusters<Unit>,
     shadow: Shadow,
     words: HashMap<Word, Releases, BuildHasherDefault<WordHasher>>,
     /// The number of blocks of a cluster.
@@ -126,26 +127,20 @@ pub(super) struct Lanes {
 impl Race {
     /// Continues with a cluster.
     pub(super) fn begin_unit(&mut self, out: &Reporter<'_>, number: u64) {
-        if self.unit.number == number && !self.unit.blocks.is_empty() {
-            return;
-        }
-        let next = self.parked.remove(&number).unwrap_or_else(|| {
-            let threads: u32 = out.launch.block.iter().product();
-            let size = out.launch.cluster.iter().product::<u32>() as usize;
-            self.cluster = size as u32;
+        let size = out.launch.cluster.iter().product::<u32>() as usize;
+        self.cluster = size as u32;
+        self.unit.begin(number, || {
+            let count = out.launch.block.iter().product();
             let mut blocks = Vec::new();
             blocks.resize_with(size, || Block {
                 // The time zero is before all accesses.
                 since: 1,
-                threads: vec![Thread { time: 1, ..Thread::default() }; threads as usize],
-                barriers: HashMap::new(),
+                count,
+                common: Thread { time: 1, ..Thread::default() },
+                ..Block::default()
             });
-            Unit { number, blocks, cells: vec![Vec::new(); size], ..Unit::default() }
+            Unit { blocks, cells: vec![Vec::new(); size], ..Unit::default() }
         });
-        let last = std::mem::replace(&mut self.unit, next);
-        if !last.blocks.is_empty() {
-            self.parked.insert(last.number, last);
-        }
         let blocks = out.launch.grid.iter().map(|its| u64::from(*its)).product::<u64>();
         if blocks >= u64::from(GLOBAL) || out.launch.block.iter().product::<u32>() > 1024 {
             self.stop(out, "the grid has too many blocks: races are not found");
@@ -153,10 +148,9 @@ impl Race {
     }
 
     pub(super) fn end_unit(&mut self) {
-        let unit = std::mem::take(&mut self.unit);
-        for (rank, cells) in unit.cells.into_iter().enumerate() {
+        for (rank, cells) in self.unit.end().cells.into_iter().enumerate() {
             self.shadow.forget(cells);
-            let block = self.number(unit.number, rank);
+            let block = self.number(self.unit.number, rank);
             if !self.words.is_empty() {
                 self.words.retain(|(its, _), _| *its != block);
             }
@@ -195,62 +189,32 @@ impl Race {
         if self.is_over {
             return;
         }
-        each_lane(places.shared | places.global, |lane| {
-            let thread = lanes.warp * LANES as u32 + lane as u32;
-            let who = self.who(lanes.rank, thread);
-            let is_shared = places.shared >> lane & 1 != 0;
-            let (rank, at) = match is_shared {
-                true => {
-                    let (rank, offset) = places.at(lane);
-                    (rank, u64::from(offset))
-                }
-                false => (0, places.addresses[lane]),
-            };
-            let is_update = lanes.access == Access::Atomic;
-            let writes = match lanes.access {
-                Access::Read => false,
-                Access::Write => true,
-                Access::Atomic => lanes.changed >> lane & 1 != 0,
-            };
-            let word = match is_shared {
-                true => (self.number(self.unit.number, rank), at & !3),
-                false => (GLOBAL, at & !3),
-            };
-            if let Some(order) = lanes.order {
-                if is_update || !writes {
+        let mask = places.shared | places.global;
+        let is_read = lanes.access == Access::Read;
+        if lanes.order.is_none() && (is_read || self.words.is_empty()) {
+            self.compare(out, &lanes, (places, sizes), mask, !is_read);
+        } else {
+            each_lane(mask, |lane| {
+                let who = self.who(lanes.rank, lanes.warp * LANES as u32 + lane as u32);
+                let word = match places.shared >> lane & 1 {
+                    0 => (GLOBAL, places.addresses[lane] & !3),
+                    _ => {
+                        let (rank, offset) = places.at(lane);
+                        (self.number(self.unit.number, rank), u64::from(offset & !3))
+                    }
+                };
+                let is_update = lanes.access == Access::Atomic;
+                let writes =
+                    lanes.access == Access::Write || is_update && lanes.changed >> lane & 1 != 0;
+                if let Some(order) = lanes.order.filter(|_| is_update || is_read) {
                     self.acquire(who, lanes.rank, word, order);
                 }
-            }
-            let Some(own) = self.unit.blocks[lanes.rank].threads.get(thread as usize) else {
-                return;
-            };
-            let strength = lanes.order.map(|order| order.scope);
-            let record = Record::new(who, (lanes.pc, own.time), strength, writes);
-            let with = Comparison {
-                clock: &own.clock,
-                own: self.unit.blocks[lanes.rank].since,
-                cluster: self.cluster,
-            };
-            let mut found: Option<(u64, Record)> = None;
-            let race = |at: u64, other: Record| {
-                found.get_or_insert((at, other));
-            };
-            if is_shared {
-                let cells = &mut self.unit.cells[rank];
-                if cells.is_empty() {
-                    cells.resize(sizes[rank].len().div_ceil(4), Cell::default());
+                self.compare(out, &lanes, (places, sizes), 1 << lane, writes);
+                if writes {
+                    self.release(who, lanes.rank, word, lanes.order, is_update);
                 }
-                self.shadow.shared(cells, at, lanes.len, record, &with, race);
-            } else {
-                self.shadow.global(at, lanes.len, record, &with, race);
-            }
-            if let Some((at, other)) = found {
-                report(out, record, other, is_shared.then_some(rank), at);
-            }
-            if writes {
-                self.release(who, lanes.rank, word, lanes.order, is_update);
-            }
-        });
+            });
+        }
         if self.shadow.is_full {
             self.note(
                 out,
@@ -262,10 +226,52 @@ impl Race {
         }
     }
 
+    /// Compares the accesses of lanes with earlier ones, and adds them.
+    fn compare(
+        &mut self,
+        out: &mut Reporter<'_>,
+        lanes: &Lanes,
+        (places, sizes): (&Places, &[Vec<u8>]),
+        mask: u32,
+        writes: bool,
+    ) {
+        let block = self.number(self.unit.number, lanes.rank);
+        let Unit { blocks, cells, .. } = &mut self.unit.current;
+        let Block { since, common, threads, .. } = &blocks[lanes.rank];
+        let strength = lanes.order.map(|order| order.scope);
+        each_lane(mask, |lane| {
+            let thread = lanes.warp * LANES as u32 + lane as u32;
+            let own = threads.get(thread as usize).unwrap_or(common);
+            let record = Record::new(Who { block, thread }, (lanes.pc, own.time), strength, writes);
+            let with = Comparison { clock: &own.clock, own: *since, cluster: self.cluster };
+            let mut found: Option<(u64, Record)> = None;
+            let race = |at: u64, other: Record| {
+                found.get_or_insert((at, other));
+            };
+            let shared = (places.shared >> lane & 1 != 0).then(|| places.at(lane));
+            match shared {
+                None => {
+                    let at = places.addresses[lane];
+                    self.shadow.global(at, lanes.len, record, &with, race);
+                }
+                Some((rank, offset)) => {
+                    let cells = &mut cells[rank];
+                    if cells.is_empty() {
+                        cells.resize(sizes[rank].len().div_ceil(4), Cell::default());
+                    }
+                    self.shadow.shared(cells, offset.into(), lanes.len, record, &with, race);
+                }
+            }
+            if let Some((at, other)) = found {
+                report(out, record, other, shared.map(|(rank, _)| rank), at);
+            }
+        });
+    }
+
     /// Orders what was released through a word before the accesses of a thread that reads it.
     fn acquire(&mut self, who: Who, rank: usize, word: Word, order: Order) {
         let Some(releases) = self.words.get(&word) else { return };
-        let thread = &mut self.unit.blocks[rank].threads[who.thread as usize];
+        let thread = self.unit.current.blocks[rank].thread(who.thread);
         take(thread, who, &releases.current, order, self.cluster);
     }
 
@@ -282,7 +288,7 @@ impl Race {
             self.words.remove(&word);
         }
         let Some(order) = order else { return };
-        let thread = &mut self.unit.blocks[rank].threads[who.thread as usize];
+        let thread = self.unit.current.blocks[rank].thread(who.thread);
         let mut released = |scope, clock, is_sc| {
             let all = &mut self.words.entry(word).or_default().current;
             add(all, Released { block: who.block, scope, is_sc, clock });
@@ -317,7 +323,7 @@ impl Race {
         let first = warp * LANES as u32;
         each_lane(mask, |lane| {
             let who = self.who(rank, first + lane as u32);
-            let thread = &mut self.unit.blocks[rank].threads[who.thread as usize];
+            let thread = self.unit.current.blocks[rank].thread(who.thread);
             if order.acquires {
                 let [near, far] = &mut thread.read;
                 let far = if order.scope == Scope::Cta { None } else { far.take() };
@@ -344,10 +350,14 @@ impl Race {
 
     pub(super) fn arrive(&mut self, rank: usize, id: u32, arrival: Arrival) {
         let number = self.number(self.unit.number, rank);
-        let Block { threads, barriers, .. } = &mut self.unit.blocks[rank];
-        let phase = barriers.entry(id).or_default();
+        let block = &mut self.unit.current.blocks[rank];
+        if arrival.barrier == Barrier::Arrive {
+            block.separate();
+        }
+        let phase = block.barriers.entry(id).or_default();
         phase.arrivals.push(arrival);
         if arrival.barrier == Barrier::Arrive {
+            let threads = &mut block.threads;
             each_lane(arrival.mask, |lane| {
                 let thread = arrival.warp * LANES as u32 + lane as u32;
                 let clock = threads[thread as usize].snapshot(Who { block: number, thread });
@@ -365,38 +375,20 @@ impl Race {
         id: u32,
         alive: &[u32],
     ) {
-        let block = &mut self.unit.blocks[rank];
+        let block = &mut self.unit.current.blocks[rank];
         let Some(Phase { mut arrivals, released }) = block.barriers.remove(&id) else { return };
         arrivals.retain(|its| its.barrier != Barrier::Arrive);
         let waiting: u32 = arrivals.iter().map(|its| its.mask.count_ones()).sum();
         // Threads that exited take part in a barrier of the whole block.
         let all = match arrivals.iter().all(|its| its.expected.is_none()) {
             true => alive.iter().map(|lanes| lanes.count_ones()).sum(),
-            false => block.threads.len() as u32,
+            false => block.count,
         };
         let number = self.number(self.unit.number, rank);
-        let block = &mut self.unit.blocks[rank];
+        let block = &mut self.unit.current.blocks[rank];
         if waiting >= all {
-            let mut time = 0;
-            let first = block.threads.first();
-            let (mut clock, mut sc) =
-                first.map(|its| (Rc::clone(&its.clock), Rc::clone(&its.sc))).unwrap_or_default();
-            for thread in &block.threads {
-                time = time.max(thread.time);
-                join(&mut clock, &thread.clock);
-                join(&mut sc, &thread.sc);
-            }
-            time += 1;
-            if !sc.is_empty() {
-                Rc::make_mut(&mut sc).compress(number, block.threads.len() as u32);
-            }
-            Rc::make_mut(&mut clock).set_block(number, time);
-            block.since = time;
-            for thread in &mut block.threads {
-                thread.time = time;
-                thread.clock = Rc::clone(&clock);
-                thread.sc = Rc::clone(&sc);
-            }
+            block.complete(number);
+            let time = block.since;
             if time > LAST_TIME {
                 self.stop(
                     out,
@@ -417,7 +409,7 @@ impl Race {
         let number = self.number(self.unit.number, rank);
         let lanes = (0..LANES as u32).filter(|lane| mask >> lane & 1 != 0);
         let threads: Vec<u32> = lanes.map(|lane| warp * LANES as u32 + lane).collect();
-        self.unit.blocks[rank].meet(number, &threads, &Rc::default());
+        self.unit.current.blocks[rank].meet(number, &threads, &Rc::default());
     }
 
     pub(super) fn arrive_at_cluster(&mut self, rank: usize, warp: u32, mask: u32, releases: bool) {
@@ -426,21 +418,22 @@ impl Race {
         }
         each_lane(mask, |lane| {
             let who = self.who(rank, warp * LANES as u32 + lane as u32);
-            let thread = &mut self.unit.blocks[rank].threads[who.thread as usize];
+            let thread = self.unit.current.blocks[rank].thread(who.thread);
             let clock = thread.snapshot(who);
-            join(&mut self.unit.arrivals[0], &clock);
+            join(&mut self.unit.current.arrivals[0], &clock);
         });
     }
 
     pub(super) fn complete_cluster(&mut self) {
-        self.unit.arrivals[1] = std::mem::take(&mut self.unit.arrivals[0]);
+        self.unit.current.arrivals[1] = std::mem::take(&mut self.unit.current.arrivals[0]);
     }
 
     /// Called when the wait of lanes for their cluster is over.
     pub(super) fn leave_cluster(&mut self, rank: usize, warp: u32, mask: u32) {
         each_lane(mask, |lane| {
-            let at = warp as usize * LANES + lane;
-            join(&mut self.unit.blocks[rank].threads[at].clock, &self.unit.arrivals[1]);
+            let at = warp * LANES as u32 + lane as u32;
+            let Unit { blocks, arrivals, .. } = &mut self.unit.current;
+            join(&mut blocks[rank].thread(at).clock, &arrivals[1]);
         });
     }
 
@@ -457,7 +450,7 @@ impl Race {
         }
         let who = self.who(rank, thread);
         let word = (self.number(self.unit.number, at.0), u64::from(at.1));
-        let own = &mut self.unit.blocks[rank].threads[thread as usize];
+        let own = self.unit.current.blocks[rank].thread(thread);
         let releases = self.words.entry(word).or_default();
         match step {
             Step::Init => *releases = Releases::default(),
@@ -482,8 +475,48 @@ impl Race {
 }
 
 impl Block {
+    /// Lets each thread know something of its own.
+    fn separate(&mut self) {
+        if self.threads.is_empty() {
+            self.threads = vec![self.common.clone(); self.count as usize];
+        }
+    }
+
+    fn thread(&mut self, thread: u32) -> &mut Thread {
+        self.separate();
+        &mut self.threads[thread as usize]
+    }
+
+    /// Orders what all threads did before what they do then.
+    fn complete(&mut self, number: u32) {
+        let first = self.threads.first().unwrap_or(&self.common);
+        let (mut clock, mut sc) = (Rc::clone(&first.clock), Rc::clone(&first.sc));
+        let mut time = self.common.time;
+        for thread in &self.threads {
+            time = time.max(thread.time);
+            join(&mut clock, &thread.clock);
+            join(&mut sc, &thread.sc);
+        }
+        time += 1;
+        Rc::make_mut(&mut clock).set_block(number, time);
+        if !sc.is_empty() {
+            Rc::make_mut(&mut sc).compress(number, self.count);
+        }
+        self.since = time;
+        let none = [None, None];
+        self.common = Thread { time, clock, sc, fences: none.clone(), read: none.clone() };
+        if self.threads.iter().all(|its| its.fences == none && its.read == none) {
+            self.threads.clear();
+        }
+        for thread in &mut self.threads {
+            let Thread { time, clock, sc, .. } = self.common.clone();
+            (thread.time, thread.clock, thread.sc) = (time, clock, sc);
+        }
+    }
+
     /// Orders what threads did before they meet, and what others released, before what the threads do then.
     fn meet(&mut self, number: u32, threads: &[u32], released: &Rc<Clock>) {
+        self.separate();
         let Some(first) = threads.first() else { return };
         let first = &self.threads[*first as usize];
         let (mut clock, mut sc) = (Rc::clone(&first.clock), Rc::clone(&first.sc));
@@ -545,6 +578,7 @@ fn add(all: &mut Vec<Released>, new: Released) {
 fn report(out: &mut Reporter<'_>, new: Record, old: Record, rank: Option<usize>, at: u64) {
     let event = |record: Record| Event {
         block: out.block_at(record.who().block),
+        rank: 0,
         thread: record.who().thread,
         pc: record.pc(),
     };

@@ -154,7 +154,7 @@ impl Shadow {
     }
 
     /// Adds an access to bytes of global memory, and calls `race` with the address and each access that it races with.
-    #[inline]
+    #[inline(always)]
     pub(super) fn global(
         &mut self,
         address: u64,
@@ -177,7 +177,7 @@ impl Shadow {
     }
 
     /// The same for shared memory with these cells.
-    #[inline]
+    #[inline(always)]
     pub(super) fn shared(
         &mut self,
         cells: &mut [Cell],
@@ -200,11 +200,16 @@ impl Shadow {
     }
 
     /// Returns the number of a page.
+    #[inline(always)]
     fn page(&mut self, page: u64) -> Option<usize> {
         let recent = self.recent[(page % 16) as usize];
         if recent.0 == page && page != 0 {
             return Some(recent.1 as usize);
         }
+        self.find(page)
+    }
+
+    fn find(&mut self, page: u64) -> Option<usize> {
         let count = self.pages.len();
         let number = match self.numbers.get(&page) {
             Some(number) => *number,
@@ -230,7 +235,7 @@ fn bytes(at: u64, end: u64) -> u32 {
 }
 
 /// Adds an access to those of a word.
-#[inline]
+#[inline(always)]
 fn update(
     cell: &mut Cell,
     pool: (&mut Vec<Vec<Record>>, &mut Vec<u32>),
@@ -327,7 +332,7 @@ fn update_slowly(
         kept.copy_within(drop + 1..count, drop);
         count -= 1;
         let of_block = |its: &&Record| its.block == new.block && its.time() == new.time();
-        if is_read && kept[..count].iter().filter(of_block).count() >= 2 {
+        if is_read && (drop == count || kept[..count].iter().filter(of_block).count() >= 2) {
             cell.absorbed = absorbed(new);
         }
     }
