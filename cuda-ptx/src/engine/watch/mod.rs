@@ -199,13 +199,7 @@ impl<'d> Watch<'d> {
         match op {
             Op::Load(its) => access(&its.address, its.bytes(), Access::Read, its.order),
             Op::Store(its) => access(&its.address, its.bytes(), Access::Write, its.order),
-            // The races are found in `atomic`.
-            Op::Atomic(its) => {
-                if watch.sync.as_ref().is_some_and(Sync::sees_accesses) {
-                    let places = places(warp, (rank, shared), mask, &its.address, its.size);
-                    watch.synchronize(warp, rank, &places, (its.size, Access::Atomic));
-                }
-            }
+            Op::Atomic(its) => watch.before_atomic(warp, (rank, shared), mask, its),
             Op::Fence(fence) => {
                 if let Some(race) = &mut watch.race {
                     race.fence(rank, warp.index, mask, *fence);
@@ -273,6 +267,20 @@ impl<'d> Watch<'d> {
                 let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
                 sync.access(&mut self.reporter, event, places.at(lane), len, access);
             });
+        }
+    }
+
+    /// Checks an atomic operation before it is executed. Its races are found afterwards.
+    fn before_atomic(
+        &mut self,
+        warp: &Warp,
+        (rank, shared): (usize, &[Vec<u8>]),
+        mask: u32,
+        atomic: &Atomic,
+    ) {
+        if self.sync.as_ref().is_some_and(Sync::sees_accesses) {
+            let places = places(warp, (rank, shared), mask, &atomic.address, atomic.size);
+            self.synchronize(warp, rank, &places, (atomic.size, Access::Atomic));
         }
     }
 
