@@ -2,25 +2,21 @@
 //! runs in host functions. This room knows no object of the driver.
 
 pub(crate) mod c_enum;
-pub(crate) mod closures;
 pub(crate) mod current;
 pub(crate) mod debug;
 pub(crate) mod driver_log;
 pub mod error;
 pub(crate) mod fork;
 pub(crate) mod function;
-pub(crate) mod host_panic;
 pub(crate) mod init;
 pub(crate) mod invalid;
 pub(crate) mod ownership;
 pub(crate) mod region;
 pub(crate) mod report;
-pub(crate) mod size;
 pub(crate) mod texts;
 pub(crate) mod zone;
 
 pub(crate) use c_enum::c_enum;
-pub(crate) use closures::{Closures, argument};
 pub(crate) use current::{
     ContextHandle, Entered, current, expect_current, leak_on_stack, pop, push, set_current,
     with_raw_current,
@@ -34,12 +30,11 @@ pub(crate) use function::{
     Answer, Outcome, answer, call, check, copy_without_current, fail, newest_or, out,
     out_without_current, under_current, without_current,
 };
-pub(crate) use host_panic::HostPanic;
 pub(crate) use invalid::Invalid;
 pub(crate) use ownership::{Ownership, expect_handle};
-pub(crate) use region::{Extent, Region};
+pub(crate) use region::{Extent, Region, bytes_of, expect_memory};
 pub(crate) use report::{Report, count_leak, report};
-pub(crate) use size::{bytes_of, expect_memory};
 pub(crate) use zone::{
-    in_host_function, in_report_hook, refuse_in_host_function, run_host_function, run_report_hook,
+    Closures, HostPanic, argument, in_host_function, in_report_hook, refuse_in_host_function,
+    run_host_function, run_report_hook,
 };

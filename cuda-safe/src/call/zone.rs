@@ -1,8 +1,17 @@
 //! The places where a thread must not block: host functions, driver callbacks, the report hook and the
-//! closures that receive the driver's log.
+//! closures that receive the driver's log. Also what such code needs: panics that are kept for the caller, and
+//! closures by number.
 
 use crate::call::error::{Error, Result};
+use crate::call::report::panic_message;
+use crate::sync::{Mutex, RwLock};
+use std::any::Any;
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr::without_provenance_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 
 thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
@@ -50,4 +59,68 @@ pub(crate) fn run_report_hook(hook: impl FnOnce()) {
     }
     hook();
     let _ = IN_REPORT_HOOK.try_with(|inside| inside.set(false));
+}
+
+/// The message of a panic in a host function of a stream, until a synchronization returns it.
+#[derive(Debug, Default)]
+pub(crate) struct HostPanic(Mutex<Option<String>>);
+
+impl HostPanic {
+    /// Takes the panic that has not been returned yet, as an error.
+    #[inline]
+    pub(crate) fn take(&self) -> Result<()> {
+        let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        message.map_or(Ok(()), |message| Err(Error::HostFunctionPanicked(message)))
+    }
+
+    #[inline]
+    pub(crate) fn keep_first(&self, payload: Box<dyn Any + Send>) {
+        let message = panic_message(payload);
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(message);
+    }
+}
+
+/// The registered closures of one kind, by number.
+///
+/// The driver receives the number instead of a pointer. A callback that still runs, or begins, while
+/// another thread unregisters it finds the closure here or finds nothing, so it never uses freed memory.
+pub(crate) struct Closures<F: ?Sized> {
+    by_number: RwLock<BTreeMap<usize, Arc<F>>>,
+}
+
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
+impl<F: ?Sized + Send + Sync> Closures<F> {
+    pub(crate) const fn new() -> Self {
+        Self { by_number: RwLock::new(BTreeMap::new()) }
+    }
+
+    /// Adds a closure and returns its number.
+    pub(crate) fn insert(&self, closure: Arc<F>) -> usize {
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut all = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(number, closure);
+        number
+    }
+
+    /// Returns the closure of a number. The lock is released, so the closure may unregister itself.
+    pub(crate) fn get(&self, data: *mut c_void) -> Option<Arc<F>> {
+        let all = self.by_number.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(&data.addr()).map(Arc::clone)
+    }
+
+    /// Removes a closure and returns it. A callback that runs it has a reference, too.
+    ///
+    /// The drop of a closure may panic, so the caller drops it last.
+    pub(crate) fn remove(&self, number: usize) -> Option<Arc<F>> {
+        let mut all = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&number)
+    }
+}
+
+/// Returns the argument that the driver passes to a callback.
+#[inline]
+pub(crate) fn argument(number: usize) -> *mut c_void {
+    without_provenance_mut(number)
 }

@@ -1,7 +1,6 @@
 //! The nodes that the next work of a capture comes after.
 
-use super::Capture;
-use super::destination::{Destination, OnFailure};
+use super::{Capture, Destination, OnFailure};
 use crate::call::{DriverError, Error, Result, call, newest_or, without_current};
 use crate::graph::{Before, CaptureDependency, EdgeKind, Graph, Node, kind};
 use crate::stream::Stream;

@@ -1,7 +1,6 @@
 //! Captures into existing graphs, and into the bodies of conditional nodes.
 
-use super::destination::{Around, Destination, OnFailure};
-use super::{Capture, CaptureMode};
+use super::{Around, Capture, CaptureMode, Destination, OnFailure};
 use crate::call::{Error, Invalid, Rejected, Result, answer};
 use crate::graph::{BodyPlace, Graph, Node, NodeId, kind};
 use crate::stream::{Stream, same_context};

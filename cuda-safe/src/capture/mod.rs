@@ -1,27 +1,25 @@
 //! Stream capture: work that is enqueued in a stream becomes a graph instead of being executed.
 
 mod dependencies;
-mod destination;
 pub(crate) mod graphics;
-mod host;
 mod into;
 pub(crate) mod recapture;
-mod retaining;
 
 pub use crate::stream::CaptureMode;
 pub use graphics::{GraphicsCapture, GraphicsCommands};
 pub use recapture::{Recapture, RecapturedNode};
 
 use crate::call::{
-    Error, Outcome, Rejected, Report, Result, answer, c_enum, fork, out_without_current, report,
-    without_current,
+    Error, Invalid, Outcome, Rejected, Report, Result, answer, c_enum, count_leak, fork,
+    out_without_current, report, without_current,
 };
-use crate::capture::destination::{Destination, OnFailure};
-use crate::capture_state::{DriverStatus, Open};
-use crate::graph::Graph;
+use crate::capture::recapture::Changes;
+use crate::capture_state::{CapturedBy, DriverStatus, Open, Operation, Retain, any_open};
+use crate::graph::{Before, BodyPlace, Graph, HostFunction, Retained, UserObject};
 use crate::release;
 use crate::stream::Stream;
 use cuda_sys::{CUgraph, CUresult, CUstreamCaptureStatus};
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -350,5 +348,205 @@ impl Drop for Capture {
             // A failure was already reported, or only means that the captured work is discarded.
             let _ = self.end_capture();
         }
+    }
+}
+
+/// A graph that exists while a capture adds nodes to it.
+#[derive(Debug)]
+struct Destination {
+    graph: Graph,
+    /// If `graph` is the body of a conditional node: the graph that contains the body.
+    around: Option<Around>,
+    /// The nodes before the capture.
+    before: Before,
+    on_failure: OnFailure,
+    /// The nodes that a recapture has changed.
+    changes: Option<Arc<Changes>>,
+}
+
+/// The graph that contains a body, with the place of the body.
+#[derive(Debug)]
+struct Around {
+    graph: Graph,
+    place: BodyPlace,
+}
+
+/// What becomes of the graph if the capture fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnFailure {
+    /// The driver destroys it (measured with driver 580).
+    Destroyed,
+    /// It is undefined, and the caller destroys it.
+    Undefined,
+    /// It is not known whether the capture has begun.
+    Unknown,
+}
+
+impl Destination {
+    /// Returns the graph, which contains the body if the work was captured into one.
+    #[inline]
+    fn into_graph(self) -> Graph {
+        match self.around {
+            Some(around) => around.close(&self.graph),
+            None => self.graph,
+        }
+    }
+
+    /// Returns the graph after the capture has ended, with the objects that the captured work needs.
+    #[inline]
+    fn ended(mut self, own: Retained, retained: Vec<Arc<dyn Retain>>) -> Graph {
+        self.graph = self.graph.with_captured(own, retained);
+        self.into_graph()
+    }
+
+    /// Gives the graph up after the capture has failed.
+    #[inline]
+    fn fail(self) {
+        match self.on_failure {
+            OnFailure::Destroyed => {
+                self.graph.abandon();
+                // It is not known what the driver does with a graph whose body it has destroyed, so that
+                // graph is not used any more.
+                if let Some(around) = self.around {
+                    count_leak();
+                    around.graph.abandon();
+                }
+            }
+            OnFailure::Undefined => drop(self.graph),
+            OnFailure::Unknown => self.leak(),
+        }
+    }
+
+    /// Leaks the graph, to which a capture that cannot be ended may still add nodes.
+    #[inline]
+    fn leak(self) {
+        count_leak();
+        std::mem::forget(self);
+    }
+}
+
+impl Around {
+    /// Returns the graph, which contains the body.
+    #[inline]
+    fn close(self, body: &Graph) -> Graph {
+        let Self { mut graph, place } = self;
+        graph.close_body(&place, body);
+        graph
+    }
+}
+
+impl Stream {
+    /// Captures a host function, which each launch of the graph runs once on a driver thread. Calls
+    /// `cuLaunchHostFunc`.
+    ///
+    /// The graph owns the function. If the function panics,
+    /// [`ExecutableGraph::take_panic`](crate::ExecutableGraph::take_panic) returns the panic, and the
+    /// launch continues. See [`Graph::add_host_function`](crate::Graph::add_host_function).
+    ///
+    /// # Errors
+    /// - [`Invalid::NotCaptured`] if the stream is not part of a capture that this crate began. Use
+    ///   [`launch_host_function`](Self::launch_host_function) to run a function now.
+    /// - `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`.
+    ///
+    /// Since CUDA 10.0. Raw: [`cuLaunchHostFunc`](fn@cuda_sys::cuLaunchHostFunc).
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device};
+    /// use cuda_safe::capture::CaptureMode;
+    ///
+    /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// let graph = stream.capture(CaptureMode::default(), |stream| {
+    ///     stream.capture_host_function(|| println!("launched"))
+    /// })?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuLaunchHostFunc")]
+    pub fn capture_host_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        let entry = self.entry(Operation::HostFunction)?;
+        let open = match &entry.captured_by {
+            CapturedBy::Crate(open) if open.is_recording() => open,
+            _ => {
+                let what = "a host function of a graph";
+                return Err(Invalid::NotCaptured { what }.into());
+            }
+        };
+        let function = HostFunction::new(function);
+        let parameters = function.parameters();
+        let retained = Retained::HostFunction(Arc::clone(&function));
+        open.retain(Arc::new(retained));
+        let launched = without_current(self.context(), || {
+            let (run, data) = (parameters.fn_, parameters.userData);
+            // SAFETY: the stream is alive. The graph owns the function until its launches are complete;
+            // if the call is not captured after all, the function is leaked below.
+            unsafe { answer!(cuLaunchHostFunc(self.raw(), run, data)) }
+        });
+        if !open.is_recording() {
+            // Another thread ends the capture meanwhile. The driver may run the function now.
+            count_leak();
+            std::mem::forget(function);
+        }
+        launched
+    }
+}
+
+impl Stream {
+    /// Runs `enqueue`, which enqueues work in this stream through its raw handle. If a capture of this
+    /// crate captures the stream, its graph retains `objects`.
+    ///
+    /// The objects stay alive until the graph is dropped and all launches of its executable graphs are
+    /// complete, as with [`Graph::retain`](crate::Graph::retain). If the stream is not captured,
+    /// `objects` is not called. No capture of this crate begins on the stream, and none is joined by a
+    /// wait of this crate, until `enqueue` returns.
+    ///
+    /// # Errors
+    /// [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress) if another thread is in a wait by
+    /// which the stream may join a capture; errors of the driver when it is asked for the capture.
+    /// `enqueue` is then not called.
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, DeviceBuffer, check, sys};
+    /// use cuda_safe::capture::CaptureMode;
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// let buffer = Arc::new(Mutex::new(DeviceBuffer::<u8>::zeroed(&stream, 1000)?));
+    /// let address = buffer.lock().unwrap().as_raw();
+    /// let capture = stream.begin_capture(CaptureMode::default())?;
+    /// let code = stream.enqueue_retaining(
+    ///     || vec![buffer.clone()],
+    ///     // SAFETY: the buffer has 1,000 bytes, and is retained by the graph.
+    ///     || unsafe { sys::cuMemsetD8Async(address, 7, 1000, stream.as_raw()) },
+    /// )?;
+    /// check(code, "cuMemsetD8Async")?;
+    /// drop(buffer);
+    /// let graph = capture.end()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn enqueue_retaining<R>(
+        &self,
+        objects: impl FnOnce() -> Vec<Arc<dyn Any + Send + Sync>>,
+        enqueue: impl FnOnce() -> R,
+    ) -> Result<R> {
+        let call = self.enter(Operation::Enqueue);
+        if call.seen().capture().is_none() && !any_open() {
+            // A capture that is open now was begun after the call was counted, on another stream.
+            return Ok(enqueue());
+        }
+        let entry = call.resolve(Operation::Enqueue, || self.ask_driver())?;
+        let open = match &entry.captured_by {
+            CapturedBy::None => None,
+            CapturedBy::Crate(open) => Some(Arc::clone(open)),
+            // The stream may have joined a capture of this crate through foreign code.
+            CapturedBy::Foreign => {
+                let open = self.capture_id()?.and_then(Open::with_driver_id);
+                open.inspect(|open| open.add(&self.member()))
+            }
+        };
+        if let Some(open) = open {
+            for object in objects() {
+                open.retain(UserObject::retained(object));
+            }
+        }
+        Ok(enqueue())
     }
 }

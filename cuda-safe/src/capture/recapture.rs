@@ -1,7 +1,6 @@
 //! Recaptures: the nodes of a graph get the parameters of newly captured work.
 
-use super::destination::{Destination, OnFailure};
-use super::{Capture, CaptureMode};
+use super::{Capture, CaptureMode, Destination, OnFailure};
 use crate::call::{Error, Invalid, Rejected, Result, answer};
 use crate::graph::{Before, Graph, NodeId, RawNode};
 use crate::stream::{Stream, same_context};

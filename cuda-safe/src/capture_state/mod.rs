@@ -31,21 +31,19 @@
 //! on such a stream asks the driver. Waits propagate this to the streams that actually join such a
 //! capture.
 
-mod events;
 mod guard;
 mod open;
-mod retain;
+
 mod state;
-mod stream_ref;
-mod table;
+
 mod word;
 
-pub(crate) use events::wait_captured;
+pub(crate) use guard::wait_captured;
 pub(crate) use guard::{CallGuard, CapturedBy, Entry, refuse_captured};
+pub(crate) use guard::{ForeignStream, StreamRef, capture_status, is_default};
+pub(crate) use open::Retain;
 pub(crate) use open::{Member, Open};
-pub(crate) use retain::Retain;
 pub(crate) use state::{Kind, Operation, State};
-pub(crate) use stream_ref::{ForeignStream, StreamRef, capture_status, is_default};
 
 use crate::call::{Result, call, newest_or, out};
 use cuda_sys::{CUstream, CUstreamCaptureStatus};

@@ -1,10 +1,11 @@
 //! Open captures: their streams, the events recorded in them, and the objects that their graphs retain.
 
-use super::DriverStatus;
-use super::retain::Retain;
-use super::state::State;
-use super::word::CaptureId;
+use crate::capture_state::DriverStatus;
+use crate::capture_state::state::State;
+use crate::capture_state::word::CaptureId;
 use crate::sync::{Mutex, MutexGuard};
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -212,4 +213,19 @@ impl Open {
     fn content(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An object that a capture or its graph keeps alive, because the nodes of the graph contain its handle.
+pub(crate) trait Retain: Debug + Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+
+    /// Returns whether both keep the same object alive.
+    fn is_same(&self, other: &dyn Retain) -> bool;
+
+    /// Returns whether the object depends on a borrowed one, so that a release of the graph must not be
+    /// deferred.
+    fn is_borrowed(&self) -> bool;
+
+    /// Notes that other code can find the handle of the object in the graph.
+    fn publish(&self);
 }

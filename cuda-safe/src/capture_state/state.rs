@@ -1,13 +1,13 @@
 //! The capture state of one handle.
 
-use super::guard::CallGuard;
-use super::open::Open;
-use super::table;
-use super::word::{CaptureId, Seen, Word};
-use crate::call::{Error, Invalid};
+use crate::call::{Error, Invalid, fork};
+use crate::capture_state::guard::CallGuard;
+use crate::capture_state::open::Open;
+use crate::capture_state::word::{CaptureId, Seen, Word};
 use crate::sync::{Mutex, MutexGuard, yield_now};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 /// The number of attempts to make a change that calls in progress prevent. Most calls take less than a
 /// microsecond. With the `explore` feature, each attempt is a scheduling point.
@@ -135,7 +135,7 @@ impl State {
     #[cold]
     #[inline(never)]
     fn publish_now(self: &Arc<Self>, handle: usize) {
-        table::insert(self, handle);
+        insert(self, handle);
         self.share();
     }
 
@@ -143,7 +143,7 @@ impl State {
     #[inline]
     pub(crate) fn unpublish(&self) {
         if self.published.load(Ordering::Acquire) != 0 {
-            table::remove(self);
+            remove(self);
         }
     }
 
@@ -158,7 +158,7 @@ impl State {
     /// Returns the state of a handle that came from foreign code, and creates it if necessary.
     #[inline]
     pub(crate) fn of_shared(kind: Kind, handle: usize) -> Arc<Self> {
-        table::find_or_insert(kind, handle)
+        find_or_insert(kind, handle)
     }
 
     #[inline]
@@ -312,5 +312,79 @@ impl Drop for State {
     #[inline]
     fn drop(&mut self) {
         self.unpublish();
+    }
+}
+
+type Table = BTreeMap<(Kind, usize), Weak<State>>;
+
+static TABLE: Mutex<Table> = Mutex::new(BTreeMap::new());
+
+/// Locks the table. Returns `None` in a forked child, where the lock may be held forever.
+#[inline]
+fn table() -> Option<MutexGuard<'static, Table>> {
+    let lock = || TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    (!fork::in_child()).then(lock)
+}
+
+/// Inserts the state of a handle, and replaces an entry that an earlier object may have left.
+#[inline]
+pub(super) fn insert(state: &Arc<State>, handle: usize) {
+    let Some(mut table) = table() else {
+        return;
+    };
+    state.published.store(handle, Ordering::Release);
+    table.insert((state.kind, handle), Arc::downgrade(state));
+}
+
+/// Removes a state.
+#[inline]
+pub(super) fn remove(state: &State) {
+    let Some(mut table) = table() else {
+        return;
+    };
+    let handle = state.published.swap(0, Ordering::AcqRel);
+    let key = (state.kind, handle);
+    let is_its = |its: &Weak<State>| std::ptr::eq(its.as_ptr(), state);
+    if table.get(&key).is_some_and(is_its) {
+        table.remove(&key);
+    }
+}
+
+/// Returns the state of a handle that came from foreign code, and creates it if no object has one.
+#[inline]
+pub(super) fn find_or_insert(kind: Kind, handle: usize) -> Arc<State> {
+    let new = State::new(kind);
+    new.share();
+    let Some(mut table) = table() else {
+        return new;
+    };
+    let key = (kind, handle);
+    match table.get(&key).and_then(Weak::upgrade) {
+        Some(state) => {
+            drop(table);
+            state
+        }
+        None => {
+            new.published.store(handle, Ordering::Release);
+            table.insert(key, Arc::downgrade(&new));
+            new
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, find_or_insert, table};
+
+    #[test]
+    fn a_state_leaves_the_table_when_its_last_object_is_dropped() {
+        let key = (Kind::Event, usize::MAX);
+        let is_listed = || table().is_some_and(|table| table.contains_key(&key));
+        let state = find_or_insert(key.0, key.1);
+        let same = find_or_insert(key.0, key.1);
+        drop(state);
+        assert!(is_listed());
+        drop(same);
+        assert!(!is_listed());
     }
 }

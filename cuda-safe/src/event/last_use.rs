@@ -1,10 +1,13 @@
-//! The last use of an object by the work on a stream.
+//! The last use of an object by the work on a stream, and releases after events.
 
-use super::Event;
 use crate::call::{Answer, Error, Result, ends_all_work};
-use crate::release::{Keep, MAX_RETRIES};
+use crate::context::Context;
+use crate::event::Event;
+use crate::release::{Keep, MAX_RETRIES, owners};
 use crate::stream::Stream;
 use cuda_sys::CUresult;
+use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// The last use of an object by the work on a stream: all work that is on the stream when
@@ -126,5 +129,22 @@ impl LastUse {
             || code == CUresult::CUDA_ERROR_NOT_PERMITTED
             || self.unanswered.fetch_add(1, Ordering::Relaxed) >= MAX_RETRIES;
         Some(if is_final { Answer { call, code } } else { NOT_READY })
+    }
+}
+
+/// The owners of an object that is destroyed, or returned to its foreign owner, after events.
+#[derive(Clone)]
+pub(crate) struct AfterEvents {
+    pub(crate) events: Vec<Event>,
+    #[allow(dead_code, reason = "held, not read")]
+    pub(crate) owner: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) context: Context,
+}
+
+owners! {
+    AfterEvents |its| {
+        context: Some(&its.context),
+        is_borrowed: its.context.depends_on_borrowed(),
+        events: its.events.iter().map(Event::handle).collect(),
     }
 }

@@ -1,25 +1,20 @@
 //! Events: markers in streams, for ordering and timing.
 
-mod after;
 mod cache;
-mod context;
-mod default;
 mod ipc;
 mod last_use;
-mod retained;
 mod slots;
 mod wait;
 
-pub(crate) use after::AfterEvents;
 pub use cache::{cached, destroy_cached, set_reuse};
 pub use ipc::EventIpcHandle;
-pub(crate) use last_use::{LastUse, Progress};
+pub(crate) use last_use::{AfterEvents, LastUse, Progress};
 
 use crate::call::{
     Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, fail, fork, newest_or,
     out, refuse_in_host_function, without_current,
 };
-use crate::capture_state::{CapturedBy, Entry, Kind, Operation, State};
+use crate::capture_state::{CapturedBy, Entry, Kind, Operation, Retain, State};
 use crate::context::Context;
 use crate::release::{self, Handle, destroy, release_now};
 use crate::stream::{Stream, query_result, same_context};
@@ -537,3 +532,26 @@ impl Drop for Event {
 }
 
 debug_struct! { Event |its| { raw: its.handle(), context: its.context() } }
+
+impl Retain for Event {
+    #[inline]
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    #[inline]
+    fn is_same(&self, other: &dyn Retain) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| self.handle() == other.handle())
+    }
+
+    #[inline]
+    fn is_borrowed(&self) -> bool {
+        Self::is_borrowed(self)
+    }
+
+    #[inline]
+    fn publish(&self) {
+        self.as_raw();
+    }
+}

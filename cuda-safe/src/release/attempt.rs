@@ -1,13 +1,13 @@
-//! One attempt to destroy an object: the queries and waits before the driver call, and the call.
+//! One attempt to destroy an object: the queries and waits before the driver call, the call, and what
+//! its failure means. [`release_now`] and [`release_stream_ordered`] are the path of most releases,
+//! which nothing prevents; they take the other path if something does.
 
-use super::failure::{Failure, continue_after, continue_after_answer, is_temporary};
-use super::mode::{exchange_mode, restore_mode};
-use super::{After, Destroy, Keep};
 use crate::call::{
-    Answer, ContextHandle, Entered, Error, Outcome, answer, current, in_host_function,
-    in_report_hook,
+    Answer, ContextHandle, Entered, Error, Invalid, Outcome, Report, Result, answer, count_leak,
+    current, fail, fork, in_host_function, in_report_hook, is_fatal, report,
 };
-use crate::capture_state::{CallGuard, Operation, StreamRef, is_default};
+use crate::capture_state::{CallGuard, Operation, State, StreamRef, is_default};
+use crate::release::{After, Destroy, Keep, Leftover, has_failed, release};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
 /// Destroys the object if nothing prevents it. See the page of [`release`](super).
@@ -30,9 +30,7 @@ pub(super) fn attempt(
 /// # Errors
 /// A stream is capturing, or the driver does not answer.
 #[inline(always)]
-pub(super) fn count_calls(
-    owners: &(impl Keep + ?Sized),
-) -> Result<[Option<CallGuard<'_>>; 2], Failure> {
+fn count_calls(owners: &(impl Keep + ?Sized)) -> Result<[Option<CallGuard<'_>>; 2], Failure> {
     let [first, second] = owners.streams();
     let context = owners.context();
     Ok([count_call(first, context)?, count_call(second, context)?])
@@ -95,7 +93,7 @@ fn check_and_destroy_in_context(
 /// necessary, but drivers differ.
 #[cold]
 #[inline(never)]
-pub(super) fn destroy_in_context(
+fn destroy_in_context(
     handle: &mut (impl Destroy + ?Sized),
     owners: &(impl Keep + ?Sized),
     failure: Failure,
@@ -251,4 +249,252 @@ fn check_callback_thread() -> Result<(), Failure> {
 #[inline]
 pub(crate) fn may_block() -> bool {
     !in_host_function() && !in_report_hook() && check_callback_thread().is_ok()
+}
+
+/// Destroys an object whose call is [quiet](Destroy::is_quiet) and comes after nothing: an event or a
+/// stream.
+// The handle is copied, so that its address does not escape: it stays in a register.
+#[inline(always)]
+pub(crate) fn release_now(handle: impl Destroy + Copy, owners: &impl Keep) {
+    if fork::in_child() || in_host_function() {
+        return take_other_path(handle, owners);
+    }
+    // SAFETY: this is the first call, and nothing must precede it.
+    let answer = unsafe { handle.destroy() };
+    if !answer.is_done() {
+        is_refused(handle, owners, answer.call, answer.code);
+    }
+}
+
+/// Frees stream-ordered memory on the stream of the owners, whose capture state is `state`.
+#[inline(always)]
+pub(crate) fn release_stream_ordered(
+    handle: impl Destroy + Copy,
+    state: &State,
+    owners: &impl Keep,
+) {
+    match free_in_order(handle, state) {
+        None => take_other_path(handle, owners),
+        Some(answer) if !answer.is_done() => {
+            is_refused(handle, owners, answer.call, answer.code);
+        }
+        Some(_) => {}
+    }
+}
+
+/// Frees the memory. Returns the driver's answer, or `None` if the driver was not called.
+#[inline(always)]
+fn free_in_order(handle: impl Destroy + Copy, state: &State) -> Option<Answer> {
+    if fork::in_child() || in_host_function() {
+        return None;
+    }
+    let call = state.enter(Operation::Release);
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    if !call.seen().is_plain() || !exchange_mode(&mut mode).is_success() {
+        return None;
+    }
+    // SAFETY: this is the first call, and the stream orders it after the uses of the memory.
+    let answer = unsafe { handle.destroy() };
+    restore_mode(mode);
+    Some(answer)
+}
+
+#[cold]
+#[inline(never)]
+fn take_other_path(handle: impl Destroy, owners: &impl Keep) {
+    release(handle, owners);
+}
+
+// The answer is passed in parts, in registers. As a whole it would be stored before the test whether the
+// call has succeeded: 5 more instructions for each event and stream.
+#[cold]
+#[inline(never)]
+fn is_refused(mut handle: impl Destroy, owners: &impl Keep, call: &'static str, code: CUresult) {
+    let failure = Failure::Refused(Answer { call, code });
+    let mut done = Err(failure);
+    if failure.needs_context() {
+        // A capture may have begun in the meantime.
+        done =
+            count_calls(owners).and_then(|_calls| destroy_in_context(&mut handle, owners, failure));
+    }
+    if let Err(failure) = done {
+        has_failed(handle, owners, failure);
+    }
+}
+
+/// Sets the thread's capture mode, and stores the previous one in `mode`.
+#[inline]
+fn exchange_mode(mode: &mut CUstreamCaptureMode) -> CUresult {
+    // SAFETY: the pointer refers to a borrowed value.
+    unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(mode) }
+}
+
+/// Restores the thread's capture mode, with one retry if the driver refuses.
+#[inline]
+pub(crate) fn restore_mode(before: CUstreamCaptureMode) {
+    let mut mode = before;
+    let code = exchange_mode(&mut mode);
+    if !code.is_success() {
+        restore_again(before, code);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn restore_again(before: CUstreamCaptureMode, code: CUresult) {
+    let mut mode = before;
+    if exchange_mode(&mut mode).is_success() {
+        return;
+    }
+    let nothing_is_left = code == CUresult::CUDA_ERROR_DEINITIALIZED || is_fatal(code);
+    if !nothing_is_left {
+        report(&Report::CaptureMode { error: fail("cuThreadExchangeStreamCaptureMode", code) });
+    }
+}
+
+/// Calls a function in the relaxed capture mode, which invalidates no capture. If the driver refuses to
+/// change the mode, the function is not called.
+///
+/// # Errors
+/// The driver's refusal to change the mode; errors of `f`.
+pub(crate) fn relaxed<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let code = exchange_mode(&mut mode);
+    if !code.is_success() {
+        return Err(fail("cuThreadExchangeStreamCaptureMode", code));
+    }
+    let done = f();
+    restore_mode(mode);
+    done
+}
+
+/// The maximum number of retries after a query failed. (A *known* obstacle, a capture or a callback,
+/// ends eventually and is not counted.)
+pub(crate) const MAX_RETRIES: u32 = 16;
+
+/// Why an attempt did not destroy the object.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    /// A capture or a host function prevents the release until it ends.
+    Obstacle,
+    /// The driver returned this error from a call of the release.
+    Refused(Answer),
+    /// A query before the release failed with this error, so the release might invalidate a capture or
+    /// deadlock.
+    Unanswered(Answer),
+}
+
+impl Failure {
+    /// Returns whether the attempt may succeed when the context of the object is current.
+    #[inline(always)]
+    fn needs_context(self) -> bool {
+        match self {
+            Self::Refused(answer) | Self::Unanswered(answer) => {
+                answer.code == CUresult::CUDA_ERROR_INVALID_CONTEXT
+            }
+            Self::Obstacle => false,
+        }
+    }
+
+    /// Decides whether a release that was retried `retries` times is deferred. Returns the new number of
+    /// retries then. Otherwise leaks the object and returns `None`.
+    #[inline]
+    pub(super) fn retries_or_leak(
+        self,
+        handle: &dyn Destroy,
+        owners: &dyn Keep,
+        retries: u32,
+    ) -> Option<u32> {
+        let retried = self.retried(retries);
+        // A borrowed object may be destroyed before the retry.
+        if retried.is_some() && !owners.is_borrowed() {
+            return retried;
+        }
+        handle.has_leaked(owners);
+        self.record_leak(handle);
+        None
+    }
+
+    /// Returns the number of retries after one more, or `None` if another retry is useless.
+    #[inline]
+    fn retried(self, retries: u32) -> Option<u32> {
+        match self {
+            Self::Obstacle => Some(retries),
+            // The thread runs a callback, or the work that the release comes after is not complete.
+            Self::Refused(Answer {
+                code: CUresult::CUDA_ERROR_NOT_PERMITTED | CUresult::CUDA_ERROR_NOT_READY,
+                ..
+            }) => Some(retries),
+            // The error is about a capture that was not detected, and that ends at an unknown time.
+            Self::Refused(answer) if !is_temporary(answer.code) => None,
+            Self::Refused(_) | Self::Unanswered(_) => (retries < MAX_RETRIES).then(|| retries + 1),
+        }
+    }
+
+    /// Reports or counts the leak of an object.
+    #[inline]
+    fn record_leak(self, handle: &dyn Destroy) {
+        let leaked = |error| {
+            report(&Report::Leaked { what: handle.name(), error });
+        };
+        let answer = match self {
+            Self::Obstacle => return leaked(Invalid::BorrowedCannotWait.into()),
+            Self::Refused(answer) | Self::Unanswered(answer) => answer,
+        };
+        let leftover = handle.leftover();
+        match answer.code {
+            _ if leftover == Leftover::MemoryInUse => leaked(fail(answer.call, answer.code)),
+            // The process exits, and nothing remains to be done.
+            CUresult::CUDA_ERROR_DEINITIALIZED => {}
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
+                if leftover == Leftover::Object {
+                    count_leak();
+                }
+            }
+            code if is_fatal(code) => count_leak(),
+            code => leaked(fail(answer.call, code)),
+        }
+    }
+}
+
+/// Returns whether an error code is only temporary: it is about a callback thread, or about a capture
+/// that began after the check.
+#[inline]
+fn is_temporary(code: CUresult) -> bool {
+    let captures = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.0
+        ..=CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD.0;
+    code == CUresult::CUDA_ERROR_NOT_PERMITTED || captures.contains(&code.0)
+}
+
+/// Decides whether an attempt continues after a query returned an error.
+#[cold]
+#[inline(never)]
+fn continue_after(error: Error) -> Result<(), Failure> {
+    match error {
+        Error::Driver(error) => {
+            continue_after_answer(Answer { call: error.call, code: error.code })
+        }
+        // The stream is capturing, or its state is being changed.
+        Error::Invalid(_) => Err(Failure::Obstacle),
+        // The driver has no such query.
+        _ => Ok(()),
+    }
+}
+
+/// Decides whether an attempt continues after a query failed with this code.
+#[inline]
+fn continue_after_answer(answer: Answer) -> Result<(), Failure> {
+    match answer.code {
+        // The driver is too old, or will refuse the release for the same reason.
+        CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+        | CUresult::CUDA_ERROR_NOT_FOUND
+        | CUresult::CUDA_ERROR_NOT_INITIALIZED
+        | CUresult::CUDA_ERROR_INVALID_HANDLE
+        | CUresult::CUDA_ERROR_INVALID_CONTEXT => Ok(()),
+        CUresult::CUDA_ERROR_DEINITIALIZED | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
+            Err(Failure::Refused(answer))
+        }
+        code if is_fatal(code) || is_temporary(code) => Err(Failure::Refused(answer)),
+        _ => Err(Failure::Unanswered(answer)),
+    }
 }

@@ -1,7 +1,11 @@
-//! Handles of objects that are released.
+//! What is released ([`Destroy`]), and what keeps alive whatever the release needs ([`Keep`]).
 
-use super::Keep;
-use crate::call::Answer;
+use crate::call::{Answer, ContextHandle, Outcome, Result};
+use crate::capture_state::StreamRef;
+use crate::release::release;
+use cuda_sys::CUevent;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 
 /// The handle of an object that one driver call destroys, or of a right that one driver call ends.
 ///
@@ -195,3 +199,141 @@ pub(crate) struct Handle<P>(pub(crate) P);
 unsafe impl<T> Send for Handle<*mut T> {}
 // SAFETY: as for `Send`, also for several threads at once.
 unsafe impl<T> Sync for Handle<*mut T> {}
+
+/// What an object needs until it is destroyed: its context, and every value that must outlive it.
+pub(crate) trait Keep {
+    /// Returns the context to make current if the driver requires one.
+    fn context(&self) -> Option<&dyn ContextHandle>;
+
+    /// Returns whether one of the owners is borrowed, so that a release must not be deferred.
+    fn is_borrowed(&self) -> bool;
+
+    /// Returns a clone, which keeps the owners alive while the release is deferred.
+    fn keep(&self) -> Box<dyn Keep + Send>;
+
+    /// Returns the streams on which the object was used. A release is deferred while one of them is
+    /// capturing.
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
+        [None, None]
+    }
+
+    /// Returns events that were recorded after uses of the object.
+    fn events(&self) -> Vec<CUevent> {
+        Vec::new()
+    }
+
+    /// Leaks the owners.
+    fn leak(&self) {
+        std::mem::forget(self.keep());
+    }
+}
+
+/// Implements [`Keep`] for owners that a clone keeps alive. The row has the type, and an expression for each
+/// method; `streams` and `events` may be absent:
+///
+/// ```text
+/// owners! {
+///     Reading |its| {
+///         context: Some(its.stream.context()),
+///         is_borrowed: its.stream.is_borrowed(),
+///         streams: [Some(its.stream.by_ref()), None],
+///     }
+/// }
+/// ```
+macro_rules! owners {
+    ($owners:ty |$its:ident| {
+        context: $context:expr,
+        is_borrowed: $borrowed:expr,
+        $(streams: $streams:expr,)?
+        $(events: $events:expr,)?
+    }) => {
+        impl $crate::release::Keep for $owners {
+            #[inline]
+            #[allow(unused_variables, reason = "the expression may be a constant")]
+            fn context(&self) -> Option<&dyn $crate::call::ContextHandle> {
+                let $its = self;
+                $context
+            }
+
+            #[inline]
+            #[allow(unused_variables, reason = "the expression may be a constant")]
+            fn is_borrowed(&self) -> bool {
+                let $its = self;
+                $borrowed
+            }
+
+            #[inline]
+            fn keep(&self) -> Box<dyn $crate::release::Keep + Send> {
+                Box::new(<$owners as Clone>::clone(self))
+            }
+
+            $(#[inline]
+            fn streams(&self) -> [Option<$crate::capture_state::StreamRef<'_>>; 2] {
+                let $its = self;
+                $streams
+            })?
+
+            $(#[inline]
+            fn events(&self) -> Vec<cuda_sys::CUevent> {
+                let $its = self;
+                $events
+            })?
+        }
+    };
+}
+pub(crate) use owners;
+
+/// The owners of a context: none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Root {
+    pub(crate) is_borrowed: bool,
+}
+
+owners! {
+    Root |its| {
+        context: None,
+        is_borrowed: its.is_borrowed,
+    }
+}
+
+/// An object whose handle owns everything that the object needs. Dropping this releases the object.
+#[derive(Debug)]
+pub(crate) struct Owned<H: Destroy>(ManuallyDrop<H>);
+
+impl<H: Destroy> Owned<H> {
+    pub(crate) fn new(handle: H) -> Self {
+        Self(ManuallyDrop::new(handle))
+    }
+
+    /// Destroys the object now, in the current state of the thread.
+    ///
+    /// # Errors
+    /// Errors of the driver call. The object is then dropped.
+    ///
+    /// # Safety
+    /// See [`Destroy::destroy`].
+    pub(crate) unsafe fn destroy(self) -> Result<()> {
+        // SAFETY: the caller's promise. The value stands for the object.
+        unsafe { self.0.destroy() }.result()?;
+        let mut destroyed = ManuallyDrop::new(self);
+        // SAFETY: the drop of this value does not run, and the handle is not used again.
+        unsafe { ManuallyDrop::drop(&mut destroyed.0) };
+        Ok(())
+    }
+}
+
+impl<H: Destroy> Deref for Owned<H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.0
+    }
+}
+
+impl<H: Destroy> Drop for Owned<H> {
+    fn drop(&mut self) {
+        // SAFETY: the handle is not used again.
+        let handle = unsafe { ManuallyDrop::take(&mut self.0) };
+        release(handle, &Root { is_borrowed: false });
+    }
+}

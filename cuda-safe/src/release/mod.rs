@@ -63,32 +63,23 @@
 //! - A release on one thread would invalidate captures of the whole process, so releases run in the
 //!   relaxed capture mode.
 
-mod at_once;
 mod attempt;
 pub(crate) mod attempts;
-mod create;
 mod destroy;
-mod failure;
-mod keep;
-mod mode;
-mod owned;
-mod queue;
 
-pub(crate) use at_once::{release_now, release_stream_ordered};
-pub(crate) use attempt::may_block;
-pub(crate) use create::{create, create_in};
-pub(crate) use destroy::{After, Destroy, Handle, Leftover, destroy};
-pub(crate) use failure::MAX_RETRIES;
-pub(crate) use keep::{Keep, Root, owners};
-pub(crate) use mode::{relaxed, restore_mode};
-pub(crate) use owned::Owned;
-pub(crate) use queue::drain;
-pub use queue::{attempt_deferred_releases, deferred_releases};
+pub(crate) use attempt::{
+    MAX_RETRIES, may_block, relaxed, release_now, release_stream_ordered, restore_mode,
+};
+pub(crate) use destroy::{After, Destroy, Handle, Keep, Leftover, Owned, Root, destroy, owners};
 
-use crate::call::{count_leak, fork};
+use crate::call::{ContextHandle, Entered, Result, count_leak, fork, out};
+use crate::release::attempt::Failure;
 use crate::release::attempt::attempt;
-use crate::release::failure::Failure;
-use crate::release::queue::Deferred;
+use crate::sync::Mutex;
+use cuda_sys::Zeroable;
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Destroys an object now, or as soon as that is possible.
 // Always inlined, so that the compiler removes the steps that this object does not need.
@@ -111,6 +102,104 @@ pub(crate) fn later(handle: impl Destroy, owners: &impl Keep) {
 #[inline(never)]
 fn has_failed(handle: impl Destroy, owners: &dyn Keep, failure: Failure) {
     if let Some(retries) = failure.retries_or_leak(&handle, owners, 0) {
-        queue::push(Deferred { handle: Box::new(handle), owners: owners.keep(), retries });
+        push(Deferred { handle: Box::new(handle), owners: owners.keep(), retries });
     }
+}
+
+/// A deferred release.
+pub(super) struct Deferred {
+    /// Declared before the owners, so that it is dropped first.
+    pub(super) handle: Box<dyn Destroy>,
+    pub(super) owners: Box<dyn Keep + Send>,
+    /// The number of retries so far after a query failed.
+    pub(super) retries: u32,
+}
+
+static QUEUE: Mutex<VecDeque<Deferred>> = Mutex::new(VecDeque::new());
+static QUEUED: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the number of deferred releases.
+///
+/// A release is deferred during a capture of its stream, or on a driver callback thread. The next call
+/// that creates, copies or synchronizes retries it, and so does [`attempt_deferred_releases`].
+#[inline]
+pub fn deferred_releases() -> usize {
+    QUEUED.load(Ordering::Acquire)
+}
+
+/// Retries the [deferred releases](deferred_releases) now. A release that is still not possible stays
+/// deferred. The call may block, as the drop of each object may ([`reference::releases`]).
+///
+/// [`reference::releases`]: crate::reference::releases
+#[inline]
+pub fn attempt_deferred_releases() {
+    drain();
+}
+
+#[inline]
+pub(super) fn push(release: Deferred) {
+    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    queue.push_back(release);
+    QUEUED.store(queue.len(), Ordering::Release);
+}
+
+#[inline]
+fn pop() -> Option<Deferred> {
+    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = queue.pop_front();
+    QUEUED.store(queue.len(), Ordering::Release);
+    first
+}
+
+/// Retries deferred releases. Every function that creates, copies or synchronizes calls this first.
+#[inline]
+pub(crate) fn drain() {
+    // A forked child inherits the queue, and perhaps a locked mutex, from its parent process.
+    if QUEUED.load(Ordering::Acquire) != 0 && !fork::in_child() {
+        drain_queue();
+    }
+}
+
+#[cold]
+#[inline]
+fn drain_queue() {
+    // Only the releases that are queued now are retried, because a release that is deferred again is
+    // appended to the queue. They are dequeued one by one, so that a foreign owner that panics when it
+    // is dropped leaves the others in the queue.
+    for _ in 0..QUEUED.load(Ordering::Acquire) {
+        let Some(release) = pop() else {
+            return;
+        };
+        retry(release);
+    }
+}
+
+#[inline]
+fn retry(mut release: Deferred) {
+    let (handle, owners) = (&mut *release.handle, &*release.owners);
+    let Err(failure) = attempt(handle, owners) else {
+        return;
+    };
+    if let Some(retries) = failure.retries_or_leak(handle, owners, release.retries) {
+        release.retries = retries;
+        push(release);
+    }
+}
+
+/// Returns the object that a call creates through its pointer. See [`out`].
+#[inline(always)]
+pub(crate) fn create<T: Zeroable>(call: impl FnOnce(*mut T) -> Result<()>) -> Result<T> {
+    drain();
+    out(call)
+}
+
+/// Returns the object that a call creates with a context current.
+#[inline(always)]
+pub(crate) fn create_in<T: Zeroable>(
+    context: &(impl ContextHandle + ?Sized),
+    call: impl FnOnce(*mut T) -> Result<()>,
+) -> Result<T> {
+    drain();
+    let _current = Entered::new(context)?;
+    out(call)
 }

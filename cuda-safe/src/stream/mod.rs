@@ -3,38 +3,35 @@
 mod attributes;
 mod borrow;
 mod capture_mode;
-mod completion;
 mod default;
-mod end;
-mod enqueue;
 mod host;
-mod member;
 pub(crate) mod memory_op;
-mod partition;
-mod retained;
 
 pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
 pub use capture_mode::CaptureMode;
-pub use completion::StreamFuture;
 pub use default::DefaultStream;
+pub use host::StreamFuture;
 pub(crate) use host::run_inside;
 pub use memory_op::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
-pub(crate) use partition::Partition;
-pub(crate) use retained::RetainedStream;
 
 use crate::call::{
-    Error, HostPanic, Invalid, Ownership, Result, answer, call, debug_struct, ends_all_work,
-    out_without_current, refuse_in_host_function, without_current,
+    Answer, Error, HostPanic, Invalid, Ownership, Result, answer, call, debug_struct,
+    ends_all_work, fork, out_without_current, refuse_in_host_function, without_current,
 };
-use crate::capture_state::is_default;
-use crate::capture_state::{Kind, State};
-use crate::context::Context;
-use crate::release::{self, Keep, MAX_RETRIES, create_in, relaxed};
-use cuda_sys::{CUresult, CUstream, CUstream_flags};
+use crate::capture_state::{
+    CallGuard, DriverStatus, Entry, Kind, Member, Operation, Retain, State, StreamRef,
+    capture_status, driver_status, is_default,
+};
+use crate::context::{Context, Extension};
+use crate::release::{
+    self, Handle, Keep, MAX_RETRIES, create_in, destroy, owners, relaxed, release_now,
+};
+use cuda_sys::{CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 use std::any::Any;
 use std::fmt;
+use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
 /// A CUDA stream (`CUstream`). Work in one stream runs in order; work in different streams can run
@@ -620,3 +617,244 @@ impl WeakStream {
 }
 
 debug_struct! { WeakStream |_its| { .. } }
+
+impl Drop for Inner {
+    #[inline]
+    fn drop(&mut self) {
+        let extension = self.context.any_extension();
+        if extension.is_some_and(Extension::refers_to_streams) && self.notify_extension() {
+            return;
+        }
+        if self.ownership.is_owned() {
+            self.state.unpublish();
+            release_now(Handle(self.raw), &self.execution_context);
+        }
+    }
+}
+
+impl Inner {
+    /// Notifies the memory manager, which may have stream-ordered memory of this stream. Returns
+    /// whether the destruction was deferred.
+    #[cold]
+    #[inline(never)]
+    fn notify_extension(&mut self) -> bool {
+        // The manager caches no memory for a borrowed stream.
+        if fork::in_child() || self.is_borrowed {
+            return false;
+        }
+        if !release::may_block() {
+            self.destroy_later();
+            return true;
+        }
+        if let Some(extension) = self.context.any_extension() {
+            extension.stream_ends(&self.raw);
+        }
+        false
+    }
+
+    /// Defers the destruction: puts another object of the stream into the release queue. In a driver
+    /// callback the manager might have to wait for a thread that waits for the callback.
+    #[inline]
+    fn destroy_later(&mut self) {
+        let again = Stream {
+            inner: Arc::new(Self {
+                raw: self.raw,
+                ownership: std::mem::replace(&mut self.ownership, Ownership::Borrowed),
+                is_borrowed: false,
+                execution_context: self.execution_context.clone(),
+                context: self.context.clone(),
+                state: Arc::clone(&self.state),
+                host_panic: Arc::clone(&self.host_panic),
+            }),
+        };
+        release::later(LastClone, &again);
+    }
+}
+
+destroy! {
+    Handle<CUstream> as "a stream", quiet true;
+    // SAFETY: the handle stands for the stream, and the caller promises that this is the first call.
+    |its| unsafe { answer!(cuStreamDestroy_v2(its.0)) }
+}
+
+/// The last clone of a stream, which must not be dropped in a host function. It is dropped with the
+/// owners, so the driver is not called.
+struct LastClone;
+
+destroy! {
+    LastClone as "the last clone of a stream", quiet true;
+    |_its| Answer { call: "cuStreamDestroy_v2", code: CUresult::CUDA_SUCCESS }
+}
+
+owners! {
+    ExecutionContext |its| {
+        context: Some(its.context()),
+        is_borrowed: {
+            match its {
+                ExecutionContext::Context(context) => context.is_borrowed(),
+                ExecutionContext::Green(green) => green.is_borrowed(),
+            }
+
+        },
+    }
+}
+
+owners! {
+    Stream |its| {
+        context: Some(its.context()),
+        is_borrowed: its.inner.is_borrowed,
+        streams: [Some(its.by_ref()), None],
+    }
+}
+
+impl Stream {
+    /// Returns the stream as releases see it.
+    #[inline(always)]
+    pub(crate) fn by_ref(&self) -> StreamRef<'_> {
+        StreamRef::new(self.raw(), self.state())
+    }
+
+    /// The capture state of the handle.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.inner.state
+    }
+
+    /// Counts a call on the stream until the guard is dropped.
+    #[inline(always)]
+    pub(crate) fn enter(&self, operation: Operation) -> CallGuard<'_> {
+        self.inner.state.enter(operation)
+    }
+
+    /// Counts a call that must not be captured.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); for a shared stream also the
+    /// errors of the driver call.
+    #[inline(always)]
+    pub(crate) fn uncaptured(&self, operation: Operation) -> Result<CallGuard<'_>> {
+        self.enter(operation).uncaptured(operation, || self.ask_driver())
+    }
+
+    /// Counts a call that may be captured, and finds the capture.
+    ///
+    /// # Errors
+    /// For a shared stream, the errors of the driver call.
+    #[inline]
+    pub(crate) fn entry(&self, operation: Operation) -> Result<Entry<'_>> {
+        self.enter(operation).resolve(operation, || self.ask_driver())
+    }
+
+    /// Asks the driver whether the stream is captured.
+    #[inline]
+    pub(crate) fn ask_driver(&self) -> Result<CUstreamCaptureStatus> {
+        // SAFETY: the stream is alive, and it is not a default stream.
+        unsafe { capture_status(self.raw(), self.context()) }
+    }
+}
+
+impl Stream {
+    /// Returns this stream as a member of a capture.
+    #[inline]
+    pub(crate) fn member(&self) -> Member<'_> {
+        Member {
+            state: self.state(),
+            stream: Some(Arc::new(RetainedStream::Stream(self.clone()))),
+            retained: Arc::new(self.retained()),
+        }
+    }
+
+    /// Asks the driver which capture the stream belongs to.
+    #[inline]
+    pub(crate) fn driver_status(&self) -> Result<DriverStatus> {
+        let mut status = DriverStatus::None;
+        without_current(self.context(), || {
+            // SAFETY: the stream is alive.
+            status = unsafe { driver_status(self.raw()) }?;
+            Ok(())
+        })?;
+        Ok(status)
+    }
+}
+
+/// A green context, which keeps its partition alive.
+pub(crate) trait Partition: Debug + Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+
+    /// Returns the primary context of the device.
+    fn context(&self) -> &Context;
+
+    /// Returns the number of SMs.
+    fn sm_count(&self) -> u32;
+
+    /// Returns whether the green context, or an object that it depends on, is borrowed.
+    fn is_borrowed(&self) -> bool;
+
+    /// Returns whether both are the same green context.
+    fn is_same(&self, other: &dyn Partition) -> bool;
+
+    /// Makes a call with the green context current.
+    fn with_current(self: Arc<Self>, call: &mut dyn FnMut() -> Result<()>) -> Result<()>;
+}
+
+/// The object that a graph of a stream's work retains.
+#[derive(Clone, Debug)]
+pub(crate) enum RetainedStream {
+    /// The context or green context of the stream.
+    Home(ExecutionContext),
+    /// A stream that this crate does not own. The stream keeps its context alive.
+    Stream(Stream),
+}
+
+impl Retain for RetainedStream {
+    #[inline]
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    #[inline]
+    fn is_same(&self, other: &dyn Retain) -> bool {
+        match (self, other.as_any().downcast_ref()) {
+            (Self::Home(own), Some(Self::Home(other))) => own.is_same(other),
+            (Self::Stream(own), Some(Self::Stream(other))) => own == other,
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn is_borrowed(&self) -> bool {
+        match self {
+            Self::Home(home) => home.is_borrowed(),
+            Self::Stream(stream) => stream.is_borrowed(),
+        }
+    }
+
+    #[inline]
+    fn publish(&self) {}
+}
+
+impl ExecutionContext {
+    /// Returns whether both are the same context or green context.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Context(own), Self::Context(other)) => own == other,
+            (Self::Green(own), Self::Green(other)) => own.is_same(&**other),
+            _ => false,
+        }
+    }
+}
+
+impl Stream {
+    /// Returns the object that a graph of this stream's work retains.
+    #[inline]
+    pub(crate) fn retained(&self) -> RetainedStream {
+        if self.inner.ownership.is_owned() {
+            RetainedStream::Home(self.inner.execution_context.clone())
+        } else {
+            RetainedStream::Stream(self.clone())
+        }
+    }
+}

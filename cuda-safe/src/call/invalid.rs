@@ -3,8 +3,6 @@
 //! A row is the documentation, the name and the fields of a variant, and its text: a format string that names
 //! the fields, and parts of it that [`text`] computes.
 
-mod text;
-
 use crate::call::region::{Extent, Region};
 use crate::call::texts::texts;
 use cuda_sys::{CUdeviceptr, CUresult, CudaVersion};
@@ -117,7 +115,7 @@ texts! {
         /// The module has no kernel of this name. `available` holds the names of its kernels, if the driver can
         /// list them.
         NoSuchKernel { name: String, available: Option<Vec<String>> } =>
-            "there is no kernel \"{name}\"{}", text::available(available.as_deref());
+            "there is no kernel \"{name}\"{}", available_kernels(available.as_deref());
         /// The module has no variable of this name.
         NoSuchGlobal { name: String } => "the module has no variable \"{name}\"";
         /// A buffer of a variable, whose size is not a multiple of the element size or whose address is not aligned
@@ -194,7 +192,7 @@ texts! {
         /// Ranges of different pinned buffers, which cannot be joined.
         SeveralBuffers => "cannot join ranges of different pinned buffers";
         /// Some ranges of a pinned buffer, which cannot be joined without the others.
-        MissingRanges { given: usize, existing: usize } => "{}", text::missing_ranges(*given, *existing);
+        MissingRanges { given: usize, existing: usize } => "{}", missing_ranges(*given, *existing);
         /// Device memory whose size is not a multiple of the size of the elements that it was cast to, or whose
         /// address is not aligned for them. All sizes are in bytes.
         Cast { address: CUdeviceptr, size: usize, element: usize, align: usize } =>
@@ -207,7 +205,7 @@ texts! {
             extent.width, extent.height, extent.depth, region.offset, region.pitch, region.rows;
         /// Pitched memory with an element size, in bytes, that the driver does not support; or a pitch, in bytes,
         /// that is not a multiple of the element size or is shorter than a row.
-        PitchSize { size: usize, pitch: Option<usize> } => "{}", text::pitch(*size, *pitch);
+        PitchSize { size: usize, pitch: Option<usize> } => "{}", wrong_pitch(*size, *pitch);
         /// A fill pattern with a size, in bytes, that the driver does not support.
         FillSize { size: usize } =>
             "cannot fill memory with a pattern of {size} bytes: the driver supports 1, 2 and 4 bytes";
@@ -223,7 +221,7 @@ texts! {
         /// that it supports.
         PoolHandles { supported: u32 } =>
             "memory pools are shared as POSIX file descriptors, which this device does not support; it supports {}",
-            text::handle_types(*supported);
+            handle_types(*supported);
         /// A buffer that was not allocated from the memory pool.
         NotOfPool => "the buffer was not allocated from this memory pool";
         /// The device of the stream has no read and write access to the memory pool.
@@ -253,10 +251,10 @@ texts! {
         /// SMs of the device are in use under another split.
         SplitInUse { device: i32, holder: String } =>
             "the SMs of device {device} are already partitioned{}: another split would assign the same SMs again \
-             (Overlap::Allow permits this)", text::by(holder);
+             (Overlap::Allow permits this)", by(holder);
         /// A group of an exact split that breaks a rule for groups. `index` is zero-based.
         GroupRequest { index: usize, sm_count: u32, coscheduled: u32, rule: &'static str } =>
-            "group {index} (zero-based) with {sm_count} SMs{}: {rule}", text::coscheduled(*coscheduled);
+            "group {index} (zero-based) with {sm_count} SMs{}: {rule}", in_sets(*coscheduled);
         /// Group flags that this crate does not know. `index` is zero-based.
         GroupFlags { index: usize, flags: u32 } =>
             "the flags {flags:#x} of group {index} (zero-based) are not valid: the known flags are 1 (backfill), 2 \
@@ -270,7 +268,7 @@ texts! {
         /// The SMs cannot be split into partitions of these sizes. `None` is "the rest". `single` is the version of
         /// the driver if that driver does not support several groups in one partition.
         NoSuchPartitions { sizes: Vec<Option<u32>>, sm_count: u32, single: Option<CudaVersion> } =>
-            "cannot split {sm_count} SMs into partitions of {}", text::partitions(sizes, *sm_count, *single);
+            "cannot split {sm_count} SMs into partitions of {}", partitions(sizes, *sm_count, *single);
         /// Work queues for a descriptor that already has work queues.
         SecondWorkqueues => "the descriptor already has work queues: a green context has at most one set of them";
         /// A setting of work queues with an invalid value.
@@ -294,11 +292,11 @@ texts! {
         PoolInUse { holder: String, parts: usize } =>
             "the partition pool{} is in use: {parts} leased partitions have not been returned. A partition is \
              returned when it, its streams, and the buffers and graphs that use these streams are dropped",
-            text::label(holder);
+            label(holder);
         /// A split of a pool's partition that has streams.
         PartitionInUse { holder: String } =>
             "the partition of the pool{} has streams, or memory that is bound to its streams: drop them before you \
-             split it", text::label(holder);
+             split it", label(holder);
         /// A request for the green context of a stream that belongs to a partition pool.
         StreamOfPool =>
             "the stream belongs to a partition of a pool, and the pool owns its green context: create other \
@@ -350,7 +348,7 @@ texts! {
             "a capture of this graph recorder failed, and the driver destroyed the graph: record a new graph";
         /// A graph that the driver cannot instantiate, with the node that it named.
         Instantiation { node: Option<String>, reason: &'static str, code: CUresult } =>
-            "the driver cannot instantiate the graph{}: {reason} ({code})", text::because_of(node.as_deref());
+            "the driver cannot instantiate the graph{}: {reason} ({code})", because_of(node.as_deref());
         /// Options of an instantiation that exclude each other.
         InstantiateOptions =>
             "an executable graph cannot be launched by kernels and free its memory on launch: set either \
@@ -377,7 +375,7 @@ texts! {
         /// A launch that allocates memory that an earlier launch has allocated, and that is not freed. `is_taken`
         /// says whether a buffer owns it.
         AllocationAlive { allocation: u64, is_taken: bool } =>
-            "allocation {allocation} of an earlier launch {}", text::alive(*is_taken);
+            "allocation {allocation} of an earlier launch {}", alive(*is_taken);
         /// A launch on a borrowed stream that keeps the memory of an allocation node.
         AllocationOnBorrowedStream { allocation: u64 } =>
             "the launch keeps allocation {allocation}, which is freed later on the stream, but the stream is \
@@ -508,3 +506,108 @@ texts! {
 }
 
 impl std::error::Error for Invalid {}
+
+/// Returns the label of an object, in quotes, or nothing if it has none.
+#[inline]
+fn label(holder: &str) -> String {
+    if holder.is_empty() { String::new() } else { format!(" \"{holder}\"") }
+}
+
+#[inline]
+fn by(holder: &str) -> String {
+    if holder.is_empty() { String::new() } else { format!(" by \"{holder}\"") }
+}
+
+#[inline]
+fn because_of(node: Option<&str>) -> String {
+    node.map_or(String::new(), |node| format!(" because of {node}"))
+}
+
+#[inline]
+fn in_sets(size: u32) -> String {
+    if size == 0 { String::new() } else { format!(", co-scheduled in sets of {size}") }
+}
+
+/// Returns the sizes of partitions, and why the SMs cannot be split into them.
+#[inline]
+fn partitions(sizes: &[Option<u32>], sm_count: u32, single: Option<CudaVersion>) -> String {
+    let size = |size: &Option<u32>| size.map_or("the rest".to_owned(), |n| n.to_string());
+    let names: Vec<String> = sizes.iter().map(size).collect();
+    let total: u64 = sizes.iter().flatten().map(|size| u64::from(*size)).sum();
+    let why = match (u64::from(sm_count).checked_sub(total), single) {
+        (None, _) => format!("they need {total} SMs"),
+        (Some(0), _) if sizes.contains(&None) => "no SMs are left for the rest".to_owned(),
+        (_, Some(driver)) => {
+            format!("a partition of several groups needs CUDA 12.5; this driver offers {driver}")
+        }
+        (_, None) => "the sizes do not fit after rounding; SmResource::equal_splits returns sizes \
+                      that are possible"
+            .to_owned(),
+    };
+    format!("{}: {why}", names.join(", "))
+}
+
+#[inline]
+fn available_kernels(kernels: Option<&[String]>) -> String {
+    match kernels {
+        None => String::new(),
+        Some([]) => ": the module has no kernels".to_owned(),
+        Some(names) => format!("; available: {}", names.join(", ")),
+    }
+}
+
+#[inline]
+fn missing_ranges(given: usize, existing: usize) -> String {
+    if given == 0 {
+        return "there are no ranges to join".to_owned();
+    }
+    format!(
+        "cannot join {given} of the {existing} ranges of a pinned buffer: wait for the copies of \
+         the other ranges and join all of them, or drop the others"
+    )
+}
+
+#[inline]
+fn wrong_pitch(size: usize, pitch: Option<usize>) -> String {
+    match pitch {
+        None => format!(
+            "pitched memory cannot have elements of {size} bytes: the driver aligns rows for \
+             elements of 1, 2, 4, 8 and 16 bytes"
+        ),
+        Some(pitch) => format!(
+            "a pitch of {pitch} bytes is too small, or is not a multiple of the element size of \
+             {size} bytes"
+        ),
+    }
+}
+
+/// Returns the names of the handle types of a mask.
+#[inline]
+fn handle_types(mask: u32) -> String {
+    let kinds = [
+        (1, "POSIX file descriptors"),
+        (2, "Windows handles (WIN32)"),
+        (4, "older Windows handles (WIN32_KMT)"),
+        (8, "fabric handles"),
+    ];
+    let names = kinds.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| *name);
+    match names.collect::<Vec<_>>() {
+        names if names.is_empty() => format!("no known handle type ({mask:#x})"),
+        names => names.join(", "),
+    }
+}
+
+#[inline]
+fn alive(is_taken: bool) -> &'static str {
+    match is_taken {
+        false => {
+            "is not freed: add a free node (Graph::add_free), instantiate with \
+             auto_free_on_launch, or take the memory (ExecutableGraph::take_allocation) and drop \
+             the buffer before the next launch"
+        }
+        true => {
+            "belongs to a buffer (ExecutableGraph::take_allocation), or its release is deferred: \
+             drop the buffer before the next launch"
+        }
+    }
+}
