@@ -40,35 +40,30 @@ pub(crate) mod exec;
 pub(crate) mod memory;
 pub(crate) mod nodes;
 mod record;
-mod retain;
-mod retained;
 pub(crate) mod rules;
 
-pub use exec::executable::{ExecutableGraph, RetainedObjects};
-pub use exec::instantiate::InstantiateOptions;
+pub use exec::executable::{ExecutableGraph, InstantiateOptions, RetainedObjects};
 pub use exec::update::{ExecutableNodes, UpdateError, UpdateProblem};
-pub(crate) use nodes::add::Place;
+pub(crate) use nodes::Place;
 pub(crate) use nodes::allocation::NodeAllocation;
 pub(crate) use nodes::arguments::{MemoryUse, NodeUses, Retainable};
 pub use nodes::arguments::{NodeArgument, NodeArguments};
 pub(crate) use nodes::captured::Before;
 pub use nodes::captured::CaptureDependency;
+pub use nodes::child::ChildGraph;
 pub(crate) use nodes::conditional::BodyPlace;
 pub use nodes::conditional::ConditionalHandle;
 pub use nodes::device_launch::DeviceGraph;
 pub(crate) use nodes::host::HostFunction;
 pub use nodes::kernel::NodeContext;
-pub use nodes::node::{Node, NodeId, NodeType, kind};
 pub use nodes::semaphores::{SemaphoreSignal, SemaphoreWait};
-pub use nodes::view::ChildGraph;
+pub use nodes::{Node, NodeId, NodeType, kind};
 pub use record::GraphRecorder;
-pub(crate) use retain::UserObject;
-pub(crate) use retained::Retained;
 pub(crate) use rules::access::Lifetime;
-pub(crate) use rules::earlier::Earlier;
 pub use rules::edges::{Edge, EdgeKind};
+pub(crate) use rules::order::Earlier;
 pub(crate) use rules::order::{MemoryOrder, new_buffer_number};
-pub(crate) use rules::owners::{Content, RawNode};
+pub(crate) use rules::owners::{Content, RawNode, Retained, UserObject};
 
 pub use crate::graph::memory::access::{GraphAccess, GraphReadAccess};
 pub use crate::graph::memory::alloc::{AllocOptions, AllocParameters, GraphAllocation};
@@ -82,7 +77,7 @@ pub use crate::graph::nodes::node_attribute::{DeviceNode, NodeAttribute};
 use crate::call::{Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, out};
 use crate::capture_state::Retain;
 use crate::context::Context;
-use crate::graph::exec::changes::Retired;
+use crate::graph::exec::retire::{Replaced, Retired};
 use crate::graph::rules::owners::Slots;
 use crate::release::{self, Handle, destroy, owners, release};
 use crate::stream::ExecutionContext;
@@ -298,7 +293,7 @@ impl Graph {
         self.slots().publish();
         let (raw, GraphOwners { slots, context }) = self.into_parts();
         let mut objects = Retired::default();
-        objects.add(exec::changes::Replaced::Graph(slots));
+        objects.add(Replaced::Graph(slots));
         (raw, RetainedObjects::new(objects, Vec::new(), context))
     }
 

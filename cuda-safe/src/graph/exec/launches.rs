@@ -8,7 +8,7 @@ use crate::call::{Result, fork};
 use crate::capture_state::Operation;
 use crate::event::Event;
 use crate::graph::Earlier;
-use crate::graph::rules::earlier::EarlierWork;
+use crate::graph::rules::order::EarlierWork;
 use crate::release::{Keep, relaxed};
 use crate::stream::Stream;
 use crate::sync::atomic::{AtomicU64, Ordering};

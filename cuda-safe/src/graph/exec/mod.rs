@@ -1,9 +1,6 @@
 //! Executable graphs: instantiation, launches, changes of nodes, and the objects that retire after launches.
 
-pub(crate) mod changes;
 pub(crate) mod executable;
-pub(crate) mod instantiate;
-pub(crate) mod late;
 pub(crate) mod launches;
 pub(crate) mod retire;
 pub(crate) mod update;

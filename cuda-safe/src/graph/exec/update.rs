@@ -1,10 +1,15 @@
 //! Changes of executable graphs: single nodes, and all nodes at once.
 
+use super::launches::Noted;
+use super::retire::Replaced;
 use crate::call::{Error, Invalid, Result, c_enum, call, newest_or, out};
 use crate::graph::kind::Kind;
+use crate::graph::rules::access::covers;
 use crate::graph::rules::order::Claim;
-use crate::graph::{Content, ExecutableGraph, Graph, Node, NodeId, kind};
+use crate::graph::rules::owners::Slots;
+use crate::graph::{Content, Earlier, ExecutableGraph, Graph, Node, NodeId, kind};
 use cuda_sys::{CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -372,5 +377,164 @@ impl fmt::Display for UpdateProblem {
             Self::Attributes => f.write_str("attributes of a kernel cannot be updated"),
             Self::Other(number) => write!(f, "reason {number} of the driver"),
         }
+    }
+}
+
+/// The number of replaced nodes whose objects are released together, because that costs an event for each
+/// stream.
+const BATCH: usize = 64;
+
+impl ExecutableGraph {
+    /// Checks the accesses of a node that changes, and claims the memory that it uses.
+    ///
+    /// # Errors
+    /// [`Invalid::UnorderedAccess`]; [`Invalid::SecondExecutable`]; [`Invalid::UpdatedFromOtherGraph`].
+    #[inline]
+    pub(crate) fn check_change(
+        &self,
+        graph: &Graph,
+        id: NodeId,
+        content: &Content,
+    ) -> Result<Vec<Claim>> {
+        if content.accesses.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.objects.updated.is_some() {
+            return Err(Invalid::UpdatedFromOtherGraph.into());
+        }
+        let slots = &self.objects.slots;
+        let before = slots.get_in_bodies(id)?.content.accesses;
+        if covers(before, &content.accesses) {
+            return Ok(Vec::new());
+        }
+        if id.graph() == slots.number() {
+            slots.check_accesses(Some((id, content.by_ref())))?;
+        } else {
+            let mut changed = Slots::clone(slots);
+            let _ = changed.replace_in_bodies(id, content.clone());
+            changed.check_accesses(None)?;
+        }
+        let orders = graph.slots().orders.iter();
+        let orders = orders.filter(|order| !self.has_claimed(order.graph()));
+        orders.map(|order| order.claim()).collect()
+    }
+
+    /// Replaces the content of a node after the driver has changed it.
+    #[inline]
+    pub(crate) fn replace(&mut self, id: NodeId, content: Content, claims: Vec<Claim>) {
+        let mut earlier = self.new_events(id, &content);
+        self.claims.extend(claims);
+        let slots = Arc::make_mut(&mut self.objects.slots);
+        let has_new_memory =
+            slots.get_in_bodies(id).is_ok_and(|node| node.content.accesses != content.accesses);
+        let before = slots.replace_in_bodies(id, content);
+        if has_new_memory {
+            // The memory may have entered the graph after the instantiation.
+            let claims = self.claims.iter_mut();
+            claims.for_each(|claim| claim.find_earlier(&mut earlier));
+        }
+        if !earlier.is_empty() {
+            self.launches.add_earlier(earlier);
+        }
+        if let Some(before) = before {
+            self.retire(Replaced::Node(before));
+        }
+    }
+
+    /// Returns the events that launches must come after because of new content of a node.
+    #[inline]
+    fn new_events(&self, id: NodeId, content: &Content) -> Vec<Earlier> {
+        let mut known = HashSet::new();
+        if let Ok(before) = self.objects.slots.get_in_bodies(id) {
+            before.content.each_after(&mut |event| {
+                known.insert(event.handle());
+            });
+        }
+        let mut events = Vec::new();
+        content.by_ref().each_after(&mut |event| {
+            if known.insert(event.handle()) {
+                events.push(Earlier::Event(event.clone()));
+            }
+        });
+        events
+    }
+
+    /// Uses the nodes of another graph after the driver has updated all nodes.
+    #[inline]
+    pub(crate) fn adopt(&mut self, slots: Arc<Slots>, claims: Vec<Claim>) {
+        self.is_owned = !slots.borrows_memory;
+        // Memory of the earlier graph stays claimed, because launches that use it may be running.
+        self.claims.extend(claims);
+        let mut earlier = slots.all_after();
+        let claims = self.claims.iter_mut();
+        claims.for_each(|claim| claim.find_earlier(&mut earlier));
+        let updated = match slots.number() == self.graph_number() {
+            true => {
+                let before = std::mem::replace(&mut self.objects.slots, slots);
+                self.retire(Replaced::Graph(before));
+                self.objects.updated.take()
+            }
+            false => {
+                if !self.objects.slots.has_no_owners() {
+                    let bare = Arc::new(self.objects.slots.without_owners());
+                    let before = std::mem::replace(&mut self.objects.slots, bare);
+                    self.retire(Replaced::Graph(before));
+                }
+                self.objects.updated.replace(slots)
+            }
+        };
+        if let Some(updated) = updated {
+            self.retire(Replaced::Graph(updated));
+        }
+        // Also if there is none: the next launch then checks whether safe code may launch the graph.
+        self.launches.add_earlier(earlier);
+    }
+
+    /// Keeps objects until the launches so far are complete.
+    #[inline]
+    fn retire(&mut self, objects: Replaced) {
+        self.retired.add(objects);
+        if self.retired.count() >= BATCH {
+            self.release_retired();
+        }
+    }
+
+    /// Releases the retired objects after the launches so far. If there is no event, they stay.
+    #[cold]
+    #[inline]
+    pub(crate) fn release_retired(&mut self) {
+        if self.retired.0.is_empty() {
+            return;
+        }
+        let ends = self.launches.streams().into_iter().map(|stream| {
+            let end = stream.context().event_now()?;
+            Ok(Noted { stream, end })
+        });
+        if let Ok(ends) = ends.collect::<Result<Vec<_>>>() {
+            let retired = std::mem::take(&mut self.retired);
+            retired.release_after(ends, self.context());
+        }
+    }
+
+    /// Returns the number of the graph from which this was instantiated.
+    #[inline]
+    pub(crate) fn graph_number(&self) -> u64 {
+        self.objects.slots.number()
+    }
+
+    /// Returns the number of the graph for error messages.
+    #[inline]
+    pub(crate) fn number(&self) -> u64 {
+        self.graph_number()
+    }
+
+    #[inline]
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.objects.slots
+    }
+
+    #[inline]
+    pub(crate) fn is_owned(&self) -> bool {
+        self.is_owned
     }
 }

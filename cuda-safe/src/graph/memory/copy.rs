@@ -2,7 +2,7 @@
 
 use super::{GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut};
 use crate::call::{ContextHandle, Extent, Invalid, Region, Result};
-use crate::graph::nodes::specification::specification;
+use crate::graph::nodes::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
 use crate::memory::{SharedBuffer, same_length};
 use bytemuck::{AnyBitPattern, NoUninit};

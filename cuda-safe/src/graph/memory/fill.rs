@@ -2,7 +2,7 @@
 
 use super::GraphSliceMut;
 use crate::call::{ContextHandle, Extent, Invalid, Region, Result};
-use crate::graph::nodes::specification::specification;
+use crate::graph::nodes::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
 use bytemuck::NoUninit;
 use cuda_sys::{CUDA_MEMSET_NODE_PARAMS, CUcontext};

@@ -2,12 +2,10 @@
 
 pub(crate) mod access;
 pub(crate) mod alloc;
-mod arguments;
 pub(crate) mod buffer;
 pub(crate) mod copy;
 mod fill;
 pub(crate) mod pinned;
-mod record;
 pub(crate) mod usage;
 
 pub(crate) use buffer::{GraphBuffer, GraphSlice, GraphSliceMut};

@@ -17,7 +17,6 @@ use crate::call::{Invalid, Result, answer, debug_struct, fork};
 use crate::capture_state::{Operation, Retain};
 use crate::context::Context;
 use crate::graph::exec::launches::Launches;
-use crate::graph::exec::retire::AfterLaunches;
 use crate::graph::rules::owners::Slots;
 use crate::graph::{Earlier, ExecutableGraph, Graph, MemoryOrder, new_buffer_number};
 use crate::memory::Backing;
@@ -384,13 +383,11 @@ impl ExecutableGraph {
     }
 }
 
-impl AfterLaunches<()> {
-    /// Frees kept memory now if its stream orders the free after all launches. Returns the rest.
+impl Unfreed {
+    /// The stream on which the memory is freed.
     #[inline]
-    pub(crate) fn free_now(&self, unfreed: Vec<Unfreed>) -> Vec<Unfreed> {
-        let mut rest = unfreed;
-        rest.retain(|its| !self.are_ordered_on(&its.stream));
-        rest
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
     }
 }
 

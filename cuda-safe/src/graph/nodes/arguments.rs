@@ -5,6 +5,7 @@ use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::event::Event;
 use crate::graph::kind::Kind;
+use crate::graph::memory::{GraphBuffer, GraphSlice, GraphSliceMut};
 use crate::graph::rules::access::Access;
 use crate::graph::rules::owners::{ContentRef, Slots};
 use crate::graph::{Content, Lifetime, Retained};
@@ -12,7 +13,7 @@ use crate::launch::{KernelValue, Param, Params, Value};
 use crate::memory::SharedBuffer;
 use crate::stream::same_context;
 use core::ffi::c_void;
-use cuda_sys::CUtensorMap;
+use cuda_sys::{CUdeviceptr, CUtensorMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -328,4 +329,38 @@ tuples! {
     [] (A A1 a 0) (B B1 b 1) (C C1 c 2) (D D1 d 3) (E E1 e 4) (F F1 f 5) (G G1 g 6) (H H1 h 7)
     (I I1 i 8) (J J1 j 9) (K K1 k 10) (L L1 l 11) (M M1 m 12) (N N1 n 13) (O O1 o 14) (P P1 p 15)
     (Q Q1 q 16) (R R1 r 17) (S S1 s 18) (T T1 t 19) (U U1 u 20) (V V1 v 21) (W W1 w 22) (X X1 x 23)
+}
+
+impl<T: 'static> NodeArgument<&[T]> for GraphSlice<'_, T> {
+    fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+        uses.add(self.used(0..self.len(), false))?;
+        Ok(self.address())
+    }
+}
+
+impl<T: 'static> NodeArgument<&mut [T]> for GraphSliceMut<'_, T> {
+    fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+        let whole = self.into_whole();
+        uses.add(whole.used(0..whole.len(), true))?;
+        Ok(whole.address())
+    }
+}
+
+impl<T: 'static> NodeArgument<&[T]> for &GraphBuffer<T> {
+    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+        self.as_slice().bytes(index, uses)
+    }
+}
+
+impl<T: 'static> NodeArgument<&mut [T]> for &mut GraphBuffer<T> {
+    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+        self.as_mut_slice().bytes(index, uses)
+    }
+}
+
+impl<T: 'static> NodeArgument<&[T]> for &SharedBuffer<T> {
+    fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+        uses.add_shared(self)?;
+        Ok(self.address())
+    }
 }

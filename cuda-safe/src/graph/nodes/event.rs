@@ -2,7 +2,7 @@
 
 use crate::call::Result;
 use crate::event::Event;
-use crate::graph::nodes::specification::specification;
+use crate::graph::nodes::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, Retained, kind};
 use cuda_sys::CUevent;
 

@@ -1,7 +1,7 @@
 //! Nodes that call a host function.
 
 use crate::call::{HostPanic, Result, count_leak, debug_struct, fork};
-use crate::graph::nodes::specification::specification;
+use crate::graph::nodes::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, Retained, kind};
 use crate::stream::run_inside;
 use core::ffi::c_void;

@@ -2,7 +2,7 @@
 
 use crate::call::{Invalid, Result, call, newest_or};
 use crate::context::Context;
-use crate::graph::nodes::specification::Specification;
+use crate::graph::nodes::Specification;
 use crate::graph::rules::owners::Slots;
 use crate::graph::{
     Content, ExecutableNodes, Graph, Node, NodeArguments, NodeId, NodeUses, Place, Retained, kind,

@@ -5,7 +5,7 @@
 
 use crate::call::{ContextHandle, Invalid, Result, call};
 use crate::context::Context;
-use crate::graph::nodes::specification::specification;
+use crate::graph::nodes::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, kind};
 use crate::stream::MemoryOperation;
 use crate::stream::memory_op::{batch, explain, from_raw};

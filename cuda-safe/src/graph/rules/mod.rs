@@ -25,8 +25,8 @@
 //!
 //! | Type | Meaning |
 //! |---|---|
-//! | [`Earlier`](earlier::Earlier) | work that a launch must come after: an event, or everything on a stream |
-//! | [`EarlierWork`](earlier::EarlierWork) | a list of such work; the number of an entry says whether an executable graph knows it |
+//! | [`Earlier`](order::Earlier) | work that a launch must come after: an event, or everything on a stream |
+//! | [`EarlierWork`](order::EarlierWork) | a list of such work; the number of an entry says whether an executable graph knows it |
 //! | [`MemoryOrder`](order::MemoryOrder) | the earlier work of all memory that one graph owns |
 //! | [`Claim`](order::Claim) | the right of one executable graph to launch work on that memory, and the entries that it knows |
 //! | [`Launches`](crate::graph::exec::launches::Launches) | the streams with launches, and the earlier work that the next launch waits for |
@@ -38,7 +38,6 @@
 //! [admits](crate::graph::exec::launches::Launches::is_admitted) the stream with one comparison.
 
 pub(crate) mod access;
-pub(crate) mod earlier;
 pub(crate) mod edges;
 pub(crate) mod order;
 pub(crate) mod owners;
