@@ -1,7 +1,7 @@
 //! Invalid arguments: a table with a row for each variant, grouped by the rooms that return them.
 //!
 //! A row is the documentation, the name and the fields of a variant, and its text: a format string that names
-//! the fields, and parts of it that [`text`] computes.
+//! the fields, and parts of it that functions here compute.
 
 use crate::call::region::{Extent, Region};
 use crate::call::texts::texts;

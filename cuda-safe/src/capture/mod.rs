@@ -115,14 +115,14 @@ impl Stream {
     /// | [`synchronize`](Self::synchronize), [`is_complete`](Self::is_complete), waits for captured events and for earlier [`Pending`](crate::memory::Pending) copies | an error of the driver, which invalidates the capture |
     /// | drops of buffers that are bound to the stream | released after the capture |
     ///
-    /// A rejected operation returns [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured),
+    /// A rejected operation returns [`Invalid::StreamIsCaptured`],
     /// and the capture continues. A [`GraphRecorder`](crate::graph::GraphRecorder) records this work: its graph
     /// owns device memory and pinned memory at fixed addresses, and can be launched by safe code.
     ///
     /// # Errors
-    /// - [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress): another thread is in a call of
+    /// - [`Invalid::CallsInProgress`]: another thread is in a call of
     ///   this crate on the stream, and still was after several attempts. No capture was begun.
-    /// - [`Invalid::OtherCapture`](crate::Invalid::OtherCapture): the stream is already captured.
+    /// - [`Invalid::OtherCapture`]: the stream is already captured.
     /// - The errors of the driver call.
     ///
     /// A second driver call (`cuStreamGetCaptureInfo`) gets the ID of the capture.
@@ -499,7 +499,7 @@ impl Stream {
     /// wait of this crate, until `enqueue` returns.
     ///
     /// # Errors
-    /// [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress) if another thread is in a wait by
+    /// [`Invalid::CallsInProgress`] if another thread is in a wait by
     /// which the stream may join a capture; errors of the driver when it is asked for the capture.
     /// `enqueue` is then not called.
     ///

@@ -44,9 +44,9 @@ pub(crate) mod rules;
 
 pub use exec::executable::{ExecutableGraph, InstantiateOptions, RetainedObjects};
 pub use exec::update::{ExecutableNodes, UpdateError, UpdateProblem};
-pub(crate) use nodes::Place;
+pub(crate) use nodes::NewNode;
 pub(crate) use nodes::allocation::NodeAllocation;
-pub(crate) use nodes::arguments::{MemoryUse, NodeUses, Retainable};
+pub(crate) use nodes::arguments::NodeUses;
 pub use nodes::arguments::{NodeArgument, NodeArguments};
 pub(crate) use nodes::captured::Before;
 pub use nodes::captured::CaptureDependency;

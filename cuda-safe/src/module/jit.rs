@@ -291,7 +291,7 @@ impl Request {
         text(&self.errors)
     }
 
-    /// Adds the log to an error of a linker. Unlike [`attach`](Self::attach), this does not depend on
+    /// Adds the log to an error of a linker. Unlike [`with_log`](Self::with_log), this does not depend on
     /// the error code, because the linker may have written the reason to the log. It ignores a log that
     /// equals `before`, which is about an earlier error.
     #[inline]

@@ -4,7 +4,7 @@ use super::encode::{TensorBox, TensorRange};
 use super::options::{TensorLayout, TensorMapOptions};
 use crate::call::{Result, debug_struct};
 use crate::graph::memory::buffer::{GraphSlice, GraphSliceMut};
-use crate::graph::{MemoryUse, NodeArgument, NodeUses};
+use crate::graph::{NodeArgument, NodeUses};
 use cuda_sys::CUtensorMap;
 
 /// A tensor map of memory that a graph owns: an argument of one kernel node.
@@ -13,7 +13,8 @@ use cuda_sys::CUtensorMap;
 /// created from.
 pub struct GraphTensorMap<'a> {
     raw: CUtensorMap,
-    memory: MemoryUse<'a>,
+    memory: GraphSlice<'a, u8>,
+    writes: bool,
 }
 
 impl<'a> GraphTensorMap<'a> {
@@ -54,14 +55,14 @@ impl<'a> GraphTensorMap<'a> {
         let range = TensorRange { address, bytes, context: memory.context() };
         let mut raw = CUtensorMap { opaque: [0; 16] };
         shape.encode(range, layout, options, &mut raw)?;
-        Ok(Self { raw, memory: memory.used(0..memory.len(), writes) })
+        Ok(Self { raw, memory: memory.as_bytes(), writes })
     }
 }
 
 impl NodeArgument<CUtensorMap> for GraphTensorMap<'_> {
     #[inline]
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUtensorMap> {
-        uses.add(self.memory)?;
+        self.memory.declare(0..self.memory.len(), self.writes, uses)?;
         Ok(self.raw)
     }
 }

@@ -1,7 +1,7 @@
 //! Executable graphs.
 
 use super::launches::{Launches, Noted};
-use super::retire::{AfterLaunches, ClaimingHandle, Replaced, Retired, Used};
+use super::retire::{ClaimingHandle, Launched, Replaced, Retired, Used};
 use crate::call::{
     Error, Invalid, Ownership, Result, answer, call, count_leak, debug_struct, expect_handle, fork,
     newest_or, without_current,
@@ -547,7 +547,7 @@ impl Drop for ExecutableGraph {
         }
         let (retired, objects) = (std::mem::take(&mut self.retired), self.objects.clone());
         let waits = retired.is_borrowed() || objects.is_borrowed();
-        let mut launches = AfterLaunches::new(streams, waits);
+        let launches = Launched::new(streams, waits);
         let launched = launches.record();
         let unfreed = launches.free_now(unfreed);
         // Another executable graph may use the memory next.

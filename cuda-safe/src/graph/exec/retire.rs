@@ -13,7 +13,14 @@ use crate::graph::{Content, Earlier};
 use crate::release::{Destroy, Handle, Keep, destroy, owners, relaxed, release};
 use crate::sync::{Mutex, lock};
 use cuda_sys::{CUgraphExec, CUresult};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+
+/// The launches of an executable graph that is dropped, or whose nodes changed.
+pub(crate) struct Launched {
+    launches: Vec<LastUse>,
+    /// Whether the release must not be deferred, so that it waits instead.
+    waits: bool,
+}
 
 /// Objects that launches use, which are dropped when the launches are complete.
 ///
@@ -21,7 +28,6 @@ use std::sync::{Arc, PoisonError};
 /// one of the objects is borrowed.
 pub(crate) struct AfterLaunches {
     launches: Mutex<Vec<LastUse>>,
-    /// Whether the release must not be deferred, so that it waits instead.
     waits: bool,
     used: Mutex<Used>,
 }
@@ -58,26 +64,21 @@ struct Owners {
     is_borrowed: bool,
 }
 
-impl AfterLaunches {
-    /// Returns a handle of the launches on these streams, for objects that they use. If one of these
+impl Launched {
+    /// Returns the launches on these streams, for the release of objects that they use. If one of these
     /// objects is borrowed, the release waits.
     #[inline]
-    pub(crate) fn new(streams: Vec<Noted>, is_borrowed: bool) -> Self {
+    pub(crate) fn new(streams: Vec<Noted>, waits: bool) -> Self {
         let launches = streams.into_iter();
-        let launches = launches.map(|Noted { stream, end }| LastUse::new(&stream, end));
-        Self {
-            launches: Mutex::new(launches.collect()),
-            waits: is_borrowed,
-            used: Mutex::default(),
-        }
+        let launches = launches.map(|Noted { stream, end }| LastUse::new(&stream, end)).collect();
+        Self { launches, waits }
     }
 
     /// Records the events on the streams that are busy and not capturing. Returns the work that later work
     /// on the same memory must come after.
     #[inline]
-    pub(crate) fn record(&mut self) -> Vec<Earlier> {
-        let launches = self.launches.get_mut();
-        let launches = launches.unwrap_or_else(PoisonError::into_inner).iter();
+    pub(crate) fn record(&self) -> Vec<Earlier> {
+        let launches = self.launches.iter();
         launches
             .filter_map(|launched| match record(launched) {
                 Ok(Progress::Complete) => None,
@@ -92,7 +93,7 @@ impl AfterLaunches {
     #[inline]
     pub(crate) fn free_now(&self, mut unfreed: Vec<Unfreed>) -> Vec<Unfreed> {
         unfreed.retain(|its| {
-            lock(&self.launches).iter().any(|launches| {
+            self.launches.iter().any(|launches| {
                 launches.progress() != Progress::Complete && launches.stream() != its.stream()
             })
         });
@@ -101,10 +102,11 @@ impl AfterLaunches {
 
     /// Drops what the launches use after them. `context` is that of the graph.
     #[inline]
-    pub(crate) fn release(mut self, used: Used, context: &Context) {
-        let owners = Owners { context: context.clone(), is_borrowed: self.waits };
-        self.used = Mutex::new(used);
-        release(self, &owners);
+    pub(crate) fn release(self, used: Used, context: &Context) {
+        let Self { launches, waits } = self;
+        let owners = Owners { context: context.clone(), is_borrowed: waits };
+        let (launches, used) = (Mutex::new(launches), Mutex::new(used));
+        release(AfterLaunches { launches, waits, used }, &owners);
     }
 }
 
@@ -251,11 +253,11 @@ impl Retired {
     /// Releases the objects after the launches so far on these streams.
     #[inline]
     pub(crate) fn release_after(self, launches: Vec<Noted>, context: &Context) {
-        let mut after = AfterLaunches::new(launches, self.is_borrowed());
+        let launched = Launched::new(launches, self.is_borrowed());
         // Recorded now, because later launches do not use the objects.
-        let _ = after.record();
+        let _ = launched.record();
         let (executable, objects, unfreed) = (None, None, Vec::new());
-        after.release(Used { executable, retired: self, objects, unfreed }, context);
+        launched.release(Used { executable, retired: self, objects, unfreed }, context);
     }
 
     #[inline]

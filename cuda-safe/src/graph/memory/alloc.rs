@@ -1,14 +1,13 @@
 //! Nodes that allocate and free memory.
 
 use super::buffer::NodeMemory;
-use super::{CopySource, CopyTarget, GraphSlice, GraphSliceMut};
-use crate::call::{Invalid, Result, bytes_of, call, debug_struct};
+use crate::call::{Invalid, Result, bytes_of, call};
+use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::device::Device;
-use crate::graph::memory::copy::Memory;
 use crate::graph::{
-    Content, ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, Node, NodeAllocation,
-    NodeArgument, NodeId, NodeUses, Place, Retainable, kind,
+    Content, ExecutableGraph, Graph, Lifetime, MemoryOrder, NewNode, Node, NodeAllocation, NodeId,
+    NodeUses, kind,
 };
 pub(crate) use crate::memory::buffer::allocation::Release;
 use crate::memory::{DeviceBuffer, MemoryAccess, MemoryLocation};
@@ -17,7 +16,6 @@ use cuda_sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUmemAccessDesc, CUmemAllocationType, CUmemPoolProps,
 };
 use std::marker::PhantomData;
-use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
 /// Memory that a node of a [`Graph`] allocates in each launch: a handle of `len` elements of `T`. Returned
@@ -42,8 +40,8 @@ use std::sync::Arc;
 /// Dropping the executable graph frees it too, after the launches. If a free node is added then, the launches
 /// of later executable graphs are an error too until the memory of the earlier launch is freed.
 pub struct GraphAllocation<T> {
-    memory: Arc<NodeAllocation>,
-    len: usize,
+    pub(super) memory: Arc<NodeAllocation>,
+    pub(super) len: usize,
     elements: PhantomData<T>,
 }
 
@@ -137,9 +135,7 @@ impl Graph {
             bytesize: size,
             dptr: 0,
         };
-        let add = |place: Place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
+        let add = |(node, graph, dependencies, count): NewNode| {
             let parameters = &raw mut parameters;
             // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the node
             // and the parameters are local variables. The parameters refer to an array of as many
@@ -159,7 +155,7 @@ impl Graph {
         dependencies: &[NodeId],
         order: Arc<MemoryOrder>,
         len: usize,
-        add: impl FnOnce(Place) -> Result<()>,
+        add: impl FnOnce(NewNode) -> Result<()>,
     ) -> Result<(Node<kind::Alloc>, GraphAllocation<T>)> {
         let allocation = GraphAllocation {
             memory: NodeAllocation::new(self.context(), order),
@@ -168,7 +164,7 @@ impl Graph {
         };
         let mut content = Content::default();
         let mut uses = NodeUses::new(self.context(), &mut content);
-        uses.add(allocation.whole(Lifetime::Begin))?;
+        allocation.declare(Lifetime::Begin, &mut uses)?;
         uses.complete::<kind::Alloc>(self.slots(), [])?;
         content.allocation = Some(Arc::clone(&allocation.memory));
         let node = self.add_node(dependencies, &mut content, add)?;
@@ -199,13 +195,11 @@ impl Graph {
     ) -> Result<Node<kind::Free>> {
         let mut content = Content::default();
         let mut uses = NodeUses::new(self.context(), &mut content);
-        uses.add(allocation.whole(Lifetime::End))?;
+        allocation.declare(Lifetime::End, &mut uses)?;
         uses.complete::<kind::Free>(self.slots(), [])?;
         let address = allocation.as_raw();
         allocation.memory.add_free_node(|| {
-            self.add_node(dependencies, &mut content, |place| {
-                let (node, graph) = (place.node, place.graph);
-                let (dependencies, count) = (place.dependencies, place.count);
+            self.add_node(dependencies, &mut content, |(node, graph, dependencies, count)| {
                 // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
                 // node is a local variable. The address is that of an allocation node of this graph, and
                 // no other node frees it.
@@ -321,70 +315,16 @@ impl ExecutableGraph {
 }
 
 impl<T> GraphAllocation<T> {
-    /// Returns the number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns whether the memory has no elements, which is never the case.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns the number of the allocation, which error messages name. It is unique in the process.
-    pub fn number(&self) -> u64 {
-        self.memory.number()
-    }
-
-    /// Returns the device address, where memory exists only within a launch, or while a launch keeps it.
-    pub fn as_raw(&self) -> CUdeviceptr {
-        self.memory.address()
-    }
-
-    /// Borrows the whole memory for nodes that read it.
-    pub fn as_slice(&self) -> GraphSlice<'_, T> {
-        GraphSlice::new(&self.memory, self.len)
-    }
-
-    /// Borrows the whole memory for nodes that write it.
-    pub fn as_mut_slice(&mut self) -> GraphSliceMut<'_, T> {
-        GraphSliceMut::new(&self.memory, self.len)
-    }
-
-    /// Borrows a part of the memory for nodes that read it.
-    ///
-    /// # Errors
-    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the memory.
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<GraphSlice<'_, T>> {
-        self.as_slice().slice(range)
-    }
-
-    /// Borrows a part of the memory for nodes that write it.
-    ///
-    /// # Errors
-    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the memory.
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<GraphSliceMut<'_, T>> {
-        self.as_mut_slice().slice(range)
-    }
-
-    /// Returns the use of the memory by its allocation node or its free node.
-    fn whole(&self, lifetime: Lifetime) -> MemoryUse<'_> {
-        MemoryUse {
-            memory: self.memory.retainable(),
-            context: self.memory.context(),
-            graph: self.memory.graph(),
-            buffer: self.memory.number(),
-            bytes: 0..self.len * size_of::<T>(),
-            writes: true,
-            lifetime,
-        }
+    /// Notes the use of the memory by its allocation node or its free node.
+    fn declare(&self, lifetime: Lifetime, uses: &mut NodeUses<'_>) -> Result<()> {
+        uses.add(&self.memory, 0..self.len * size_of::<T>(), true, lifetime)
     }
 }
 
 impl NodeMemory for Arc<NodeAllocation> {
     #[inline]
-    fn retainable(&self) -> &dyn Retainable {
-        self
+    fn kept(&self) -> Arc<dyn Retain> {
+        Self::clone(self)
     }
 
     #[inline]
@@ -412,49 +352,3 @@ impl NodeMemory for Arc<NodeAllocation> {
         Lifetime::OfNode
     }
 }
-
-impl<T: 'static> NodeArgument<&[T]> for &GraphAllocation<T> {
-    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
-        self.as_slice().bytes(index, uses)
-    }
-}
-
-impl<T: 'static> NodeArgument<&mut [T]> for &mut GraphAllocation<T> {
-    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
-        self.as_mut_slice().bytes(index, uses)
-    }
-}
-
-impl<T> CopySource<T> for &GraphAllocation<T> {
-    fn memory(&self) -> Memory {
-        self.as_slice().memory()
-    }
-
-    fn declare(&self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        self.as_slice().declare(elements, uses)
-    }
-}
-
-impl<T> CopyTarget<T> for &mut GraphAllocation<T> {
-    fn memory(&self) -> Memory {
-        self.as_slice().memory()
-    }
-
-    fn declare(self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        self.as_mut_slice().declare(elements, uses)
-    }
-}
-
-impl<'a, T> From<&'a GraphAllocation<T>> for GraphSlice<'a, T> {
-    fn from(allocation: &'a GraphAllocation<T>) -> Self {
-        allocation.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut GraphAllocation<T>> for GraphSliceMut<'a, T> {
-    fn from(allocation: &'a mut GraphAllocation<T>) -> Self {
-        allocation.as_mut_slice()
-    }
-}
-
-debug_struct! { [T] GraphAllocation<T> |its| { memory: its.memory, len: its.len } }

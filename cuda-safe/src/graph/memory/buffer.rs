@@ -1,16 +1,19 @@
 //! Device memory that a graph owns.
 
+use super::alloc::GraphAllocation;
+use super::copy::{CopySource, CopyTarget, Part};
 use crate::call::{Rejected, Result, debug_struct};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::graph::{
-    Earlier, Graph, Lifetime, MemoryOrder, MemoryUse, Retainable, new_buffer_number,
+    Earlier, Graph, Lifetime, MemoryOrder, NodeArgument, NodeUses, new_buffer_number,
 };
 use crate::memory::DeviceBuffer;
 pub(crate) use crate::memory::buffer::allocation::Allocation;
 pub(crate) use crate::memory::buffer::slice::within;
 use crate::release::{self, Keep};
 use crate::stream::Stream;
+use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
 use std::fmt;
@@ -50,11 +53,19 @@ pub struct GraphSliceMut<'a, T> {
 }
 
 /// Memory that nodes of a graph can use.
-pub(super) trait NodeMemory: fmt::Debug + Send + Sync {
+pub(crate) trait NodeMemory: fmt::Debug + Send + Sync {
     /// Returns the memory for the nodes that use it.
-    fn retainable(&self) -> &dyn Retainable;
+    fn kept(&self) -> Arc<dyn Retain>;
 
-    fn address(&self) -> CUdeviceptr;
+    /// Returns the address of device memory.
+    fn address(&self) -> CUdeviceptr {
+        0
+    }
+
+    /// Returns the address of host memory.
+    fn host_address(&self) -> Option<*mut c_void> {
+        None
+    }
 
     fn context(&self) -> &Context;
 
@@ -65,7 +76,9 @@ pub(super) trait NodeMemory: fmt::Debug + Send + Sync {
     fn number(&self) -> u64;
 
     /// Returns how a use relates to the lifetime of the memory.
-    fn lifetime(&self) -> Lifetime;
+    fn lifetime(&self) -> Lifetime {
+        Lifetime::OfGraph
+    }
 }
 
 /// Device memory that a graph owns.
@@ -120,52 +133,6 @@ impl Graph {
 }
 
 impl<T> GraphBuffer<T> {
-    /// Returns the number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns whether the memory has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns the number of the buffer, which error messages name. It is unique in the process.
-    pub fn number(&self) -> u64 {
-        self.memory.number
-    }
-
-    /// Returns the device address, or 0 if the buffer has no bytes.
-    pub fn as_raw(&self) -> CUdeviceptr {
-        self.memory.allocation.address()
-    }
-
-    /// Borrows the whole buffer for nodes that read it.
-    pub fn as_slice(&self) -> GraphSlice<'_, T> {
-        GraphSlice::new(&self.memory, self.len)
-    }
-
-    /// Borrows the whole buffer for nodes that write it.
-    pub fn as_mut_slice(&mut self) -> GraphSliceMut<'_, T> {
-        GraphSliceMut::new(&self.memory, self.len)
-    }
-
-    /// Borrows a part of the buffer for nodes that read it.
-    ///
-    /// # Errors
-    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the buffer.
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<GraphSlice<'_, T>> {
-        self.as_slice().slice(range)
-    }
-
-    /// Borrows a part of the buffer for nodes that write it.
-    ///
-    /// # Errors
-    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the buffer.
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<GraphSliceMut<'_, T>> {
-        self.as_mut_slice().slice(range)
-    }
-
     /// Returns the buffer, bound to the stream that it was bound to before, if no graph uses it any
     /// more: the graph and its executable graph were dropped, and the launches are complete.
     ///
@@ -219,22 +186,35 @@ impl<'a, T> GraphSlice<'a, T> {
         self.memory.address() + (self.start * size_of::<T>()) as u64
     }
 
+    /// Returns the address of the first element, if the memory is on the host.
+    pub(super) fn host_address(&self) -> Option<*mut c_void> {
+        let start = self.memory.host_address()?;
+        Some(start.wrapping_byte_add(self.start * size_of::<T>()))
+    }
+
+    #[cfg(feature = "tensor-map")]
     pub(crate) fn context(&self) -> &'a Context {
         self.memory.context()
     }
 
-    /// Returns the use of the elements in this range.
-    pub(crate) fn used(&self, range: Range<usize>, writes: bool) -> MemoryUse<'a> {
+    /// Returns the bytes of the part.
+    #[cfg(feature = "tensor-map")]
+    pub(crate) fn as_bytes(&self) -> GraphSlice<'a, u8> {
+        let size = size_of::<T>();
+        let (start, len) = (self.start * size, self.len * size);
+        GraphSlice { memory: self.memory, start, len, elements: PhantomData }
+    }
+
+    /// Notes that a node uses the elements in this range.
+    pub(crate) fn declare(
+        &self,
+        range: Range<usize>,
+        writes: bool,
+        uses: &mut NodeUses<'_>,
+    ) -> Result<()> {
         let byte = |index| (self.start + index) * size_of::<T>();
-        MemoryUse {
-            memory: self.memory.retainable(),
-            context: self.context(),
-            graph: self.memory.graph(),
-            buffer: self.memory.number(),
-            bytes: byte(range.start)..byte(range.end),
-            writes,
-            lifetime: self.memory.lifetime(),
-        }
+        let bytes = byte(range.start)..byte(range.end);
+        uses.add(self.memory, bytes, writes, self.memory.lifetime())
     }
 }
 
@@ -293,8 +273,8 @@ impl GraphMemory {
 
 impl NodeMemory for Arc<GraphMemory> {
     #[inline]
-    fn retainable(&self) -> &dyn Retainable {
-        self
+    fn kept(&self) -> Arc<dyn Retain> {
+        Self::clone(self)
     }
 
     #[inline]
@@ -315,11 +295,6 @@ impl NodeMemory for Arc<GraphMemory> {
     #[inline]
     fn number(&self) -> u64 {
         self.number
-    }
-
-    #[inline]
-    fn lifetime(&self) -> Lifetime {
-        Lifetime::OfGraph
     }
 }
 
@@ -352,26 +327,12 @@ impl<T> Clone for GraphSlice<'_, T> {
 
 impl<T> Copy for GraphSlice<'_, T> {}
 
-impl<'a, T> From<&'a GraphBuffer<T>> for GraphSlice<'a, T> {
-    fn from(buffer: &'a GraphBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut GraphBuffer<T>> for GraphSliceMut<'a, T> {
-    fn from(buffer: &'a mut GraphBuffer<T>) -> Self {
-        buffer.as_mut_slice()
-    }
-}
-
 debug_struct! {
     GraphMemory |its| {
         number: its.number, graph: its.order.graph(),
         address: format_args!("{:#x}", its.allocation.address()), ..
     }
 }
-
-debug_struct! { [T] GraphBuffer<T> |its| { memory: its.memory, len: its.len } }
 
 debug_struct! {
     [T] GraphSlice<'_, T> |its| {
@@ -384,3 +345,102 @@ impl<T> fmt::Debug for GraphSliceMut<'_, T> {
         f.debug_tuple("GraphSliceMut").field(&self.whole).finish()
     }
 }
+
+/// Implements what buffers and allocations of a graph have in common: their parts, and their uses as arguments
+/// of kernels, sources and targets.
+macro_rules! memory_of_graph {
+    ($name:ident) => {
+        impl<T> $name<T> {
+            /// Returns the number of elements.
+            pub fn len(&self) -> usize {
+                self.len
+            }
+
+            /// Returns whether the memory has no elements.
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+
+            /// Returns the number of the memory, which error messages name. It is unique in the process.
+            pub fn number(&self) -> u64 {
+                self.memory.number()
+            }
+
+            /// Returns the device address, or 0 if there are no bytes. The memory of an allocation node exists
+            /// there only within a launch, or while a launch keeps it.
+            pub fn as_raw(&self) -> CUdeviceptr {
+                self.memory.address()
+            }
+
+            /// Borrows the whole memory for nodes that read it.
+            pub fn as_slice(&self) -> GraphSlice<'_, T> {
+                GraphSlice::new(&self.memory, self.len)
+            }
+
+            /// Borrows the whole memory for nodes that write it.
+            pub fn as_mut_slice(&mut self) -> GraphSliceMut<'_, T> {
+                GraphSliceMut::new(&self.memory, self.len)
+            }
+
+            /// Borrows a part of the memory for nodes that read it.
+            ///
+            /// # Errors
+            /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the memory.
+            pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<GraphSlice<'_, T>> {
+                self.as_slice().slice(range)
+            }
+
+            /// Borrows a part of the memory for nodes that write it.
+            ///
+            /// # Errors
+            /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the memory.
+            pub fn slice_mut(
+                &mut self,
+                range: impl RangeBounds<usize>,
+            ) -> Result<GraphSliceMut<'_, T>> {
+                self.as_mut_slice().slice(range)
+            }
+        }
+
+        impl<'a, T> From<&'a $name<T>> for GraphSlice<'a, T> {
+            fn from(memory: &'a $name<T>) -> Self {
+                memory.as_slice()
+            }
+        }
+
+        impl<'a, T> From<&'a mut $name<T>> for GraphSliceMut<'a, T> {
+            fn from(memory: &'a mut $name<T>) -> Self {
+                memory.as_mut_slice()
+            }
+        }
+
+        impl<T: 'static> NodeArgument<&[T]> for &$name<T> {
+            fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+                self.as_slice().bytes(index, uses)
+            }
+        }
+
+        impl<T: 'static> NodeArgument<&mut [T]> for &mut $name<T> {
+            fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+                self.as_mut_slice().bytes(index, uses)
+            }
+        }
+
+        impl<T> CopySource<T> for &$name<T> {
+            fn part(&self) -> Part<'_, T> {
+                Part::Slice(self.as_slice())
+            }
+        }
+
+        impl<T> CopyTarget<T> for &mut $name<T> {
+            fn part(&self) -> GraphSlice<'_, T> {
+                self.as_slice()
+            }
+        }
+
+        debug_struct! { [T] $name<T> |its| { memory: its.memory, len: its.len } }
+    };
+}
+
+memory_of_graph!(GraphBuffer);
+memory_of_graph!(GraphAllocation);

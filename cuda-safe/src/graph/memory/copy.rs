@@ -1,6 +1,6 @@
 //! Nodes that copy.
 
-use super::{GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut};
+use super::{GraphPinned, GraphSlice, GraphSliceMut};
 use crate::call::{ContextHandle, Extent, Invalid, Region, Result};
 use crate::graph::nodes::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
@@ -8,7 +8,6 @@ use crate::memory::{SharedBuffer, same_length};
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
 use cuda_sys::{CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUmemorytype};
-use std::ops::Range;
 
 /// Memory that a copy node reads: `&GraphBuffer`, `&GraphAllocation`, [`GraphSlice`], `&SharedBuffer` or
 /// `&GraphPinned`. This trait is sealed.
@@ -19,11 +18,7 @@ use std::ops::Range;
 pub trait CopySource<T>: Sized {
     /// Returns the memory.
     #[doc(hidden)]
-    fn memory(&self) -> Memory;
-
-    /// Declares that the node reads the elements in this range.
-    #[doc(hidden)]
-    fn declare(&self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()>;
+    fn part(&self) -> Part<'_, T>;
 }
 
 /// Memory that a copy node writes: `&mut GraphBuffer`, `&mut GraphAllocation`, [`GraphSliceMut`] or
@@ -35,109 +30,54 @@ pub trait CopySource<T>: Sized {
 pub trait CopyTarget<T>: Sized {
     /// Returns the memory.
     #[doc(hidden)]
-    fn memory(&self) -> Memory;
-
-    /// Declares that the node writes the elements in this range.
-    #[doc(hidden)]
-    fn declare(self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()>;
+    fn part(&self) -> GraphSlice<'_, T>;
 }
 
-/// The memory of one side of a copy. Other crates cannot name this type, so they cannot implement a
-/// method that returns it.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory {
-    address: Address,
-    /// The number of elements.
-    len: usize,
+/// Memory from which a node can copy.
+#[derive(Debug)]
+pub enum Part<'a, T> {
+    /// Memory of a graph.
+    Slice(GraphSlice<'a, T>),
+    /// A buffer that graphs share.
+    Shared(&'a SharedBuffer<T>),
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Address {
-    Device(CUdeviceptr),
-    Host(*mut c_void),
-}
-
-impl Memory {
-    #[inline]
-    fn device(address: CUdeviceptr, len: usize) -> Self {
-        Self { address: Address::Device(address), len }
-    }
-
-    #[inline]
-    fn host(address: *mut c_void, len: usize) -> Self {
-        Self { address: Address::Host(address), len }
+impl<T> Part<'_, T> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Slice(slice) => slice.len(),
+            Self::Shared(buffer) => buffer.len(),
+        }
     }
 }
 
 impl<T> CopySource<T> for GraphSlice<'_, T> {
-    fn memory(&self) -> Memory {
-        Memory::device(self.address(), self.len())
-    }
-
-    fn declare(&self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        uses.add(self.used(elements, false))
-    }
-}
-
-impl<T> CopySource<T> for &GraphBuffer<T> {
-    fn memory(&self) -> Memory {
-        self.as_slice().memory()
-    }
-
-    fn declare(&self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        self.as_slice().declare(elements, uses)
+    fn part(&self) -> Part<'_, T> {
+        Part::Slice(*self)
     }
 }
 
 impl<T> CopySource<T> for &SharedBuffer<T> {
-    fn memory(&self) -> Memory {
-        Memory::device(self.address(), self.len())
-    }
-
-    fn declare(&self, _: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        uses.add_shared(self)
+    fn part(&self) -> Part<'_, T> {
+        Part::Shared(self)
     }
 }
 
 impl<T: NoUninit + Send> CopySource<T> for &GraphPinned<T> {
-    fn memory(&self) -> Memory {
-        Memory::host(self.address(), self.len())
-    }
-
-    fn declare(&self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        let context = uses.context();
-        uses.add(self.used(elements, false, context))
+    fn part(&self) -> Part<'_, T> {
+        Part::Slice(self.as_slice())
     }
 }
 
 impl<T> CopyTarget<T> for GraphSliceMut<'_, T> {
-    fn memory(&self) -> Memory {
-        Memory::device(self.as_whole().address(), self.len())
-    }
-
-    fn declare(self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        uses.add(self.into_whole().used(elements, true))
-    }
-}
-
-impl<T> CopyTarget<T> for &mut GraphBuffer<T> {
-    fn memory(&self) -> Memory {
-        Memory::device(self.as_raw(), self.len())
-    }
-
-    fn declare(self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        self.as_mut_slice().declare(elements, uses)
+    fn part(&self) -> GraphSlice<'_, T> {
+        self.as_whole()
     }
 }
 
 impl<T: AnyBitPattern + Send> CopyTarget<T> for &mut GraphPinned<T> {
-    fn memory(&self) -> Memory {
-        Memory::host(self.address(), self.len())
-    }
-
-    fn declare(self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        let context = uses.context();
-        uses.add(self.used(elements, true, context))
+    fn part(&self) -> GraphSlice<'_, T> {
+        self.as_slice()
     }
 }
 
@@ -296,8 +236,8 @@ impl ExecutableNodes<'_> {
 
 /// Returns the extent and the region of a copy of all elements.
 fn whole<T>(target: &impl CopyTarget<T>, source: &impl CopySource<T>) -> Result<(Extent, Region)> {
-    let len = source.memory().len;
-    same_length(len, target.memory().len)?;
+    let len = source.part().len();
+    same_length(len, target.part().len())?;
     let extent = Extent::new_2d(len, 1);
     Ok((extent, Region::new(extent)))
 }
@@ -323,24 +263,35 @@ fn prepare<T>(
     (target, to): (impl CopyTarget<T>, Region),
     (source, from): (impl CopySource<T>, Region),
 ) -> Result<(Content, Copy)> {
-    let (target_memory, source_memory) = (target.memory(), source.memory());
-    let to = to.checked(extent, target_memory.len)?;
-    let from = from.checked(extent, source_memory.len)?;
-    let (Some(to), Some(from)) = (to, from) else {
+    let (target, source) = (target.part(), source.part());
+    let to = to.checked(extent, target.len())?;
+    let from = from.checked(extent, source.len())?;
+    let size = size_of::<T>();
+    let (Some(to), Some(from), 1..) = (to, from, size) else {
         return Err(Invalid::EmptyNode { what: "a copy" }.into());
     };
-    let size = size_of::<T>();
-    if size == 0 {
-        return Err(Invalid::EmptyNode { what: "a copy" }.into());
-    }
     let mut content = Content::default();
     let mut uses = NodeUses::new(graph.context(), &mut content);
-    source.declare(from.elements(extent), &mut uses)?;
-    target.declare(to.elements(extent), &mut uses)?;
+    match &source {
+        Part::Slice(source) => source.declare(from.elements(extent), false, &mut uses)?,
+        Part::Shared(source) => uses.add_shared(source)?,
+    }
+    target.declare(to.elements(extent), true, &mut uses)?;
     uses.complete::<kind::Copy>(graph.slots(), [])?;
-    let mut copy = CUDA_MEMCPY3D {
+    let (source_type, source_device, source_host) = match source {
+        Part::Slice(source) => source.at(from.offset),
+        Part::Shared(source) => at(source.address(), from.offset * size),
+    };
+    let (target_type, target_device, target_host) = target.at(to.offset);
+    let parameters = CUDA_MEMCPY3D {
+        srcMemoryType: source_type,
+        srcDevice: source_device,
+        srcHost: source_host,
         srcPitch: from.pitch * size,
         srcHeight: from.rows,
+        dstMemoryType: target_type,
+        dstDevice: target_device,
+        dstHost: target_host,
         dstPitch: to.pitch * size,
         dstHeight: to.rows,
         WidthInBytes: extent.width * size,
@@ -348,27 +299,25 @@ fn prepare<T>(
         Depth: extent.depth,
         ..CUDA_MEMCPY3D::default()
     };
-    let offset = from.offset * size;
-    match source_memory.address {
-        Address::Device(address) => {
-            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-            copy.srcDevice = address + offset as u64;
-        }
-        Address::Host(address) => {
-            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
-            copy.srcHost = address.wrapping_byte_add(offset);
+    Ok((content, Copy { parameters, context: graph.context().raw() }))
+}
+
+/// The type of memory, and its address on the device or on the host.
+type Address = (CUmemorytype, CUdeviceptr, *mut c_void);
+
+/// Returns the address that is `offset` bytes after `address` on the device.
+#[inline]
+fn at(address: CUdeviceptr, offset: usize) -> Address {
+    (CUmemorytype::CU_MEMORYTYPE_DEVICE, address + offset as u64, std::ptr::null_mut())
+}
+
+impl<T> GraphSlice<'_, T> {
+    /// Returns the address of an element.
+    fn at(&self, index: usize) -> Address {
+        let offset = index * size_of::<T>();
+        match self.host_address() {
+            None => at(self.address(), offset),
+            Some(start) => (CUmemorytype::CU_MEMORYTYPE_HOST, 0, start.wrapping_byte_add(offset)),
         }
     }
-    let offset = to.offset * size;
-    match target_memory.address {
-        Address::Device(address) => {
-            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-            copy.dstDevice = address + offset as u64;
-        }
-        Address::Host(address) => {
-            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
-            copy.dstHost = address.wrapping_byte_add(offset);
-        }
-    }
-    Ok((content, Copy { parameters: copy, context: graph.context().raw() }))
 }

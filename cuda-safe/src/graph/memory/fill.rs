@@ -178,7 +178,7 @@ fn prepare<T: NoUninit>(
     };
     let mut content = Content::default();
     let mut uses = NodeUses::new(graph.context(), &mut content);
-    uses.add(target.used(region.elements(extent), true))?;
+    target.declare(region.elements(extent), true, &mut uses)?;
     uses.complete::<kind::Fill>(graph.slots(), [])?;
     let size = size_of::<T>();
     let parameters = CUDA_MEMSET_NODE_PARAMS {

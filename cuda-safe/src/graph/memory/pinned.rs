@@ -1,15 +1,16 @@
 //! Pinned host memory that a graph owns.
 
+use super::GraphSlice;
+use super::buffer::NodeMemory;
 use crate::call::{Invalid, Result, debug_struct};
 use crate::capture_state::Retain;
 use crate::context::Context;
-use crate::graph::{ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, new_buffer_number};
+use crate::graph::{ExecutableGraph, Graph, MemoryOrder, new_buffer_number};
 use crate::memory::PinnedBuffer;
 use crate::release;
 use core::ffi::c_void;
 use std::any::Any;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Pinned host memory that a [`Graph`] owns, for nodes that copy from and to the host. Returned by
@@ -96,28 +97,31 @@ impl<T> GraphPinned<T> {
 }
 
 impl<T: Send + 'static> GraphPinned<T> {
-    /// Returns the address of the first element.
-    pub(super) fn address(&self) -> *mut c_void {
-        self.memory.buffer.start().cast()
+    /// Returns all elements.
+    pub(super) fn as_slice(&self) -> GraphSlice<'_, T> {
+        GraphSlice::new(&self.memory, self.len())
+    }
+}
+
+impl<T: Send + 'static> NodeMemory for Arc<HostMemory<T>> {
+    fn kept(&self) -> Arc<dyn Retain> {
+        Self::clone(self)
     }
 
-    /// Returns the use of the elements in this range, for a node that runs in `context`.
-    pub(super) fn used<'a>(
-        &'a self,
-        range: Range<usize>,
-        writes: bool,
-        context: &'a Context,
-    ) -> MemoryUse<'a> {
-        MemoryUse {
-            memory: &self.memory,
-            // Pinned memory belongs to all contexts.
-            context,
-            graph: self.memory.order.graph(),
-            buffer: self.memory.number,
-            bytes: range.start * size_of::<T>()..range.end * size_of::<T>(),
-            writes,
-            lifetime: Lifetime::OfGraph,
-        }
+    fn host_address(&self) -> Option<*mut c_void> {
+        Some(self.buffer.start().cast())
+    }
+
+    fn context(&self) -> &Context {
+        self.buffer.context()
+    }
+
+    fn graph(&self) -> u64 {
+        self.order.graph()
+    }
+
+    fn number(&self) -> u64 {
+        self.number
     }
 }
 

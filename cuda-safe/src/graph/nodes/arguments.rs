@@ -5,7 +5,8 @@ use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::event::Event;
 use crate::graph::kind::Kind;
-use crate::graph::memory::{GraphBuffer, GraphSlice, GraphSliceMut};
+use crate::graph::memory::buffer::NodeMemory;
+use crate::graph::memory::{GraphSlice, GraphSliceMut};
 use crate::graph::rules::access::Access;
 use crate::graph::rules::owners::{ContentRef, Slots};
 use crate::graph::{Content, Lifetime, Retained};
@@ -70,49 +71,6 @@ struct Unchanged<'a> {
     accesses: usize,
 }
 
-/// Memory that a node can keep alive. A use borrows it, because a node that changes usually keeps it alive
-/// already.
-pub(crate) trait Retainable {
-    fn retained(&self) -> Arc<dyn Retain>;
-
-    /// Returns whether this is the object that `owner` keeps alive.
-    fn is(&self, owner: &Arc<dyn Retain>) -> bool;
-}
-
-impl<T: Retain + 'static> Retainable for Arc<T> {
-    fn retained(&self) -> Arc<dyn Retain> {
-        Self::clone(self)
-    }
-
-    fn is(&self, owner: &Arc<dyn Retain>) -> bool {
-        std::ptr::addr_eq(Self::as_ptr(self), Arc::as_ptr(owner))
-    }
-}
-
-/// A use of memory that belongs to a graph.
-pub(crate) struct MemoryUse<'a> {
-    pub(crate) memory: &'a dyn Retainable,
-    /// The context of the memory.
-    pub(crate) context: &'a Context,
-    /// The number of the graph that owns the memory.
-    pub(crate) graph: u64,
-    /// The number of the buffer.
-    pub(crate) buffer: u64,
-    pub(crate) bytes: Range<usize>,
-    pub(crate) writes: bool,
-    pub(crate) lifetime: Lifetime,
-}
-
-impl Unchanged<'_> {
-    /// Returns whether this is the next access of the node, to memory that it already keeps alive.
-    #[inline]
-    fn is_next(&self, access: &Access, memory: &dyn Retainable) -> bool {
-        let owner = self.content.owners.get(self.accesses);
-        self.content.accesses.get(self.accesses) == Some(access)
-            && matches!(owner, Some(Retained::Object(its)) if memory.is(its))
-    }
-}
-
 debug_struct! { NodeUses<'_> |its| { context: its.context, .. } }
 
 impl<'a> NodeUses<'a> {
@@ -137,14 +95,10 @@ impl<'a> NodeUses<'a> {
         before: ContentRef<'a>,
         content: &'a mut Content,
     ) -> Self {
-        let unchanged = Some(Unchanged { content: before, accesses: 0 });
+        // Other content has owners that are not those of its accesses, in their order.
+        let is_usual = before.after.is_empty();
+        let unchanged = is_usual.then_some(Unchanged { content: before, accesses: 0 });
         Self { unchanged, ..Self::new(context, content) }
-    }
-
-    /// Returns the context in which the memory is used.
-    #[inline]
-    pub(crate) fn context(&self) -> &'a Context {
-        self.context
     }
 
     /// Adds a use of memory that belongs to a graph.
@@ -152,26 +106,31 @@ impl<'a> NodeUses<'a> {
     /// # Errors
     /// [`Invalid::OtherContext`].
     #[inline]
-    pub(crate) fn add(&mut self, used: MemoryUse<'_>) -> Result<()> {
-        same_context("the buffer", used.context, self.context)?;
-        let access = Access {
-            buffer: used.buffer,
-            bytes: used.bytes,
-            writes: used.writes,
-            lifetime: used.lifetime,
-        };
+    pub(crate) fn add(
+        &mut self,
+        memory: &dyn NodeMemory,
+        bytes: Range<usize>,
+        writes: bool,
+        lifetime: Lifetime,
+    ) -> Result<()> {
+        // Memory of the host belongs to all contexts.
+        if memory.host_address().is_none() {
+            same_context("the buffer", memory.context(), self.context)?;
+        }
+        let access = Access { buffer: memory.number(), bytes, writes, lifetime };
         if let Some(unchanged) = &mut self.unchanged {
-            if unchanged.is_next(&access, used.memory) {
+            if unchanged.content.accesses.get(unchanged.accesses) == Some(&access) {
                 unchanged.accesses += 1;
                 return Ok(());
             }
             self.diverge();
         }
-        if *self.graph.get_or_insert(used.graph) != used.graph {
-            self.other_graphs.push(used.graph);
+        let graph = memory.graph();
+        if *self.graph.get_or_insert(graph) != graph {
+            self.other_graphs.push(graph);
         }
         self.content.accesses.push(access);
-        self.content.owners.push(Retained::Object(used.memory.retained()));
+        self.content.owners.push(Retained::Object(memory.kept()));
         Ok(())
     }
 
@@ -192,7 +151,6 @@ impl<'a> NodeUses<'a> {
     pub(crate) fn other_owners(&self) -> Option<&'a [Retained]> {
         let Unchanged { content, accesses } = self.unchanged?;
         let is_same = accesses == content.accesses.len()
-            && content.after.is_empty()
             // The handle must belong to the graph.
             && self.graph_of_handles.is_none();
         is_same.then(|| content.owners.get(accesses..))?
@@ -333,7 +291,7 @@ tuples! {
 
 impl<T: 'static> NodeArgument<&[T]> for GraphSlice<'_, T> {
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
-        uses.add(self.used(0..self.len(), false))?;
+        self.declare(0..self.len(), false, uses)?;
         Ok(self.address())
     }
 }
@@ -341,20 +299,8 @@ impl<T: 'static> NodeArgument<&[T]> for GraphSlice<'_, T> {
 impl<T: 'static> NodeArgument<&mut [T]> for GraphSliceMut<'_, T> {
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
         let whole = self.into_whole();
-        uses.add(whole.used(0..whole.len(), true))?;
+        whole.declare(0..whole.len(), true, uses)?;
         Ok(whole.address())
-    }
-}
-
-impl<T: 'static> NodeArgument<&[T]> for &GraphBuffer<T> {
-    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
-        self.as_slice().bytes(index, uses)
-    }
-}
-
-impl<T: 'static> NodeArgument<&mut [T]> for &mut GraphBuffer<T> {
-    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
-        self.as_mut_slice().bytes(index, uses)
     }
 }
 

@@ -45,9 +45,7 @@ impl Graph {
         let mut content = Content::new::<kind::Child>(Vec::new());
         content.child = Some(Arc::clone(&child.owners.slots));
         let raw = child.raw;
-        self.add_node(dependencies, &mut content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
+        self.add_node(dependencies, &mut content, |(node, graph, dependencies, count)| {
             // SAFETY: both graphs and the nodes are alive, `dependencies` has `count` of them, and the
             // node is a local variable. The graphs differ. The node retains what the copy uses.
             unsafe { call!(cuGraphAddChildGraphNode(node, graph, dependencies, count, raw)) }
@@ -134,9 +132,7 @@ impl Graph {
             ownership: CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE,
         };
         let none = std::ptr::null();
-        self.add_node(dependencies, &mut content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
+        self.add_node(dependencies, &mut content, |(node, graph, dependencies, count)| {
             let parameters = &raw mut parameters;
             // SAFETY: both graphs and the nodes are alive, `dependencies` has `count` of them without
             // edge data, and the node is a local variable. The graphs differ. If the call succeeds, the
@@ -164,8 +160,8 @@ impl Graph {
     /// Returns the graph inside a child graph node. Calls `cuGraphChildGraphNodeGetGraph`.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
-    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
+    /// [`Invalid::OtherGraphNode`];
+    /// [`Invalid::NoSuchNode`].
     ///
     /// Since CUDA 10.0. Raw:
     /// [`cuGraphChildGraphNodeGetGraph`](fn@cuda_sys::cuGraphChildGraphNodeGetGraph).

@@ -345,21 +345,20 @@ impl Graph {
             ctx: std::ptr::null_mut(),
         };
         let none = std::ptr::null();
-        let node = self.add_node(dependencies, &mut content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            home.with_current(|| {
-                // SAFETY: the type of the parameters selects this field.
-                unsafe { &mut parameters.__bindgen_anon_1.conditional }.ctx = current()?;
-                let parameters = &raw mut parameters;
-                // SAFETY: the graph and the nodes are alive, `dependencies` has `count` of them without
-                // edge data, and the node is a local variable. The handle belongs to the graph, and a
-                // context is current.
-                unsafe {
-                    call!(cuGraphAddNode_v2(node, graph, dependencies, none, count, parameters))
-                }
-            })
-        })?;
+        let node =
+            self.add_node(dependencies, &mut content, |(node, graph, dependencies, count)| {
+                home.with_current(|| {
+                    // SAFETY: the type of the parameters selects this field.
+                    unsafe { &mut parameters.__bindgen_anon_1.conditional }.ctx = current()?;
+                    let parameters = &raw mut parameters;
+                    // SAFETY: the graph and the nodes are alive, `dependencies` has `count` of them without
+                    // edge data, and the node is a local variable. The handle belongs to the graph, and a
+                    // context is current.
+                    unsafe {
+                        call!(cuGraphAddNode_v2(node, graph, dependencies, none, count, parameters))
+                    }
+                })
+            })?;
         // SAFETY: the type of the parameters selects this field.
         let bodies = unsafe { parameters.__bindgen_anon_1.conditional }.phGraph_out;
         // SAFETY: the driver returned an array with as many graphs as were requested, which belongs to the

@@ -3,38 +3,27 @@
 use crate::call::Result;
 use crate::event::Event;
 use crate::graph::nodes::specification;
-use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, Retained, kind};
-use cuda_sys::CUevent;
+use crate::graph::{ExecutableNodes, Graph, Node, NodeId, Retained, kind};
 
 /// The event that a node records.
-struct Record(CUevent);
+struct Record<'a>(&'a Event);
 
 /// The event that a node waits for.
-struct Wait(CUevent);
+struct Wait<'a>(&'a Event);
 
 // SAFETY: the content of the node retains the event.
-specification!(Record: kind::EventRecord, |its| {
-    cuGraphAddEventRecordNode(its.0),
-    cuGraphEventRecordNodeSetEvent(its.0),
-    cuGraphExecEventRecordNodeSetEvent(its.0),
+specification!(Record<'_>: kind::EventRecord, |its| keeps Retained::Event(its.0.clone()), {
+    cuGraphAddEventRecordNode(its.0.raw()),
+    cuGraphEventRecordNodeSetEvent(its.0.raw()),
+    cuGraphExecEventRecordNodeSetEvent(its.0.raw()),
 });
 
 // SAFETY: the content of the node retains the event.
-specification!(Wait: kind::EventWait, |its| {
-    cuGraphAddEventWaitNode(its.0),
-    cuGraphEventWaitNodeSetEvent(its.0),
-    cuGraphExecEventWaitNodeSetEvent(its.0),
+specification!(Wait<'_>: kind::EventWait, |its| keeps Retained::Event(its.0.clone()), {
+    cuGraphAddEventWaitNode(its.0.raw()),
+    cuGraphEventWaitNodeSetEvent(its.0.raw()),
+    cuGraphExecEventWaitNodeSetEvent(its.0.raw()),
 });
-
-#[inline]
-fn record(event: &Event) -> Content {
-    Content::new::<kind::EventRecord>(vec![Retained::Event(event.clone())])
-}
-
-#[inline]
-fn wait(event: &Event) -> Content {
-    Content::new::<kind::EventWait>(vec![Retained::Event(event.clone())])
-}
 
 impl Graph {
     /// Adds a node that records an event in each launch. Calls `cuGraphAddEventRecordNode`.
@@ -53,7 +42,7 @@ impl Graph {
         dependencies: &[NodeId],
         event: &Event,
     ) -> Result<Node<kind::EventRecord>> {
-        self.add(dependencies, &mut record(event), &Record(event.raw()))
+        self.add_without_memory(dependencies, &Record(event))
     }
 
     /// Adds a node that waits for an event in each launch. Calls `cuGraphAddEventWaitNode`.
@@ -72,7 +61,7 @@ impl Graph {
         dependencies: &[NodeId],
         event: &Event,
     ) -> Result<Node<kind::EventWait>> {
-        self.add(dependencies, &mut wait(event), &Wait(event.raw()))
+        self.add_without_memory(dependencies, &Wait(event))
     }
 
     /// Changes the event that a node records. Calls `cuGraphEventRecordNodeSetEvent`.
@@ -88,7 +77,7 @@ impl Graph {
     #[doc(alias = "cuGraphEventRecordNodeSetEvent")]
     #[inline]
     pub fn set_event_record(&mut self, node: Node<kind::EventRecord>, event: &Event) -> Result<()> {
-        self.set(node, record(event), &Record(event.raw()))
+        self.set_without_memory(node, &Record(event))
     }
 
     /// Changes the event that a node waits for. Calls `cuGraphEventWaitNodeSetEvent`.
@@ -104,7 +93,7 @@ impl Graph {
     #[doc(alias = "cuGraphEventWaitNodeSetEvent")]
     #[inline]
     pub fn set_event_wait(&mut self, node: Node<kind::EventWait>, event: &Event) -> Result<()> {
-        self.set(node, wait(event), &Wait(event.raw()))
+        self.set_without_memory(node, &Wait(event))
     }
 }
 
@@ -121,7 +110,7 @@ impl ExecutableNodes<'_> {
     #[doc(alias = "cuGraphExecEventRecordNodeSetEvent")]
     #[inline]
     pub fn set_event_record(&mut self, node: Node<kind::EventRecord>, event: &Event) -> Result<()> {
-        self.set(node, record(event), &Record(event.raw()))
+        self.set_without_memory(node, &Record(event))
     }
 
     /// Changes the event that a node waits for. Calls `cuGraphExecEventWaitNodeSetEvent`.
@@ -136,6 +125,6 @@ impl ExecutableNodes<'_> {
     #[doc(alias = "cuGraphExecEventWaitNodeSetEvent")]
     #[inline]
     pub fn set_event_wait(&mut self, node: Node<kind::EventWait>, event: &Event) -> Result<()> {
-        self.set(node, wait(event), &Wait(event.raw()))
+        self.set_without_memory(node, &Wait(event))
     }
 }

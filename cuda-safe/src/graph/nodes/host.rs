@@ -2,7 +2,7 @@
 
 use crate::call::{HostPanic, Result, count_leak, debug_struct, fork};
 use crate::graph::nodes::specification;
-use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, Retained, kind};
+use crate::graph::{ExecutableNodes, Graph, Node, NodeId, Retained, kind};
 use crate::stream::run_inside;
 use core::ffi::c_void;
 use cuda_sys::CUDA_HOST_NODE_PARAMS;
@@ -16,18 +16,23 @@ pub(crate) struct HostFunction {
 }
 
 /// The parameters of a node that calls a host function.
-struct HostCall(CUDA_HOST_NODE_PARAMS);
+struct HostCall {
+    function: Arc<HostFunction>,
+    parameters: CUDA_HOST_NODE_PARAMS,
+}
 
 // SAFETY: the content of the node owns the function, and the driver copies the parameters.
-specification!(HostCall: kind::HostFunction, |its| {
-    cuGraphAddHostNode(&raw const its.0),
-    cuGraphHostNodeSetParams(&raw const its.0),
-    cuGraphExecHostNodeSetParams(&raw const its.0),
+specification!(HostCall: kind::HostFunction, |its| keeps Retained::HostFunction(Arc::clone(&its.function)), {
+    cuGraphAddHostNode(&raw const its.parameters),
+    cuGraphHostNodeSetParams(&raw const its.parameters),
+    cuGraphExecHostNodeSetParams(&raw const its.parameters),
 });
 
-#[inline]
-fn content(function: Arc<HostFunction>) -> Content {
-    Content::new::<kind::HostFunction>(vec![Retained::HostFunction(function)])
+impl HostCall {
+    fn new(function: impl Fn() + Send + Sync + 'static) -> Self {
+        let function = HostFunction::new(function);
+        Self { parameters: function.parameters(), function }
+    }
 }
 
 impl Graph {
@@ -51,9 +56,7 @@ impl Graph {
         dependencies: &[NodeId],
         function: impl Fn() + Send + Sync + 'static,
     ) -> Result<Node<kind::HostFunction>> {
-        let function = HostFunction::new(function);
-        let specification = HostCall(function.parameters());
-        self.add(dependencies, &mut content(function), &specification)
+        self.add_without_memory(dependencies, &HostCall::new(function))
     }
 
     /// Changes the function of a host node. Calls `cuGraphHostNodeSetParams`.
@@ -72,9 +75,7 @@ impl Graph {
         node: Node<kind::HostFunction>,
         function: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
-        let function = HostFunction::new(function);
-        let specification = HostCall(function.parameters());
-        self.set(node, content(function), &specification)
+        self.set_without_memory(node, &HostCall::new(function))
     }
 }
 
@@ -93,9 +94,7 @@ impl ExecutableNodes<'_> {
         node: Node<kind::HostFunction>,
         function: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
-        let function = HostFunction::new(function);
-        let specification = HostCall(function.parameters());
-        self.set(node, content(function), &specification)
+        self.set_without_memory(node, &HostCall::new(function))
     }
 }
 

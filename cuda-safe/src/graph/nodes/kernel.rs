@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::graph::nodes::Specification;
 use crate::graph::rules::owners::Slots;
 use crate::graph::{
-    Content, ExecutableNodes, Graph, Node, NodeArguments, NodeId, NodeUses, Place, Retained, kind,
+    Content, ExecutableNodes, Graph, NewNode, Node, NodeArguments, NodeId, NodeUses, Retained, kind,
 };
 use crate::green::GreenContext;
 use crate::launch::{LaunchConfig, Params, TypedKernel};
@@ -407,9 +407,7 @@ unsafe impl Specification for KernelCall<'_> {
     type Kind = kind::Kernel;
 
     #[inline]
-    unsafe fn add(&self, place: Place) -> Result<()> {
-        let (node, graph) = (place.node, place.graph);
-        let (dependencies, count) = (place.dependencies, place.count);
+    unsafe fn add(&self, (node, graph, dependencies, count): NewNode) -> Result<()> {
         self.call(
             // SAFETY: the caller promises that the graph and its nodes are alive.
             |its| unsafe { call!(cuGraphAddKernelNode_v2(node, graph, dependencies, count, its)) },

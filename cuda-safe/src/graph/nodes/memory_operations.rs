@@ -6,7 +6,7 @@
 use crate::call::{ContextHandle, Invalid, Result, call};
 use crate::context::Context;
 use crate::graph::nodes::specification;
-use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, kind};
+use crate::graph::{ExecutableNodes, Graph, Node, NodeId, kind};
 use crate::stream::MemoryOperation;
 use crate::stream::memory_op::{batch, explain, from_raw};
 use cuda_sys::{CUDA_BATCH_MEM_OP_NODE_PARAMS, CUstreamBatchMemOpParams};
@@ -59,7 +59,7 @@ impl Graph {
         operations: &[MemoryOperation],
     ) -> Result<Node<kind::MemoryOperations>> {
         let batch = Batch::new(self.context(), operations)?;
-        let added = self.add(dependencies, &mut content(), &batch);
+        let added = self.add_without_memory(dependencies, &batch);
         added.map_err(|error| explain(self.context(), error, operations))
     }
 
@@ -110,7 +110,7 @@ impl Graph {
         operations: &[MemoryOperation],
     ) -> Result<()> {
         let batch = Batch::new(self.context(), operations)?;
-        let set = self.set(node, content(), &batch);
+        let set = self.set_without_memory(node, &batch);
         set.map_err(|error| explain(self.context(), error, operations))
     }
 }
@@ -138,7 +138,7 @@ impl ExecutableNodes<'_> {
         operations: &[MemoryOperation],
     ) -> Result<()> {
         let batch = Batch::new(self.graph.context(), operations)?;
-        let set = self.set(node, content(), &batch);
+        let set = self.set_without_memory(node, &batch);
         set.map_err(|error| explain(self.graph.context(), error, operations))
     }
 }
@@ -159,11 +159,6 @@ specification!(Batch: kind::MemoryOperations, in context, |its| {
     cuGraphBatchMemOpNodeSetParams(&raw const its.parameters),
     cuGraphExecBatchMemOpNodeSetParams(&raw const its.parameters),
 });
-
-#[inline]
-fn content() -> Content {
-    Content::new::<kind::MemoryOperations>(Vec::new())
-}
 
 impl Batch {
     /// # Errors

@@ -17,7 +17,7 @@ pub(crate) mod semaphores;
 use super::rules::access::Before;
 use super::rules::edges::repeated;
 use super::rules::owners::EdgesBefore;
-use super::{Content, ExecutableNodes, Graph};
+use super::{Content, ExecutableNodes, Graph, Retained};
 use crate::call::{Error, Invalid, Result, call};
 use crate::context::Context;
 use cuda_sys::{CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType, CUresult};
@@ -241,13 +241,9 @@ impl<K> fmt::Debug for Node<K> {
     }
 }
 
-/// The arguments that all functions that add a node share.
-pub(crate) struct Place {
-    pub(crate) node: *mut CUgraphNode,
-    pub(crate) graph: CUgraph,
-    pub(crate) dependencies: *const CUgraphNode,
-    pub(crate) count: usize,
-}
+/// The arguments that all functions that add a node share: the place of the new node, the graph, the
+/// dependencies and their number.
+pub(crate) type NewNode = (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize);
 
 /// The number of dependencies that need no allocation.
 const INLINE: usize = 8;
@@ -262,7 +258,7 @@ impl Graph {
         &mut self,
         dependencies: &[NodeId],
         content: &mut Content,
-        add: impl FnOnce(Place) -> Result<()>,
+        add: impl FnOnce(NewNode) -> Result<()>,
     ) -> Result<Node<K>> {
         if let Some(conditional) = self.slots().conditional() {
             conditional.check_node::<K>(content.by_ref())?;
@@ -286,13 +282,8 @@ impl Graph {
             });
         }
         let mut node = std::ptr::null_mut();
-        let place = Place {
-            node: &raw mut node,
-            graph: self.raw,
-            dependencies: raw.as_ptr(),
-            count: raw.len(),
-        };
-        add(place).map_err(|error| self.explain_dependencies(error, dependencies))?;
+        add((&raw mut node, self.raw, raw.as_ptr(), raw.len()))
+            .map_err(|error| self.explain_dependencies(error, dependencies))?;
         let id = self.slots_mut().insert(node, content, before);
         Ok(Node::new(id))
     }
@@ -320,9 +311,7 @@ impl Graph {
     #[inline]
     pub fn add_empty(&mut self, dependencies: &[NodeId]) -> Result<Node<kind::Empty>> {
         let mut content = Content::new::<kind::Empty>(Vec::new());
-        self.add_node(dependencies, &mut content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
+        self.add_node(dependencies, &mut content, |(node, graph, dependencies, count)| {
             // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
             // node is a local variable.
             unsafe { call!(cuGraphAddEmptyNode(node, graph, dependencies, count)) }
@@ -373,11 +362,17 @@ pub(crate) unsafe trait Specification {
         None
     }
 
+    /// Returns what the graph keeps for the node, apart from memory.
+    #[inline]
+    fn kept(&self) -> Vec<Retained> {
+        Vec::new()
+    }
+
     /// Adds the node.
     ///
     /// # Safety
-    /// The graph and the nodes of `place` are alive.
-    unsafe fn add(&self, place: Place) -> Result<()>;
+    /// The graph and the nodes in `new` are alive.
+    unsafe fn add(&self, new: NewNode) -> Result<()>;
 
     /// Changes the node in its graph.
     ///
@@ -397,18 +392,18 @@ pub(crate) unsafe trait Specification {
 /// ```ignore
 /// specification! {
 ///     // SAFETY: …
-///     EventRecord: kind::EventRecord, |its| {
-///         cuGraphAddEventRecordNode(its.0),
-///         cuGraphEventRecordNodeSetEvent(its.0),
-///         cuGraphExecEventRecordNodeSetEvent(its.0),
+///     Record<'_>: kind::EventRecord, |its| keeps Retained::Event(its.0.clone()), {
+///         cuGraphAddEventRecordNode(its.0.raw()),
+///         cuGraphEventRecordNodeSetEvent(its.0.raw()),
+///         cuGraphExecEventRecordNodeSetEvent(its.0.raw()),
 ///     }
 /// }
-/// // The first call is `cuGraphAddEventRecordNode(node, graph, dependencies, count, its.0)`.
+/// // The first call is `cuGraphAddEventRecordNode(node, graph, dependencies, count, its.0.raw())`.
 /// ```
 ///
 /// `in context` makes [`Specification::context`] return the field `context`.
 macro_rules! specification {
-    ($spec:ty: $kind:ty $(, in $context:ident)?, |$its:ident| {
+    ($spec:ty: $kind:ty $(, in $context:ident)?, |$its:ident| $(keeps $kept:expr,)? {
         $add:ident($($added:expr),* $(,)?),
         $set:ident($($changed:expr),* $(,)?),
         $set_in:ident($($updated:expr),* $(,)?) $(,)?
@@ -424,10 +419,20 @@ macro_rules! specification {
                 }
             )?
 
+            $(
+                #[inline]
+                fn kept(&self) -> Vec<$crate::graph::Retained> {
+                    let $its = self;
+                    vec![$kept]
+                }
+            )?
+
             #[inline]
-            unsafe fn add(&self, place: $crate::graph::nodes::Place) -> $crate::call::error::Result<()> {
-                let ($its, node, graph) = (self, place.node, place.graph);
-                let (dependencies, count) = (place.dependencies, place.count);
+            unsafe fn add(
+                &self,
+                (node, graph, dependencies, count): $crate::graph::nodes::NewNode,
+            ) -> $crate::call::error::Result<()> {
+                let $its = self;
                 // SAFETY: the caller promises that the graph and its nodes are alive, and the parameters are
                 // those of the kind.
                 unsafe { $crate::call::function::call!($add(node, graph, dependencies, count, $($added),*)) }
@@ -458,6 +463,31 @@ macro_rules! specification {
 pub(crate) use specification;
 
 impl Graph {
+    /// Adds a node that uses no memory of a graph.
+    ///
+    /// # Errors
+    /// See [`add_node`](Self::add_node).
+    pub(crate) fn add_without_memory<S: Specification>(
+        &mut self,
+        dependencies: &[NodeId],
+        specification: &S,
+    ) -> Result<Node<S::Kind>> {
+        let mut content = Content::new::<S::Kind>(specification.kept());
+        self.add(dependencies, &mut content, specification)
+    }
+
+    /// Changes a node that uses no memory of a graph.
+    ///
+    /// # Errors
+    /// See [`set`](Self::set).
+    pub(crate) fn set_without_memory<S: Specification>(
+        &mut self,
+        node: Node<S::Kind>,
+        specification: &S,
+    ) -> Result<()> {
+        self.set(node, Content::new::<S::Kind>(specification.kept()), specification)
+    }
+
     /// Adds a node.
     ///
     /// # Errors
@@ -468,10 +498,10 @@ impl Graph {
         content: &mut Content,
         specification: &S,
     ) -> Result<Node<S::Kind>> {
-        self.add_node(dependencies, content, |place| {
+        self.add_node(dependencies, content, |new| {
             let _current = specification.context().map(|its| its.enter()).transpose()?;
             // SAFETY: the graph and its nodes are alive.
-            unsafe { specification.add(place) }
+            unsafe { specification.add(new) }
         })
     }
 
@@ -499,6 +529,18 @@ impl Graph {
 }
 
 impl ExecutableNodes<'_> {
+    /// Changes a node that uses no memory of a graph.
+    ///
+    /// # Errors
+    /// See [`set`](Self::set).
+    pub(crate) fn set_without_memory<S: Specification>(
+        &mut self,
+        node: Node<S::Kind>,
+        specification: &S,
+    ) -> Result<()> {
+        self.set(node, Content::new::<S::Kind>(specification.kept()), specification)
+    }
+
     /// Changes a node. If the change fails, the node is as before.
     ///
     /// # Errors

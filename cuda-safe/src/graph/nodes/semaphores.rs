@@ -5,7 +5,7 @@
 use crate::call::{Result, call};
 use crate::context::Context;
 use crate::graph::nodes::specification;
-use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, kind};
+use crate::graph::{ExecutableNodes, Graph, Node, NodeId, kind};
 use cuda_sys::{
     CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
@@ -42,9 +42,8 @@ impl Graph {
         dependencies: &[NodeId],
         signals: &[SemaphoreSignal],
     ) -> Result<Node<kind::SemaphoreSignal>> {
-        let mut content = Content::new::<kind::SemaphoreSignal>(Vec::new());
-        let specification = Signals::new(self.context(), signals);
-        self.add(dependencies, &mut content, &specification)
+        let signals = Signals::new(self.context(), signals);
+        self.add_without_memory(dependencies, &signals)
     }
 
     /// Adds waits for external semaphores, which other APIs or processes signal. Calls
@@ -66,9 +65,8 @@ impl Graph {
         dependencies: &[NodeId],
         waits: &[SemaphoreWait],
     ) -> Result<Node<kind::SemaphoreWait>> {
-        let mut content = Content::new::<kind::SemaphoreWait>(Vec::new());
-        let specification = Waits::new(self.context(), waits);
-        self.add(dependencies, &mut content, &specification)
+        let waits = Waits::new(self.context(), waits);
+        self.add_without_memory(dependencies, &waits)
     }
 
     /// Returns the signals of a node. Calls `cuGraphExternalSemaphoresSignalNodeGetParams`.
@@ -132,9 +130,8 @@ impl Graph {
         node: Node<kind::SemaphoreSignal>,
         signals: &[SemaphoreSignal],
     ) -> Result<()> {
-        let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
-        let specification = Signals::new(self.context(), signals);
-        self.set(node, content, &specification)
+        let signals = Signals::new(self.context(), signals);
+        self.set_without_memory(node, &signals)
     }
 
     /// Changes the waits of a node. Calls `cuGraphExternalSemaphoresWaitNodeSetParams`.
@@ -157,9 +154,8 @@ impl Graph {
         node: Node<kind::SemaphoreWait>,
         waits: &[SemaphoreWait],
     ) -> Result<()> {
-        let content = Content::new::<kind::SemaphoreWait>(Vec::new());
-        let specification = Waits::new(self.context(), waits);
-        self.set(node, content, &specification)
+        let waits = Waits::new(self.context(), waits);
+        self.set_without_memory(node, &waits)
     }
 }
 
@@ -184,9 +180,8 @@ impl ExecutableNodes<'_> {
         node: Node<kind::SemaphoreSignal>,
         signals: &[SemaphoreSignal],
     ) -> Result<()> {
-        let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
-        let specification = Signals::new(self.graph.context(), signals);
-        self.set(node, content, &specification)
+        let signals = Signals::new(self.graph.context(), signals);
+        self.set_without_memory(node, &signals)
     }
 
     /// Changes the waits of a node. Calls `cuGraphExecExternalSemaphoresWaitNodeSetParams`.
@@ -208,9 +203,8 @@ impl ExecutableNodes<'_> {
         node: Node<kind::SemaphoreWait>,
         waits: &[SemaphoreWait],
     ) -> Result<()> {
-        let content = Content::new::<kind::SemaphoreWait>(Vec::new());
-        let specification = Waits::new(self.graph.context(), waits);
-        self.set(node, content, &specification)
+        let waits = Waits::new(self.graph.context(), waits);
+        self.set_without_memory(node, &waits)
     }
 }
 
