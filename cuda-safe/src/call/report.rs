@@ -3,12 +3,12 @@
 use crate::call::error::Error;
 use crate::call::fork;
 use crate::call::zone::run_report_hook;
-use crate::sync::RwLock;
+use crate::sync::{Mutex, lock};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// A failure in a place that cannot return a `Result`, such as `Drop`.
 ///
@@ -73,7 +73,7 @@ impl fmt::Display for Report {
 
 type Hook = Arc<dyn Fn(&Report) + Send + Sync>;
 
-static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
+static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
 /// Sets the function that receives failures in `Drop`, and replaces the previous one. Without a hook,
@@ -89,7 +89,7 @@ static LEAKED: AtomicU64 = AtomicU64::new(0);
 /// ```
 pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
     let hook: Hook = Arc::new(hook);
-    let mut current = HOOK.write().unwrap_or_else(PoisonError::into_inner);
+    let mut current = lock(&HOOK);
     let before = current.replace(hook);
     // The lock is released first: values that the old hook owns may report when they are dropped.
     drop(current);
@@ -162,7 +162,7 @@ pub(crate) fn report(report: &Report) {
 
 #[inline]
 fn call_hook(report: &Report) {
-    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(Arc::clone);
+    let hook = lock(&HOOK).as_ref().map(Arc::clone);
     if let Some(hook) = hook {
         // A drop must not panic, especially not while another panic unwinds. The hook itself is also
         // dropped inside the closure: this may be the last reference, if another hook was set meanwhile.

@@ -4,14 +4,14 @@
 
 use crate::call::error::{Error, Result};
 use crate::call::report::panic_message;
-use crate::sync::{Mutex, RwLock};
+use crate::sync::{Mutex, lock};
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::without_provenance_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 
 thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
@@ -69,14 +69,14 @@ impl HostPanic {
     /// Takes the panic that has not been returned yet, as an error.
     #[inline]
     pub(crate) fn take(&self) -> Result<()> {
-        let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let message = lock(&self.0).take();
         message.map_or(Ok(()), |message| Err(Error::HostFunctionPanicked(message)))
     }
 
     #[inline]
     pub(crate) fn keep_first(&self, payload: Box<dyn Any + Send>) {
         let message = panic_message(payload);
-        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = lock(&self.0);
         first.get_or_insert(message);
     }
 }
@@ -86,27 +86,27 @@ impl HostPanic {
 /// The driver receives the number instead of a pointer. A callback that still runs, or begins, while
 /// another thread unregisters it finds the closure here or finds nothing, so it never uses freed memory.
 pub(crate) struct Closures<F: ?Sized> {
-    by_number: RwLock<BTreeMap<usize, Arc<F>>>,
+    by_number: Mutex<BTreeMap<usize, Arc<F>>>,
 }
 
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
 impl<F: ?Sized + Send + Sync> Closures<F> {
     pub(crate) const fn new() -> Self {
-        Self { by_number: RwLock::new(BTreeMap::new()) }
+        Self { by_number: Mutex::new(BTreeMap::new()) }
     }
 
     /// Adds a closure and returns its number.
     pub(crate) fn insert(&self, closure: Arc<F>) -> usize {
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut all = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.by_number);
         all.insert(number, closure);
         number
     }
 
     /// Returns the closure of a number. The lock is released, so the closure may unregister itself.
     pub(crate) fn get(&self, data: *mut c_void) -> Option<Arc<F>> {
-        let all = self.by_number.read().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.by_number);
         all.get(&data.addr()).map(Arc::clone)
     }
 
@@ -114,7 +114,7 @@ impl<F: ?Sized + Send + Sync> Closures<F> {
     ///
     /// The drop of a closure may panic, so the caller drops it last.
     pub(crate) fn remove(&self, number: usize) -> Option<Arc<F>> {
-        let mut all = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.by_number);
         all.remove(&number)
     }
 }

@@ -3,11 +3,11 @@
 use crate::capture_state::DriverStatus;
 use crate::capture_state::state::State;
 use crate::capture_state::word::CaptureId;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, lock};
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// A capture that this crate began and that has not been closed.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ static ALL: Mutex<Vec<Arc<Open>>> = Mutex::new(Vec::new());
 
 #[inline]
 fn all() -> MutexGuard<'static, Vec<Arc<Open>>> {
-    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ALL)
 }
 
 impl Open {
@@ -132,7 +132,7 @@ impl Open {
     /// open.
     #[inline]
     pub(super) fn add_state(&self, state: &Arc<State>) -> bool {
-        let mut content = self.content();
+        let mut content = lock(&self.content);
         if !content.is_closed() && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
             content.states.push(Arc::clone(state));
         }
@@ -148,7 +148,7 @@ impl Open {
         let Some(stream) = member.stream.as_ref().filter(|_| is_open) else {
             return;
         };
-        let mut content = self.content();
+        let mut content = lock(&self.content);
         if !content.is_closed() && !content.streams.iter().any(|its| stream.is_same(&**its)) {
             content.streams.push(Arc::clone(stream));
         }
@@ -158,7 +158,7 @@ impl Open {
     /// nothing.
     #[inline]
     pub(crate) fn retain(&self, retained: Arc<dyn Retain>) {
-        let mut content = self.content();
+        let mut content = lock(&self.content);
         if content.is_closed() || content.retained.iter().any(|its| retained.is_same(&**its)) {
             drop(content);
             // Dropped without the lock, because this may be the last clone.
@@ -170,26 +170,26 @@ impl Open {
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.content().is_closed()
+        lock(&self.content).is_closed()
     }
 
     /// Notes that the driver has begun the capture.
     #[inline]
     pub(crate) fn has_begun(&self) {
-        self.content().phase = Phase::Recording;
+        lock(&self.content).phase = Phase::Recording;
     }
 
     /// Notes that the driver is about to end the capture.
     #[inline]
     pub(crate) fn will_end(&self) {
-        self.content().phase = Phase::Ending;
+        lock(&self.content).phase = Phase::Ending;
     }
 
     /// Returns whether the driver has begun the capture, and nothing has tried to end it. If this is so before
     /// and after a call on a stream of the capture, the call was captured. Otherwise it may have run for real.
     #[inline]
     pub(crate) fn is_recording(&self) -> bool {
-        self.content().phase == Phase::Recording
+        lock(&self.content).phase == Phase::Recording
     }
 
     /// Clears all states after the driver has ended the capture. Returns the objects that the graph
@@ -202,16 +202,11 @@ impl Open {
             COUNT.store(all.len(), Ordering::Relaxed);
         }
         let content = {
-            let mut content = self.content();
+            let mut content = lock(&self.content);
             std::mem::replace(&mut *content, Content { phase: Phase::Closed, ..Content::default() })
         };
         content.states.iter().for_each(|state| state.clear(self.id));
         content.retained
-    }
-
-    #[inline]
-    fn content(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,10 +4,10 @@ use crate::call::{Error, Invalid, fork};
 use crate::capture_state::guard::CallGuard;
 use crate::capture_state::open::Open;
 use crate::capture_state::word::{CaptureId, Seen, Word};
-use crate::sync::{Mutex, MutexGuard, yield_now};
+use crate::sync::{Mutex, MutexGuard, lock, yield_now};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// The number of attempts to make a change that calls in progress prevent. Most calls take less than a
 /// microsecond. With the `explore` feature, each attempt is a scheduling point.
@@ -170,7 +170,7 @@ impl State {
     /// Returns the open capture with this ID, or `None` if it was closed.
     #[inline]
     pub(crate) fn open(&self, capture: CaptureId) -> Option<Arc<Open>> {
-        let open = self.slot();
+        let open = lock(&self.open);
         open.as_ref().filter(|its| its.id() == capture).cloned()
     }
 
@@ -221,7 +221,7 @@ impl State {
     /// Clears a capture if it is still set. Calls in progress stay counted.
     #[inline]
     pub(crate) fn clear(&self, capture: CaptureId) {
-        let mut slot = self.slot();
+        let mut slot = lock(&self.open);
         self.word.replace(capture, None);
         let gone = slot.take_if(|open| open.id() == capture);
         drop(slot);
@@ -231,7 +231,7 @@ impl State {
     /// Sets the capture that the driver reported for an unresolved stream.
     #[inline]
     pub(super) fn resolve(&self, open: &Arc<Open>) {
-        let mut slot = self.slot();
+        let mut slot = lock(&self.open);
         self.word.replace(CaptureId::UNRESOLVED, Some(open.id()));
         let before = slot.replace(Arc::clone(open));
         drop(slot);
@@ -244,7 +244,7 @@ impl State {
         open: &Arc<Open>,
         change: impl FnOnce(&Word) -> Result<Seen, Seen>,
     ) -> Result<Seen, Seen> {
-        let mut slot = self.slot();
+        let mut slot = lock(&self.open);
         let seen = change(&self.word)?;
         let before = slot.replace(Arc::clone(open));
         drop(slot);
@@ -294,12 +294,6 @@ impl State {
         }
         .into()
     }
-
-    /// Locks the open capture. The lock is held for a few instructions and never during a driver call.
-    #[inline]
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Open>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Returns whether calls in progress prevent a change, rather than only an open capture.
@@ -322,7 +316,7 @@ static TABLE: Mutex<Table> = Mutex::new(BTreeMap::new());
 /// Locks the table. Returns `None` in a forked child, where the lock may be held forever.
 #[inline]
 fn table() -> Option<MutexGuard<'static, Table>> {
-    let lock = || TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || lock(&TABLE);
     (!fork::in_child()).then(lock)
 }
 

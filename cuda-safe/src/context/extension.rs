@@ -7,7 +7,7 @@ use super::Context;
 use crate::call::fork;
 use crate::device::Device;
 use crate::release;
-use crate::sync::{Mutex, MutexGuard, RwLock};
+use crate::sync::{self, Mutex, MutexGuard};
 use cuda_sys::{CUcontext, CUstream};
 use std::any::TypeId;
 use std::sync::{Arc, PoisonError, Weak};
@@ -36,7 +36,7 @@ pub(crate) struct Slot {
 type Factory = Arc<dyn Fn() -> Slot + Send + Sync>;
 
 /// The function that fills the slots of contexts which are created from now on.
-static FACTORY: RwLock<Option<Factory>> = RwLock::new(None);
+static FACTORY: Mutex<Option<Factory>> = Mutex::new(None);
 
 /// The slots of all contexts, by handle and, where the driver has one, ID.
 static SLOTS: Mutex<Vec<(Key, Weak<Slot>)>> = Mutex::new(Vec::new());
@@ -46,7 +46,7 @@ type Key = (usize, Option<u64>);
 /// Sets the function that creates the extensions of contexts which are created from now on.
 pub(crate) fn set_factory<E: Extension>(create: Option<impl Fn() -> E + Send + Sync + 'static>) {
     let factory = create.map(factory_of);
-    let mut current = FACTORY.write().unwrap_or_else(PoisonError::into_inner);
+    let mut current = sync::lock(&FACTORY);
     let previous = std::mem::replace(&mut *current, factory);
     // The objects that the old function owns are not dropped under the lock.
     drop(current);
@@ -59,7 +59,7 @@ pub(crate) fn set_first_factory<E: Extension>(
     create: impl Fn() -> E + Send + Sync + 'static,
 ) -> bool {
     let factory = factory_of(create);
-    let mut current = FACTORY.write().unwrap_or_else(PoisonError::into_inner);
+    let mut current = sync::lock(&FACTORY);
     let is_first = current.is_none();
     // The objects that the rejected function owns are not dropped under the lock.
     let rejected = match is_first {
@@ -86,7 +86,7 @@ impl Slot {
             return slot;
         }
         slots.retain(|(_, slot)| slot.strong_count() != 0);
-        let factory = FACTORY.read().unwrap_or_else(PoisonError::into_inner);
+        let factory = sync::lock(&FACTORY);
         let slot = Arc::new(match &*factory {
             Some(create) => create(),
             None => Self { extension: None },

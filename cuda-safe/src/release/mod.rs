@@ -75,10 +75,9 @@ pub(crate) use destroy::{After, Destroy, Handle, Keep, Leftover, Owned, Root, de
 use crate::call::{ContextHandle, Entered, Result, count_leak, fork, out};
 use crate::release::attempt::Failure;
 use crate::release::attempt::attempt;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, lock};
 use cuda_sys::Zeroable;
 use std::collections::VecDeque;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Destroys an object now, or as soon as that is possible.
@@ -138,14 +137,14 @@ pub fn attempt_deferred_releases() {
 
 #[inline]
 pub(super) fn push(release: Deferred) {
-    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queue = lock(&QUEUE);
     queue.push_back(release);
     QUEUED.store(queue.len(), Ordering::Release);
 }
 
 #[inline]
 fn pop() -> Option<Deferred> {
-    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queue = lock(&QUEUE);
     let first = queue.pop_front();
     QUEUED.store(queue.len(), Ordering::Release);
     first

@@ -7,13 +7,13 @@ use crate::call::{
 use crate::capture_state::Operation;
 use crate::release;
 use crate::stream::{Stream, host};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use core::ffi::c_void;
 use cuda_sys::{CUhostFn, CUresult, CUstream};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context as Task, Poll, Waker};
 
 /// A host function that was passed to the driver.
@@ -207,7 +207,7 @@ unsafe extern "C" fn on_completion(_stream: CUstream, result: CUresult, data: *m
     // SAFETY: the caller guarantees that `data` is an owned reference to a `State`.
     let state = unsafe { Arc::from_raw(data.cast_const().cast::<State>()) };
     host::run_inside(&state.host_panic, || {
-        let previous = std::mem::replace(&mut *state.lock(), Progress::Ended(result));
+        let previous = std::mem::replace(&mut *lock(&state.progress), Progress::Ended(result));
         // The lock is released first, because a waker can run arbitrary code.
         if let Progress::Waiting(Some(waker)) = previous {
             waker.wake();
@@ -216,15 +216,10 @@ unsafe extern "C" fn on_completion(_stream: CUstream, result: CUresult, data: *m
 }
 
 impl State {
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Replaces the waker. Returns the result of the work if the callback has already run.
     #[inline]
     fn set_waker(&self, waker: Option<Waker>) -> Option<CUresult> {
-        let (ended, _dropped_outside_of_the_lock) = match &mut *self.lock() {
+        let (ended, _dropped_outside_of_the_lock) = match &mut *lock(&self.progress) {
             Progress::Waiting(current) => (None, std::mem::replace(current, waker)),
             Progress::Ended(result) => (Some(*result), waker),
         };

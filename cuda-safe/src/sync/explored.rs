@@ -7,8 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{
-    LockResult, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-    TryLockResult, WaitTimeoutResult,
+    LockResult, OnceLock, PoisonError, TryLockError, TryLockResult, WaitTimeoutResult,
 };
 use std::time::Duration;
 
@@ -38,27 +37,6 @@ pub(crate) fn set_hooks(
 #[inline]
 fn hooks() -> Option<&'static Hooks> {
     HOOKS.get().filter(|hooks| (hooks.is_explored)())
-}
-
-/// Takes a lock. An explored thread does not block in the lock, but waits in the explorer.
-#[track_caller]
-fn take<G>(
-    mut is_free: impl FnMut() -> bool + Send,
-    try_lock: impl Fn() -> TryLockResult<G>,
-    lock: impl FnOnce() -> LockResult<G>,
-) -> LockResult<G> {
-    let Some(hooks) = hooks() else {
-        return lock();
-    };
-    let place = Location::caller();
-    (hooks.point)(place);
-    loop {
-        match try_lock() {
-            Ok(guard) => return Ok(guard),
-            Err(TryLockError::Poisoned(guard)) => return Err(guard),
-            Err(TryLockError::WouldBlock) => (hooks.wait)(place, &mut is_free),
-        }
-    }
 }
 
 /// A scheduling point before an attempt to take a lock.
@@ -177,10 +155,6 @@ pub(crate) mod atomic {
     }
 }
 
-fn is_free<G>(tried: &TryLockResult<G>) -> bool {
-    !matches!(tried, Err(TryLockError::WouldBlock))
-}
-
 /// A [`std::sync::Mutex`] whose operations are scheduling points.
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized> {
@@ -206,7 +180,8 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { guard, mutex: self }
     }
 
-    /// See [`std::sync::Mutex::lock`].
+    /// See [`std::sync::Mutex::lock`]. An explored thread does not block in the lock, but waits in the
+    /// explorer.
     ///
     /// # Errors
     /// A thread panicked while it held the lock.
@@ -215,14 +190,22 @@ impl<T: ?Sized> Mutex<T> {
     where
         T: Send,
     {
-        take(
-            || is_free(&self.lock.try_lock()),
-            || self.try_now(),
-            || match self.lock.lock() {
+        let Some(hooks) = hooks() else {
+            return match self.lock.lock() {
                 Ok(guard) => Ok(self.guard(guard)),
                 Err(guard) => Err(PoisonError::new(self.guard(guard.into_inner()))),
-            },
-        )
+            };
+        };
+        let place = Location::caller();
+        (hooks.point)(place);
+        let mut is_free = || !matches!(self.lock.try_lock(), Err(TryLockError::WouldBlock));
+        loop {
+            match self.try_now() {
+                Ok(guard) => return Ok(guard),
+                Err(TryLockError::Poisoned(guard)) => return Err(guard),
+                Err(TryLockError::WouldBlock) => (hooks.wait)(place, &mut is_free),
+            }
+        }
     }
 
     /// See [`std::sync::Mutex::try_lock`].
@@ -265,31 +248,6 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct RwLock<T: ?Sized> {
-    lock: std::sync::RwLock<T>,
-}
-
-impl<T> RwLock<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self { lock: std::sync::RwLock::new(value) }
-    }
-}
-
-impl<T: ?Sized + Send + Sync> RwLock<T> {
-    #[track_caller]
-    pub(crate) fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        let lock = &self.lock;
-        take(|| is_free(&lock.try_read()), || lock.try_read(), || lock.read())
-    }
-
-    #[track_caller]
-    pub(crate) fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        let lock = &self.lock;
-        take(|| is_free(&lock.try_write()), || lock.try_write(), || lock.write())
     }
 }
 

@@ -7,13 +7,13 @@ pub mod explore;
 mod explored;
 
 #[cfg(feature = "explore")]
-pub(crate) use explored::{Condvar, RwLock, atomic, set_hooks, yield_now};
+pub(crate) use explored::{Condvar, atomic, set_hooks, yield_now};
 #[cfg(feature = "explore")]
 pub use explored::{Mutex, MutexGuard};
 #[cfg(not(feature = "explore"))]
 pub(crate) use std::sync::atomic;
 #[cfg(not(feature = "explore"))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(feature = "explore"))]
 pub(crate) use std::thread::yield_now;
 

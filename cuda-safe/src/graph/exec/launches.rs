@@ -12,7 +12,7 @@ use crate::graph::rules::order::EarlierWork;
 use crate::release::{Keep, relaxed};
 use crate::stream::Stream;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use std::sync::PoisonError;
 
 /// The launches of an executable graph.
@@ -89,13 +89,14 @@ impl Launches {
     ///
     /// No launch is in progress.
     pub(crate) fn add_earlier(&self, earlier: impl IntoIterator<Item = Earlier>) {
-        let replaced: Vec<_> = {
-            let mut state = self.lock();
+        let mut replaced = Vec::new();
+        {
+            let mut state = lock(&self.state);
             self.admitted.store(0, Ordering::Release);
-            let earlier = earlier.into_iter();
-            earlier.filter_map(|its| state.earlier.add(its)).collect()
-        };
-        // Dropped without the lock, because these may be the last clones.
+            for its in earlier {
+                replaced.extend(state.earlier.add(its));
+            }
+        }
         drop(replaced);
     }
 
@@ -106,7 +107,7 @@ impl Launches {
     #[inline]
     pub(crate) fn is_noted(&self, stream: &Stream) -> Result<bool> {
         fork::refuse_in_child()?;
-        Ok(self.lock().notes(stream))
+        Ok(lock(&self.state).notes(stream))
     }
 
     /// Makes a stream wait for all earlier work, and notes it. The caller counts a call on the stream
@@ -121,7 +122,7 @@ impl Launches {
     pub(crate) fn admit(&self, stream: &Stream) -> Result<Admitted> {
         fork::refuse_in_child()?;
         let (earlier, number, is_noted) = {
-            let state = self.lock();
+            let state = lock(&self.state);
             let (earlier, number) = state.earlier.all();
             (earlier, number, state.notes(stream))
         };
@@ -138,7 +139,7 @@ impl Launches {
     #[inline]
     pub(crate) fn has_launched(&self, stream: &Stream, admitted: &Admitted, is_owned: bool) {
         let finished = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             // Another thread may have taken the stream out of the list to see whether it is idle. Another
             // object of the stream may be in the list, whose identity this one does not share.
             let is_noted = state.streams.iter().any(|noted| noted.is(stream));
@@ -158,7 +159,7 @@ impl Launches {
     fn note(&self, stream: &Stream) -> Result<()> {
         let noted = Noted { stream: stream.clone(), end: stream.context().event()? };
         let mut others = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             let others = match state.streams.len() >= state.limit {
                 true => {
                     self.admitted.store(0, Ordering::Release);
@@ -171,7 +172,7 @@ impl Launches {
         };
         if !others.is_empty() {
             others.retain(|noted| !is_over(noted));
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.streams.append(&mut others);
             state.limit = LIMIT.max(state.streams.len() * 2);
         }
@@ -204,7 +205,7 @@ impl Launches {
     #[inline]
     fn all_work(&self) -> Result<Vec<Earlier>> {
         fork::refuse_in_child()?;
-        let state = self.lock();
+        let state = lock(&self.state);
         let (mut work, _) = state.earlier.all();
         let launched = state.streams.iter();
         work.extend(launched.map(|noted| Earlier::Stream(noted.stream.clone())));
@@ -214,7 +215,7 @@ impl Launches {
     /// Returns the streams, for objects that are dropped after the launches so far.
     #[inline]
     pub(crate) fn streams(&self) -> Vec<Stream> {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.streams.iter().map(|noted| noted.stream.clone()).collect()
     }
 
@@ -224,11 +225,6 @@ impl Launches {
         let state = self.state.get_mut();
         let state = state.unwrap_or_else(PoisonError::into_inner);
         (std::mem::take(&mut state.streams), state.earlier.is_empty())
-    }
-
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -22,11 +22,11 @@ use crate::graph::{Earlier, ExecutableGraph, Graph, MemoryOrder, new_buffer_numb
 use crate::memory::Backing;
 use crate::release::{self, Keep, destroy, release};
 use crate::stream::{Stream, same_context};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// The memory of an allocation node.
 pub(crate) struct NodeAllocation {
@@ -134,7 +134,7 @@ impl NodeAllocation {
     #[inline]
     pub(crate) fn launched(self: &Arc<Self>) -> Option<LaunchedAllocation> {
         let is_freed = self.has_free_node();
-        let is_idle = is_freed && self.lock().is_idle();
+        let is_idle = is_freed && lock(&self.kept).is_idle();
         (!is_idle).then(|| LaunchedAllocation { allocation: Arc::clone(self), is_freed })
     }
 
@@ -182,7 +182,7 @@ impl NodeAllocation {
     /// [`Invalid::AllocationAlive`].
     #[inline]
     fn begin_launch(&self, is_repeatable: bool) -> Result<Option<Earlier>> {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         let is_free = match kept.owner {
             Owner::Nobody => is_repeatable || kept.launching == 0,
             Owner::Launch(_) => is_repeatable,
@@ -204,7 +204,7 @@ impl NodeAllocation {
     fn end_launch(&self, owner: Option<Owner>) {
         // Dropped without the lock, because these may be the last clones.
         let _before = {
-            let mut kept = self.lock();
+            let mut kept = lock(&self.kept);
             kept.launching -= 1;
             owner.map(|owner| {
                 let owner = std::mem::replace(&mut kept.owner, owner);
@@ -217,7 +217,7 @@ impl NodeAllocation {
     /// Takes the memory from the executable graph. Returns the stream of the launch.
     #[inline]
     fn take(&self) -> Option<Stream> {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         match std::mem::replace(&mut kept.owner, Owner::Buffer) {
             Owner::Launch(stream) => Some(stream),
             other => {
@@ -240,15 +240,10 @@ impl NodeAllocation {
         };
         // Without the event, no launch can come after the free, so the memory stays that of the buffer.
         if let Ok(freed) = freed {
-            let mut kept = self.lock();
+            let mut kept = lock(&self.kept);
             kept.owner = Owner::Nobody;
             kept.freed = Some(freed);
         }
-    }
-
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -373,7 +368,7 @@ impl ExecutableGraph {
         same_context("the stream", stream.context(), allocation.context())?;
         let is_same = |its: &LaunchedAllocation| Arc::ptr_eq(&its.allocation, allocation);
         let is_kept = self.kept.allocations.iter().any(is_same);
-        if !is_kept || !matches!(allocation.lock().owner, Owner::Launch(_)) {
+        if !is_kept || !matches!(lock(&allocation.kept).owner, Owner::Launch(_)) {
             return Err(Invalid::AllocationNotAlive { allocation: allocation.number }.into());
         }
         let _call = stream.uncaptured(Operation::Wait)?;

@@ -9,12 +9,12 @@ use crate::graph::{
 };
 use crate::launch::{Param, sealed};
 use crate::stream::ExecutionContext;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use cuda_sys::{
     CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalHandle,
     CUgraphConditionalNodeType as Form, CUgraphNodeParams, CUgraphNodeType as Type, CudaVersion,
 };
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// The version with `else` bodies and switches.
 const BRANCHES_SINCE: CudaVersion = CudaVersion::new(12, 8);
@@ -155,7 +155,7 @@ impl Graph {
         let conditional = slots.conditional.get_or_insert_with(|| {
             Box::new(Conditional { root, handles: Arc::default(), body: None, nodes: Vec::new() })
         });
-        conditional.handles.lock().push(Handle { raw, home, node: None });
+        lock(&conditional.handles.0).push(Handle { raw, home, node: None });
         Ok(ConditionalHandle { raw, graph: root })
     }
 
@@ -381,18 +381,13 @@ fn require_branches(what: &'static str) -> Result<()> {
 }
 
 impl Handles {
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, Vec<Handle>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the context of a handle that no node uses.
     ///
     /// # Errors
     /// [`Invalid::ConditionalHandleUsed`].
     #[inline]
     fn unused(&self, raw: CUgraphConditionalHandle) -> Result<ExecutionContext> {
-        let handles = self.lock();
+        let handles = lock(&self.0);
         let found = handles.iter().find(|its| its.raw == raw);
         // The handle belongs to the graph, so it is listed.
         let node = found.map(|its| its.node.clone()).unwrap_or_default();
@@ -406,7 +401,7 @@ impl Handles {
 
     #[inline]
     fn note_node(&self, raw: CUgraphConditionalHandle, node: String) {
-        if let Some(its) = self.lock().iter_mut().find(|its| its.raw == raw) {
+        if let Some(its) = lock(&self.0).iter_mut().find(|its| its.raw == raw) {
             its.node = Some(node);
         }
     }
@@ -500,7 +495,7 @@ impl Slots {
         if conditional.body.is_some() {
             return self.refuse_conditionals("be instantiated, because it is a body");
         }
-        let handles = conditional.handles.lock();
+        let handles = lock(&conditional.handles.0);
         let unused = handles.iter().filter(|its| its.node.is_none()).count();
         drop(handles);
         match unused {

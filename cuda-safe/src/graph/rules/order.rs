@@ -9,10 +9,10 @@ use crate::call::{Invalid, Result};
 use crate::capture_state::Operation;
 use crate::event::Event;
 use crate::stream::Stream;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// The order of the work on the memory of one graph.
 pub(crate) struct MemoryOrder {
@@ -47,7 +47,7 @@ impl MemoryOrder {
     #[inline]
     pub(crate) fn add(&self, earlier: Earlier) {
         // Dropped without the lock, because it may be the last clone, whose owner may use the graph.
-        let replaced = self.lock().add(earlier);
+        let replaced = lock(&self.earlier).add(earlier);
         drop(replaced);
     }
 
@@ -61,11 +61,6 @@ impl MemoryOrder {
             false => Ok(Claim { order: Arc::clone(self), known: 0, is_kept: false }),
             true => Err(Invalid::SecondExecutable { graph: self.graph }.into()),
         }
-    }
-
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, EarlierWork> {
-        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,7 +80,7 @@ impl Claim {
     /// to the launches.
     #[inline]
     pub(crate) fn find_earlier(&mut self, found: &mut Vec<Earlier>) {
-        self.known = self.order.lock().since(self.known, found);
+        self.known = lock(&self.order.earlier).since(self.known, found);
     }
 
     /// Appends the work that was not found before, as [`find_earlier`](Self::find_earlier) does, and adds the
@@ -93,7 +88,7 @@ impl Claim {
     #[inline]
     pub(crate) fn exchange(&mut self, stream: &Stream, found: &mut Vec<Earlier>) {
         let replaced = {
-            let mut earlier = self.order.lock();
+            let mut earlier = lock(&self.order.earlier);
             earlier.since(self.known, found);
             let replaced = earlier.add(Earlier::Stream(stream.clone()));
             self.known = earlier.next();
@@ -106,7 +101,7 @@ impl Claim {
     /// Replaces the earlier work that the executable graph knows by launches that came after all of it.
     #[inline]
     pub(crate) fn supersede(&self, launched: &[Earlier]) {
-        let finished = self.order.lock().remove_below(self.known);
+        let finished = lock(&self.order.earlier).remove_below(self.known);
         drop(finished);
         launched.iter().for_each(|its| self.order.add(its.clone()));
     }
