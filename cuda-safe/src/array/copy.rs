@@ -12,7 +12,6 @@ use crate::call::{Region, Rejected, Result, answer, call, refuse_in_host_functio
 use crate::capture_state::Operation;
 use crate::memory::copy::volume::{Copy, Side, volume};
 use crate::memory::{DeviceSlice, DeviceSliceMut, Pending, Pinned, same_length};
-use crate::release;
 use crate::stream::{Stream, same_stream};
 
 /// Enqueues a copy on a stream that is not captured. A graph would have the handles of arrays, which are
@@ -48,7 +47,6 @@ impl<T: Texel> ArrayMut<'_, T> {
         same_length(slice.len(), self.len())?;
         // This check comes before the copy, because the wait after the copy would be rejected.
         refuse_in_host_function()?;
-        release::drain();
         if self.is_empty() {
             return Ok(());
         }
@@ -190,7 +188,6 @@ impl<T: Texel> ArrayRef<'_, T> {
     #[doc(alias = "cuMemcpy3D")]
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         same_length(self.len(), slice.len())?;
-        release::drain();
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
         self.stream().wait_for_work()?;
         if self.is_empty() {

@@ -19,7 +19,7 @@
 //! | In a capture, the work | The function writes | For example |
 //! |---|---|---|
 //! | is recorded | `without_current`, without a count | launches, fills, copies within a context |
-//! | is refused | `let _call = stream.uncaptured(operation)?` | allocations, host copies, waits |
+//! | is refused | `let _call = stream.uncaptured(operation)?`, which first attempts deferred releases if the operation may wait | allocations, host copies, waits |
 //! | is recorded, and the graph retains an object, or streams join | `let entry = stream.entry(operation)?` | host functions, records, waits for events |
 //!
 //! Records and waits first call `Stream::enter`, which only counts, because most streams are neither captured nor

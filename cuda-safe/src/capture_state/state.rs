@@ -58,6 +58,19 @@ impl Operation {
         (Self::FabricCopy, "a copy over the fabric"),
     ];
 
+    /// Returns whether the operation may wait for work, so that releases may be attempted before it.
+    #[inline]
+    pub(crate) fn may_wait(self) -> bool {
+        matches!(
+            self,
+            Self::HostCopy
+                | Self::CopyScope
+                | Self::HostFunction
+                | Self::Decompression
+                | Self::FabricCopy
+        )
+    }
+
     #[inline]
     fn name(number: u8) -> &'static str {
         let found = Self::ALL.iter().find(|(its, _)| *its as u8 == number);

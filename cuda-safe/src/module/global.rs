@@ -88,7 +88,7 @@ impl Module {
             address,
             size,
             name: name.into(),
-            code: self.clone().into(),
+            code: self.code(),
             context: self.context().clone(),
         })
     }
@@ -143,13 +143,7 @@ impl Library {
             query(&raw mut address, &raw mut size, c_name.as_ptr())
         };
         explain_missing(result, name).map_err(|error| self.explain_compilation(context, error))?;
-        Ok(Global {
-            address,
-            size,
-            name: name.into(),
-            code: self.clone().into(),
-            context: context.clone(),
-        })
+        Ok(Global { address, size, name: name.into(), code: self.code(), context: context.clone() })
     }
 }
 

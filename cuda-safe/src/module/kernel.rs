@@ -1,9 +1,9 @@
 //! Kernels: functions that run on the device.
 
-use super::{Library, Module};
 use crate::call::{Error, Invalid, Result, answer, debug_struct, without_current};
 use crate::context::Context;
 use cuda_sys::{CUfunction, CUresult};
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 /// A kernel in one context (`CUfunction`). Returned by [`Module::kernel`] and [`Library::kernel`].
@@ -47,26 +47,8 @@ struct Inner {
     parameters: OnceLock<Option<Box<[Parameter]>>>,
 }
 
-/// The module or library that a kernel or variable belongs to.
-#[derive(Clone)]
-pub(super) enum Code {
-    Module(#[allow(dead_code, reason = "held, not read")] Module),
-    Library(#[allow(dead_code, reason = "held, not read")] Library),
-}
-
-impl From<Module> for Code {
-    #[inline]
-    fn from(module: Module) -> Self {
-        Self::Module(module)
-    }
-}
-
-impl From<Library> for Code {
-    #[inline]
-    fn from(library: Library) -> Self {
-        Self::Library(library)
-    }
-}
+/// The module or the library that has the code.
+pub(super) type Code = Arc<dyn Any + Send + Sync>;
 
 // SAFETY: the driver allows several threads to use a function at the same time.
 unsafe impl Send for Inner {}
@@ -87,17 +69,13 @@ pub struct Parameter {
 }
 
 impl Kernel {
-    pub(super) fn new(
-        raw: CUfunction,
-        name: &str,
-        context: &Context,
-        code: impl Into<Code>,
-    ) -> Self {
+    #[inline]
+    pub(super) fn new(raw: CUfunction, name: &str, context: &Context, code: Code) -> Self {
         Self {
             inner: Arc::new(Inner {
                 raw,
                 name: name.into(),
-                code: code.into(),
+                code,
                 context: context.clone(),
                 parameters: OnceLock::new(),
             }),

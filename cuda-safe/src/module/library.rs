@@ -227,6 +227,12 @@ impl Library {
         raw
     }
 
+    /// Returns the code that kernels and variables keep alive.
+    #[inline]
+    pub(super) fn code(&self) -> super::kernel::Code {
+        Arc::clone(&self.inner) as _
+    }
+
     /// Returns the raw handle without giving up ownership. Do not unload it.
     #[inline]
     pub fn as_raw(&self) -> CUlibrary {
@@ -264,7 +270,7 @@ impl Library {
             unsafe { call!(cuKernelGetFunction(&raw mut function, kernel)) }
         };
         loaded.map_err(|error| self.explain_compilation(context, error))?;
-        Ok(Kernel::new(function, name, context, self.clone()))
+        Ok(Kernel::new(function, name, context, self.code()))
     }
 
     /// Returns the error with the compiler's log for PTX whose compilation failed on first use. This

@@ -172,15 +172,12 @@ impl Linker {
         let size = data.len();
         let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (state, kind, name) = (self.raw, kind.raw(), name.as_ptr());
-        let log_before = self.kept.request.errors();
-        let done = {
-            let _current = self.kept.context.enter()?;
+        self.run(|| {
             // SAFETY: the linker is alive. The caller guarantees that the data is valid. The driver
             // only reads it and has copied it when the call returns. The name ends with a NUL, and
             // there are no options.
             unsafe { call!(cuLinkAddData_v2(state, kind, start, size, name, 0, keys, values)) }
-        };
-        self.kept.request.with_new_log(done, &log_before)
+        })
     }
 
     /// Adds a file. Calls `cuLinkAddFile`.
@@ -204,14 +201,11 @@ impl Linker {
         let (state, kind) = (self.raw, kind.raw());
         let path: &CStr = &path;
         let path = path.as_ptr();
-        let log_before = self.kept.request.errors();
-        let done = {
-            let _current = self.kept.context.enter()?;
+        self.run(|| {
             // SAFETY: the linker is alive. The caller guarantees that the file is valid. The path ends
             // with a NUL, and there are no options.
             unsafe { call!(cuLinkAddFile_v2(state, kind, path, 0, keys, values)) }
-        };
-        self.kept.request.with_new_log(done, &log_before)
+        })
     }
 
     /// Links the inputs and consumes the linker. Calls `cuLinkComplete`.
@@ -226,13 +220,10 @@ impl Linker {
     pub fn complete(self) -> Result<Linked> {
         let (mut image, mut size) = (std::ptr::null_mut(), 0);
         let (image_out, size_out) = (&raw mut image, &raw mut size);
-        let log_before = self.kept.request.errors();
-        let done = {
-            let _current = self.kept.context.enter()?;
+        self.run(|| {
             // SAFETY: the linker is alive, and the pointers refer to local variables.
             unsafe { call!(cuLinkComplete(self.raw, image_out, size_out)) }
-        };
-        self.kept.request.with_new_log(done, &log_before)?;
+        })?;
         if image.is_null() {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
             let call = "cuLinkComplete";
@@ -242,6 +233,13 @@ impl Linker {
         // which happens after the copy.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) };
         Ok(Linked { image: image.into(), log: self.kept.request.info().into() })
+    }
+
+    /// Calls the linker, and adds its log to an error.
+    fn run(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        let log_before = self.kept.request.errors();
+        let done = self.kept.context.enter().and_then(|_current| call());
+        self.kept.request.with_new_log(done, &log_before)
     }
 
     /// Returns the context for whose device the linker links.

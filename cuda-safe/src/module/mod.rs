@@ -252,6 +252,12 @@ impl Module {
         raw
     }
 
+    /// Returns the code that kernels and variables keep alive.
+    #[inline]
+    fn code(&self) -> kernel::Code {
+        Arc::clone(&self.inner) as _
+    }
+
     /// Returns the raw handle without giving up ownership. Do not unload it.
     #[inline]
     pub fn as_raw(&self) -> CUmodule {
@@ -310,7 +316,7 @@ impl Module {
             unsafe { answer!(cuModuleGetFunction(function, module, text)) }
         });
         explain_missing(result, name, || self.kernel_names())?;
-        Ok(Kernel::new(raw, name, self.context(), self.clone()))
+        Ok(Kernel::new(raw, name, self.context(), self.code()))
     }
 
     /// Returns the names of all kernels. Calls `cuModuleEnumerateFunctions`.

@@ -5,7 +5,6 @@ use crate::call::{
     without_current,
 };
 use crate::capture_state::Operation;
-use crate::release;
 use crate::stream::{Stream, host};
 use crate::sync::{Mutex, lock};
 use core::ffi::c_void;
@@ -54,7 +53,6 @@ impl Stream {
     /// ```
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
-        release::drain();
         let _call = self.uncaptured(Operation::HostFunction)?;
         launch(function, &self.inner.host_panic, |run, data| {
             without_current(self.context(), || {
@@ -168,7 +166,6 @@ impl Stream {
     #[doc(alias = "cuStreamAddCallback")]
     #[inline]
     pub fn completion(&self) -> Result<StreamFuture> {
-        release::drain();
         let _call = self.uncaptured(Operation::HostFunction)?;
         let state = Arc::new(State {
             progress: Mutex::new(Progress::Waiting(None)),

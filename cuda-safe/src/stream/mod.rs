@@ -726,13 +726,17 @@ impl Stream {
         self.inner.state.enter(operation)
     }
 
-    /// Counts a call that must not be captured.
+    /// Counts a call that must not be captured. If the call may wait anyway, deferred releases are attempted
+    /// first. Allocations are no such calls, because memory managers make them while they hold their locks.
     ///
     /// # Errors
     /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); for a shared stream also the
     /// errors of the driver call.
     #[inline(always)]
     pub(crate) fn uncaptured(&self, operation: Operation) -> Result<CallGuard<'_>> {
+        if operation.may_wait() {
+            release::drain();
+        }
         self.enter(operation).uncaptured(operation, || self.ask_driver())
     }
 

@@ -3,7 +3,6 @@
 use crate::call::{Result, answer, debug_struct, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
-use crate::release;
 use crate::stream::{Stream, same_stream};
 use crate::virtual_memory::{LogicalEndpoint, check_within};
 use cuda_sys::{
@@ -160,7 +159,6 @@ impl<'a> FabricCopyBatch<'a> {
         if self.is_empty() {
             return Ok(());
         }
-        release::drain();
         let _call = self.stream.uncaptured(Operation::FabricCopy)?;
         let (copies, count) = (self.copies.as_mut_ptr(), self.copies.len());
         let stream = self.stream.raw();

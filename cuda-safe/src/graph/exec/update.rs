@@ -522,12 +522,6 @@ impl ExecutableGraph {
         self.objects.slots.number()
     }
 
-    /// Returns the number of the graph for error messages.
-    #[inline]
-    pub(crate) fn number(&self) -> u64 {
-        self.graph_number()
-    }
-
     #[inline]
     pub(crate) fn slots(&self) -> &Slots {
         &self.objects.slots

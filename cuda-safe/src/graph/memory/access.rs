@@ -110,7 +110,7 @@ impl ExecutableGraph {
         if !self.has_claimed(memory.graph()) {
             return Err(Invalid::BufferOfOtherGraph {
                 buffer: memory.graph(),
-                graph: self.number(),
+                graph: self.graph_number(),
             }
             .into());
         }

@@ -139,7 +139,9 @@ impl ExecutableGraph {
     pub fn host<'a, T>(&'a mut self, buffer: &'a mut GraphPinned<T>) -> Result<&'a mut [T]> {
         let graph = buffer.memory.order.graph();
         if !self.has_claimed(graph) {
-            return Err(Invalid::BufferOfOtherGraph { buffer: graph, graph: self.number() }.into());
+            return Err(
+                Invalid::BufferOfOtherGraph { buffer: graph, graph: self.graph_number() }.into()
+            );
         }
         self.wait_for_launches()?;
         // SAFETY: only an executable graph that has claimed the memory launches work that uses it. This

@@ -41,4 +41,3 @@ pub(crate) mod access;
 pub(crate) mod edges;
 pub(crate) mod order;
 pub(crate) mod owners;
-pub(crate) mod partition;

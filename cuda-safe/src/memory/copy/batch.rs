@@ -8,7 +8,6 @@ use crate::call::{
 };
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, MemoryLocation, PinnedBuffer, same_length};
-use crate::release;
 use crate::stream::{Stream, same_stream};
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
@@ -236,7 +235,6 @@ impl<'a> CopyBatch<'a> {
         }
         // This check comes before the copies, because the wait after them would be rejected.
         refuse_in_host_function()?;
-        release::drain();
         let _call = self.stream.uncaptured(Operation::HostCopy)?;
         let given = self.give();
         let is_done = match &given {

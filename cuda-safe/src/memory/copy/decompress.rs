@@ -3,7 +3,6 @@
 use crate::call::{Result, answer, c_enum, debug_struct, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
-use crate::release;
 use crate::stream::{Stream, same_stream};
 use cuda_sys::{CUdeviceptr, CUmemDecompressAlgorithm, CUmemDecompressParams, Zeroable};
 use std::marker::PhantomData;
@@ -148,7 +147,6 @@ impl<'a> DecompressBatch<'a> {
         if self.operations.is_empty() {
             return Ok(());
         }
-        release::drain();
         let _call = self.stream.uncaptured(Operation::Decompression)?;
         let (operations, count) = (self.operations.as_mut_ptr(), self.operations.len());
         let stream = self.stream.raw();

@@ -7,7 +7,6 @@
 use crate::call::{Invalid, Result, answer, call, copy_without_current, refuse_in_host_function};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
-use crate::release;
 use crate::stream::{Stream, same_stream};
 use bytemuck::{AnyBitPattern, NoUninit};
 
@@ -31,7 +30,6 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         same_length(slice.len(), self.len())?;
         // This check comes before the copy, because the wait after the copy would be rejected.
         refuse_in_host_function()?;
-        release::drain();
         if self.size_bytes() == 0 {
             return Ok(());
         }
@@ -114,7 +112,6 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     #[doc(alias = "cuMemcpyDtoH")]
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         same_length(self.len(), slice.len())?;
-        release::drain();
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
         self.stream().wait_for_work()?;
         if self.size_bytes() == 0 {

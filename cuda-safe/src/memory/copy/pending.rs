@@ -10,7 +10,6 @@ use crate::event::Event;
 use crate::memory::{
     DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedRange, same_length,
 };
-use crate::release;
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::marker::PhantomData;
@@ -287,7 +286,6 @@ impl<T> DeviceSlice<'_, T> {
         mut host: H,
         copy: impl Fn(usize, cuda_sys::CUstream) -> Answer,
     ) -> Result<Pending<T, H>, Rejected<H>> {
-        release::drain();
         let stream = self.stream();
         let possible = same_length(host.count(), self.len())
             // If the call fails while the copy is in progress, this function must wait, which is

@@ -7,7 +7,6 @@ use crate::call::{
 use crate::capture_state::Operation;
 use crate::memory::copy::pending::leak_in_use;
 use crate::memory::{CopyBatch, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
-use crate::release;
 use crate::stream::{Stream, same_stream};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUstream;
@@ -73,7 +72,6 @@ impl Stream {
     ) -> Result<R, E> {
         // Inside a host function, the wait at the end of the scope would be rejected.
         refuse_in_host_function()?;
-        release::drain();
         // Counted until the wait has returned. A captured stream cannot be waited for, and the memory of the
         // copies is borrowed no longer than this call.
         let _call = self.uncaptured(Operation::CopyScope)?;

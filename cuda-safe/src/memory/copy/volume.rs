@@ -10,7 +10,6 @@ use crate::call::{
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
-use crate::release;
 use crate::stream::same_stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
@@ -108,7 +107,6 @@ impl<T> DeviceSliceMut<'_, T> {
         };
         // This check comes before the copy, because the wait after the copy would be rejected.
         refuse_in_host_function()?;
-        release::drain();
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
         let to = Side::of_device(&self.as_slice(), to);
         let copy = Copy::new::<T>(extent, &Side::of_host(source.as_ptr(), from), &to);
@@ -203,7 +201,6 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     ) -> Result<()> {
         let from = region.checked(extent, self.len())?;
         let to = to.checked(extent, target.len())?;
-        release::drain();
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
         self.stream().wait_for_work()?;
         let (Some(from), Some(to)) = (from, to) else {
