@@ -395,7 +395,7 @@ impl<T: Any> AsAny for T {
     }
 }
 
-/// A block of device memory of a [manager](super::MemoryManager). It is a plain value, which must be
+/// A block of device memory of a [manager](MemoryManager). It is a plain value, which must be
 /// passed to the free function unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -407,7 +407,7 @@ pub struct Block {
     pub token: u64,
 }
 
-/// A block of pinned host memory of a [manager](super::MemoryManager). It is a plain value, which must
+/// A block of pinned host memory of a [manager](MemoryManager). It is a plain value, which must
 /// be passed to the free function unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostBlock {

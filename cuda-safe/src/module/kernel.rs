@@ -6,7 +6,7 @@ use cuda_sys::{CUfunction, CUresult};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-/// A kernel in one context (`CUfunction`). Returned by [`Module::kernel`] and [`Library::kernel`].
+/// A kernel in one context (`CUfunction`). Returned by [`Module::kernel`](super::Module::kernel) and [`Library::kernel`](super::Library::kernel).
 ///
 /// It keeps its module or library loaded. Clones share it.
 ///

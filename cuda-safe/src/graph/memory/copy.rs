@@ -148,7 +148,7 @@ impl Graph {
     /// `cuGraphMemcpyNodeSetParams`.
     ///
     /// Executable graphs are not affected: see [`ExecutableNodes::set_copy`]. The graph drops the memory
-    /// that the node used before, unless another node, an executable graph or a [`GraphBuffer`] shares it.
+    /// that the node used before, unless another node, an executable graph or a [`GraphBuffer`](crate::graph::GraphBuffer) shares it.
     ///
     /// # Errors
     /// See [`add_copy`](Self::add_copy).

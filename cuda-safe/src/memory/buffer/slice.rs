@@ -523,7 +523,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext); [`Invalid::AccessWindow`](crate::Invalid::AccessWindow); `CUDA_ERROR_INVALID_VALUE` for more bytes
+    /// [`Invalid::OtherContext`]; [`Invalid::AccessWindow`]; `CUDA_ERROR_INVALID_VALUE` for more bytes
     /// than [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::device::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
@@ -543,8 +543,8 @@ impl DeviceSliceMut<'_, u32> {
     /// Writes one element in stream order, after a fence of system scope. Calls `cuStreamWriteValue32`.
     ///
     /// # Errors
-    /// - [`Invalid::Range`](crate::Invalid::Range) if the index is out of bounds.
-    /// - [`Invalid::NoMemoryOperations`](crate::Invalid::NoMemoryOperations) for stream-ordered or managed memory. Use a buffer of
+    /// - [`Invalid::Range`] if the index is out of bounds.
+    /// - [`Invalid::NoMemoryOperations`] for stream-ordered or managed memory. Use a buffer of
     ///   [`zeroed_sync`](crate::DeviceBuffer::zeroed_sync) or mapped pinned memory.
     ///
     /// Since CUDA 11.7. Raw: [`cuStreamWriteValue32_v2`](fn@cuda_sys::cuStreamWriteValue32_v2).
@@ -563,8 +563,8 @@ impl DeviceSliceMut<'_, u64> {
     /// Writes one element in stream order, after a fence of system scope. Calls `cuStreamWriteValue64`.
     ///
     /// # Errors
-    /// - [`Invalid::Range`](crate::Invalid::Range) if the index is out of bounds.
-    /// - [`Invalid::NoMemoryOperations`](crate::Invalid::NoMemoryOperations) for stream-ordered or managed memory. Use a buffer of
+    /// - [`Invalid::Range`] if the index is out of bounds.
+    /// - [`Invalid::NoMemoryOperations`] for stream-ordered or managed memory. Use a buffer of
     ///   [`zeroed_sync`](crate::DeviceBuffer::zeroed_sync) or mapped pinned memory.
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without
     ///   [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::device::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).

@@ -345,7 +345,7 @@ impl Stream {
     /// Calls `cuMemPrefetchBatchAsync(…)`. All ranges must be bound to this stream.
     ///
     /// # Errors
-    /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if a range is bound to another
+    /// - [`Invalid::OtherStream`] if a range is bound to another
     ///   stream.
     /// - `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent managed access.
     /// - `CUDA_ERROR_INVALID_VALUE` on the legacy default stream.

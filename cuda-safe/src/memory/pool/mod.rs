@@ -114,9 +114,9 @@ impl MemoryPool {
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
     ///   ([`MEMORY_POOLS_SUPPORTED`](crate::device::attribute::MEMORY_POOLS_SUPPORTED)).
     /// - `CUDA_ERROR_INVALID_VALUE` for a location that cannot have a pool.
-    /// - [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver) if the driver does not
+    /// - [`Invalid::NeedsNewerDriver`] if the driver does not
     ///   know an option.
-    /// - [`Invalid::PoolHandles`](crate::Invalid::PoolHandles) if the pool must be shareable and
+    /// - [`Invalid::PoolHandles`] if the pool must be shareable and
     ///   the device does not support file descriptors for pools.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolCreate`](fn@cuda_sys::cuMemPoolCreate),
@@ -157,7 +157,7 @@ impl MemoryPool {
     /// Takes ownership of `raw`. The pool is destroyed when the last clone is dropped.
     ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    /// [`Invalid::Handle`] if `raw` is null.
     ///
     /// # Safety
     /// `raw` is a live pool that no other code destroys. If other code allocates memory from the
@@ -173,7 +173,7 @@ impl MemoryPool {
     /// object.
     ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    /// [`Invalid::Handle`] if `raw` is null.
     ///
     /// # Safety
     /// `raw` is a pool that stays alive until the last clone of this object and all memory
@@ -189,7 +189,7 @@ impl MemoryPool {
     /// dropped after the last clone.
     ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
+    /// [`Invalid::Handle`] if `raw` is null. `owner` is then dropped.
     ///
     /// # Safety
     /// `raw` is a pool that stays alive as long as `owner`.
@@ -320,7 +320,7 @@ impl MemoryPool {
     /// Calls `cuMemPoolGetAttribute(pool, attribute, &value)`.
     ///
     /// # Errors
-    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) if the attribute is newer
+    /// [`Invalid::UnknownAttribute`] if the attribute is newer
     /// than the driver.
     ///
     /// Since CUDA 11.2. The documentation of each attribute says when it was introduced. Raw:
@@ -407,11 +407,11 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-    /// - [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool) if the stream's device cannot
+    /// - [`Invalid::NoAccessToPool`] if the stream's device cannot
     ///   write to the pool's memory.
-    /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
+    /// - [`Invalid::TooLarge`] if `len` elements do not fit in the
     ///   address space.
-    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - [`Invalid::StreamIsCaptured`].
     ///
     /// Since CUDA 11.2. Raw: [`cuMemAllocFromPoolAsync`](fn@cuda_sys::cuMemAllocFromPoolAsync).
     #[doc(alias = "cuMemAllocFromPoolAsync")]
