@@ -284,7 +284,7 @@ impl<'d> Watch<'d> {
         }
     }
 
-    /// Called after an atomic operation of lanes, of which those in `changed` wrote the value.
+    /// Called after an atomic operation of lanes. Those in `changed` wrote the value.
     pub(super) fn atomic(
         &mut self,
         warp: &Warp,

@@ -77,8 +77,7 @@ impl Copies {
             copy.is_complete = true;
             self.pending -= 1;
             for word in copy.bytes.start / 4..copy.bytes.end.div_ceil(4) {
-                let mark = &mut self.marks[word as usize];
-                *mark = if *mark == number + 1 { 0 } else { *mark };
+                self.marks[word as usize] = 0;
             }
         }
         if self.pending == 0 {

@@ -514,7 +514,7 @@ impl Block {
         }
     }
 
-    /// Orders what threads did before they meet, and what others released, before what the threads do then.
+    /// Orders the earlier accesses of threads that meet, and those that others released, before their later ones.
     fn meet(&mut self, number: u32, threads: &[u32], released: &Rc<Clock>) {
         self.separate();
         let Some(first) = threads.first() else { return };
