@@ -182,6 +182,68 @@ fn an_indirect_call_calls_a_function_of_each_lane() {
 }
 
 #[test]
+fn a_kernel_calls_a_function_whose_address_another_kernel_has_stored() {
+    let text = "
+        .version 8.3\n.target sm_90\n.address_size 64
+        .func (.param .b32 result) twice (.param .b32 n)
+        { .reg .b32 %r<3>; ld.param.u32 %r1, [n]; shl.b32 %r2, %r1, 1; st.param.b32 [result], %r2; ret; }
+        .visible .entry call(.param .u64 p0)
+        {
+            .reg .b32 %r<2>; .reg .b64 %d<3>;
+            ld.param.u64 %d1, [p0];
+            ld.global.u64 %d2, [%d1];
+            {
+                .param .b32 a; .param .b32 out;
+                st.param.b32 [a], 21;
+                proto: .callprototype (.param .b32 _) _ (.param .b32 _);
+                call (out), %d2, (a), proto;
+                ld.param.b32 %r1, [out];
+            }
+            st.global.u32 [%d1], %r1;
+            ret;
+        }
+        .visible .entry store(.param .u64 p0)
+        {
+            .reg .b64 %d<3>;
+            ld.param.u64 %d1, [p0];
+            mov.u64 %d2, twice;
+            st.global.u64 [%d1], %d2;
+            ret;
+        }";
+    let mut memory = Memory::default();
+    let place = memory.words(&[0; 2]);
+    let program = link(text);
+    let params = params(&[place]);
+    for kernel in [1, 0] {
+        let mut launch = Launch::new(&program, kernel);
+        launch.params = &params;
+        run(&launch, &memory).unwrap();
+    }
+    assert_eq!(memory.read(place)[0], 42);
+}
+
+#[test]
+fn all_lanes_end_after_a_guarded_instruction() {
+    let text = "
+        .version 8.3\n.target sm_90\n.address_size 64
+        .visible .entry k(.param .u64 p0)
+        {
+            .reg .pred %p; .reg .b32 %r; .reg .b64 %d<3>;
+            mov.u32 %r, %tid.x;
+            ld.param.u64 %d1, [p0];
+            mul.wide.u32 %d2, %r, 4;
+            add.s64 %d1, %d1, %d2;
+            setp.eq.u32 %p, %r, 0;
+            st.global.u32 [%d1], 7;
+            @%p st.global.u32 [%d1], 9;
+        }";
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 4]);
+    launch(text, &memory, (1, 4), &[out]).unwrap();
+    assert_eq!(memory.read(out), [9, 7, 7, 7]);
+}
+
+#[test]
 fn an_indirect_branch_goes_to_the_label_of_each_lane() {
     let text = kernel(
         1,

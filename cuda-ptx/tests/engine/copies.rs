@@ -64,6 +64,14 @@ fn a_bulk_copy_of_bytes_that_are_not_aligned_is_a_fault() {
 }
 
 #[test]
+fn a_conversion_reads_the_low_bits_of_a_wider_register() {
+    let body = "mov.u32 %r5, 7; mov.u64 %d5, 0xffffffff00000009;
+         cvt.rn.f32.u32 %f1, %r5; cvt.rn.f32.u32 %f2, %d5; cvt.rn.f32.s32 %f3, %d5;
+         mov.b32 %r1, %f1; mov.b32 %r2, %f2; mov.b32 %r3, %f3; mov.u32 %r4, 0;";
+    assert_eq!(results(body), [7f32, 9.0, 9.0, 0.0].map(f32::to_bits));
+}
+
+#[test]
 fn results_of_a_vector_reduction_may_replace_its_operands() {
     let text = kernel(
         1,
