@@ -102,4 +102,16 @@ mod tests {
         memory.clear();
         assert!(memory.get(&keys[0]).is_none());
     }
+
+    #[test]
+    fn an_entry_as_large_as_the_limit_remains_without_the_others() {
+        let [small, large] = [0, 1].map(|byte| Key([byte; 32]));
+        let bytes = code(3000).bytes();
+        let mut memory = Memory::new(bytes);
+        memory.insert(small, &code(10));
+        memory.insert(large, &code(3000));
+        assert!(memory.get(&small).is_none());
+        assert!(memory.get(&large).is_some());
+        assert_eq!(memory.bytes, bytes);
+    }
 }

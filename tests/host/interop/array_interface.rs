@@ -363,6 +363,7 @@ fn layouts_report_their_properties() {
     let broadcast = layout(&[3, 4], &[0, 8]);
     assert!(broadcast.is_broadcast() && !broadcast.is_c_contiguous());
     assert!(broadcast.may_overlap_itself());
+    assert!(layout(&[2], &[0]).is_broadcast() && !layout(&[1], &[0]).is_broadcast());
     let reversed = layout(&[4], &[-8]);
     assert!(reversed.is_reversed() && !reversed.may_overlap_itself());
     let range = reversed.byte_range();

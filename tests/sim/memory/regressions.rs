@@ -74,6 +74,24 @@ fn memory_is_unmapped_after_a_growth_that_failed() {
 }
 
 #[test]
+fn elements_stay_mapped_after_a_longer_fill_that_failed() {
+    let (_end, _context, stream) = in_child!(on_stream());
+    let mut buffer = GrowableBuffer::<u32>::new(&stream, 64 * PAGE).expect("a buffer");
+    // Each growth maps a range, of which a failed fill unmaps the last one.
+    buffer.grow(16 * PAGE).expect("memory");
+    buffer.grow(32 * PAGE).expect("memory");
+    let mapped = buffer.mapped_bytes();
+    {
+        let _fails = fail("cuMemsetD8Async", 1, CUresult::CUDA_ERROR_UNKNOWN);
+        buffer.resize_zeroed(64 * PAGE).expect_err("a failed fill");
+    }
+    assert_eq!(buffer.len(), 32 * PAGE);
+    stream.synchronize().expect("a wait");
+    attempt_deferred_releases();
+    assert_eq!(buffer.mapped_bytes(), mapped);
+}
+
+#[test]
 fn a_host_function_that_drops_the_last_context_loses_no_memory_of_its_pool() {
     in_child!();
     start(Profile::h200());
