@@ -206,6 +206,7 @@ impl<'a, T> GraphSlice<'a, T> {
     }
 
     /// Notes that a node uses the elements in this range.
+    #[inline]
     pub(crate) fn declare(
         &self,
         range: Range<usize>,
