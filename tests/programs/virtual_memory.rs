@@ -199,10 +199,10 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         let mapping = space.map(0, PhysicalMemory::new(device, 2 << 20)?)?;
         s.with(|s, object: &mut MulticastObject| {
             if s.one_in(2) {
-                let binding = object.bind_mapping(device, 0, mapping)?;
+                let binding = object.bind(device, 0, mapping)?;
                 return Ok(s.put(binding));
             }
-            match object.try_bind_mapping(device, 0, mapping) {
+            match object.try_bind(device, 0, mapping) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
             }
@@ -295,10 +295,10 @@ pub(super) const ENDPOINTS: Operations = &[
         let mapping = space.map(0, PhysicalMemory::new(device, 2 << 20)?)?;
         s.with(|s, endpoint: &mut LogicalEndpoint| {
             if s.one_in(2) {
-                let binding = endpoint.bind_mapping(device, offset, mapping)?;
+                let binding = endpoint.bind(device, offset, mapping)?;
                 return Ok(s.put(binding));
             }
-            match endpoint.try_bind_mapping(device, offset, mapping) {
+            match endpoint.try_bind(device, offset, mapping) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
             }

@@ -40,14 +40,19 @@ pub(super) fn check_array(
         let problem = "only a two-dimensional array has gathers".to_owned();
         return Err(array_error("the option gather", problem));
     }
-    let bounds = textures(shape, options.gather, is_mipmapped);
-    let mut exceeded = within(device, &bounds)?;
+    let dimensions = dimensions(shape);
+    let exceeds = |name: usize, limits: &[Attribute<u32>]| {
+        let bound = |((names, size), limit): (&([_; 2], _), _)| (names[name], *size, limit);
+        let bounds: Vec<Bound> = dimensions.iter().zip(limits.iter().copied()).map(bound).collect();
+        within(device, &bounds)
+    };
+    let mut exceeded = exceeds(0, textures(shape, options.gather, is_mipmapped))?;
     if exceeded.is_some() && matches!(shape, ArrayShape::ThreeD { .. }) {
         // Devices support a second shape of three-dimensional textures.
-        exceeded = within(device, &flat_volume(shape))?.and(exceeded);
+        exceeded = exceeds(0, &FLAT_VOLUME)?.and(exceeded);
     }
     if exceeded.is_none() && options.surface {
-        exceeded = within(device, &surfaces(shape))?;
+        exceeded = exceeds(1, surfaces(shape))?;
     }
     match exceeded {
         None => Ok(()),
@@ -58,96 +63,89 @@ pub(super) fn check_array(
     }
 }
 
+/// Returns the dimensions of a shape: the names of each, for textures and for surfaces, and its size.
 #[inline]
-fn textures(shape: ArrayShape, gather: bool, is_mipmapped: bool) -> Vec<Bound> {
-    use attribute as most;
+fn dimensions(shape: ArrayShape) -> Vec<([&'static str; 2], usize)> {
     let extent = shape.extent();
-    let [w, h, d] =
-        [("the width", extent.width), ("the height", extent.height), ("the depth", extent.depth)];
-    let layers = ("the number of layers", extent.depth);
-    let bound = |(what, size), attribute| (what, size, attribute);
+    let width = (["the width", "the width of a surface"], extent.width);
+    let height = (["the height", "the height of a surface"], extent.height);
+    let depth = (["the depth", "the depth of a surface"], extent.depth);
+    let layers = (["the number of layers", "the number of layers of a surface"], extent.depth);
     match shape {
-        ArrayShape::OneD { .. } if is_mipmapped => {
-            vec![bound(w, most::MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH)]
+        ArrayShape::OneD { .. } | ArrayShape::Cubemap { .. } => vec![width],
+        ArrayShape::TwoD { .. } => vec![width, height],
+        ArrayShape::ThreeD { .. } => vec![width, height, depth],
+        ArrayShape::OneDLayered { .. } | ArrayShape::CubemapLayered { .. } => vec![width, layers],
+        ArrayShape::TwoDLayered { .. } => vec![width, height, layers],
+    }
+}
+
+/// Returns the limits of the dimensions of a texture.
+#[inline]
+fn textures(shape: ArrayShape, gather: bool, is_mipmapped: bool) -> &'static [Attribute<u32>] {
+    use attribute as most;
+    match shape {
+        ArrayShape::OneD { .. } if is_mipmapped => &[most::MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH],
+        ArrayShape::OneD { .. } => &[most::MAXIMUM_TEXTURE1D_WIDTH],
+        ArrayShape::TwoD { .. } if is_mipmapped => {
+            &[most::MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH, most::MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT]
         }
-        ArrayShape::OneD { .. } => vec![bound(w, most::MAXIMUM_TEXTURE1D_WIDTH)],
-        ArrayShape::TwoD { .. } if is_mipmapped => vec![
-            bound(w, most::MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH),
-            bound(h, most::MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT),
-        ],
-        ArrayShape::TwoD { .. } if gather => vec![
-            bound(w, most::MAXIMUM_TEXTURE2D_GATHER_WIDTH),
-            bound(h, most::MAXIMUM_TEXTURE2D_GATHER_HEIGHT),
-        ],
-        ArrayShape::TwoD { .. } => {
-            vec![bound(w, most::MAXIMUM_TEXTURE2D_WIDTH), bound(h, most::MAXIMUM_TEXTURE2D_HEIGHT)]
+        ArrayShape::TwoD { .. } if gather => {
+            &[most::MAXIMUM_TEXTURE2D_GATHER_WIDTH, most::MAXIMUM_TEXTURE2D_GATHER_HEIGHT]
         }
-        ArrayShape::ThreeD { .. } => vec![
-            bound(w, most::MAXIMUM_TEXTURE3D_WIDTH),
-            bound(h, most::MAXIMUM_TEXTURE3D_HEIGHT),
-            bound(d, most::MAXIMUM_TEXTURE3D_DEPTH),
+        ArrayShape::TwoD { .. } => &[most::MAXIMUM_TEXTURE2D_WIDTH, most::MAXIMUM_TEXTURE2D_HEIGHT],
+        ArrayShape::ThreeD { .. } => &[
+            most::MAXIMUM_TEXTURE3D_WIDTH,
+            most::MAXIMUM_TEXTURE3D_HEIGHT,
+            most::MAXIMUM_TEXTURE3D_DEPTH,
         ],
-        ArrayShape::OneDLayered { .. } => vec![
-            bound(w, most::MAXIMUM_TEXTURE1D_LAYERED_WIDTH),
-            bound(layers, most::MAXIMUM_TEXTURE1D_LAYERED_LAYERS),
+        ArrayShape::OneDLayered { .. } => {
+            &[most::MAXIMUM_TEXTURE1D_LAYERED_WIDTH, most::MAXIMUM_TEXTURE1D_LAYERED_LAYERS]
+        }
+        ArrayShape::TwoDLayered { .. } => &[
+            most::MAXIMUM_TEXTURE2D_LAYERED_WIDTH,
+            most::MAXIMUM_TEXTURE2D_LAYERED_HEIGHT,
+            most::MAXIMUM_TEXTURE2D_LAYERED_LAYERS,
         ],
-        ArrayShape::TwoDLayered { .. } => vec![
-            bound(w, most::MAXIMUM_TEXTURE2D_LAYERED_WIDTH),
-            bound(h, most::MAXIMUM_TEXTURE2D_LAYERED_HEIGHT),
-            bound(layers, most::MAXIMUM_TEXTURE2D_LAYERED_LAYERS),
-        ],
-        ArrayShape::Cubemap { .. } => vec![bound(w, most::MAXIMUM_TEXTURECUBEMAP_WIDTH)],
-        ArrayShape::CubemapLayered { .. } => vec![
-            bound(w, most::MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH),
-            bound(layers, most::MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS),
+        ArrayShape::Cubemap { .. } => &[most::MAXIMUM_TEXTURECUBEMAP_WIDTH],
+        ArrayShape::CubemapLayered { .. } => &[
+            most::MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH,
+            most::MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS,
         ],
     }
 }
 
-#[inline]
-fn flat_volume(shape: ArrayShape) -> [Bound; 3] {
-    let extent = shape.extent();
-    [
-        ("the width", extent.width, attribute::MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE),
-        ("the height", extent.height, attribute::MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE),
-        ("the depth", extent.depth, attribute::MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE),
-    ]
-}
+/// The limits of the second shape of three-dimensional textures.
+const FLAT_VOLUME: [Attribute<u32>; 3] = [
+    attribute::MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE,
+    attribute::MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE,
+    attribute::MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE,
+];
 
+/// Returns the limits of the dimensions of a surface.
 #[inline]
-fn surfaces(shape: ArrayShape) -> Vec<Bound> {
+fn surfaces(shape: ArrayShape) -> &'static [Attribute<u32>] {
     use attribute as most;
-    let extent = shape.extent();
-    let [w, h, d] = [
-        ("the width of a surface", extent.width),
-        ("the height of a surface", extent.height),
-        ("the depth of a surface", extent.depth),
-    ];
-    let layers = ("the number of layers of a surface", extent.depth);
-    let bound = |(what, size), attribute| (what, size, attribute);
     match shape {
-        ArrayShape::OneD { .. } => vec![bound(w, most::MAXIMUM_SURFACE1D_WIDTH)],
-        ArrayShape::TwoD { .. } => {
-            vec![bound(w, most::MAXIMUM_SURFACE2D_WIDTH), bound(h, most::MAXIMUM_SURFACE2D_HEIGHT)]
+        ArrayShape::OneD { .. } => &[most::MAXIMUM_SURFACE1D_WIDTH],
+        ArrayShape::TwoD { .. } => &[most::MAXIMUM_SURFACE2D_WIDTH, most::MAXIMUM_SURFACE2D_HEIGHT],
+        ArrayShape::ThreeD { .. } => &[
+            most::MAXIMUM_SURFACE3D_WIDTH,
+            most::MAXIMUM_SURFACE3D_HEIGHT,
+            most::MAXIMUM_SURFACE3D_DEPTH,
+        ],
+        ArrayShape::OneDLayered { .. } => {
+            &[most::MAXIMUM_SURFACE1D_LAYERED_WIDTH, most::MAXIMUM_SURFACE1D_LAYERED_LAYERS]
         }
-        ArrayShape::ThreeD { .. } => vec![
-            bound(w, most::MAXIMUM_SURFACE3D_WIDTH),
-            bound(h, most::MAXIMUM_SURFACE3D_HEIGHT),
-            bound(d, most::MAXIMUM_SURFACE3D_DEPTH),
+        ArrayShape::TwoDLayered { .. } => &[
+            most::MAXIMUM_SURFACE2D_LAYERED_WIDTH,
+            most::MAXIMUM_SURFACE2D_LAYERED_HEIGHT,
+            most::MAXIMUM_SURFACE2D_LAYERED_LAYERS,
         ],
-        ArrayShape::OneDLayered { .. } => vec![
-            bound(w, most::MAXIMUM_SURFACE1D_LAYERED_WIDTH),
-            bound(layers, most::MAXIMUM_SURFACE1D_LAYERED_LAYERS),
-        ],
-        ArrayShape::TwoDLayered { .. } => vec![
-            bound(w, most::MAXIMUM_SURFACE2D_LAYERED_WIDTH),
-            bound(h, most::MAXIMUM_SURFACE2D_LAYERED_HEIGHT),
-            bound(layers, most::MAXIMUM_SURFACE2D_LAYERED_LAYERS),
-        ],
-        ArrayShape::Cubemap { .. } => vec![bound(w, most::MAXIMUM_SURFACECUBEMAP_WIDTH)],
-        ArrayShape::CubemapLayered { .. } => vec![
-            bound(w, most::MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH),
-            bound(layers, most::MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS),
+        ArrayShape::Cubemap { .. } => &[most::MAXIMUM_SURFACECUBEMAP_WIDTH],
+        ArrayShape::CubemapLayered { .. } => &[
+            most::MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH,
+            most::MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS,
         ],
     }
 }

@@ -102,10 +102,7 @@ impl RawInterface {
                 format!("the address is 0, but the shape {:?} is not empty", layout.shape());
             return Err(refused("data", problem));
         }
-        let range = layout.byte_range();
-        let fits = address.checked_add_signed(range.start as i64).is_some()
-            && address.checked_add_signed(range.end as i64).is_some();
-        if !fits {
+        if !layout.fits_at(address) {
             let problem = format!("the array at {address:#x} exceeds the address space");
             return Err(refused("data", problem));
         }
@@ -128,19 +125,7 @@ impl RawInterface {
     #[inline]
     fn layout(&self, item_size: usize) -> Result<Layout, Invalid> {
         let shape = self.shape.as_ref().ok_or_else(|| missing("shape"))?;
-        let unsigned_shape: Option<Vec<usize>> =
-            shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
-        let unsigned_shape = unsigned_shape
-            .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
-        let Some(strides) = &self.strides else {
-            return Layout::c_contiguous(&unsigned_shape, item_size);
-        };
-        let signed_strides: Option<Vec<isize>> =
-            strides.iter().map(|stride| isize::try_from(*stride).ok()).collect();
-        let signed_strides = signed_strides.ok_or_else(|| {
-            refused("strides", format!("the strides {strides:?} exceed the address space"))
-        })?;
-        Layout::strided(&unsigned_shape, &signed_strides, item_size)
+        Layout::from_signed(shape, self.strides.as_deref(), 1, item_size)
     }
 
     #[inline]

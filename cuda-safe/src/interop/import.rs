@@ -368,7 +368,7 @@ impl ArrayInterface {
 
 /// Calls `call`, which uses a stream of `context`. For a default stream, makes `context` current first,
 /// because the handle of a default stream refers to the current context.
-fn call_in_context(
+pub(super) fn call_in_context(
     context: &Context,
     is_default: bool,
     mut call: impl FnMut() -> Result<()>,

@@ -582,27 +582,6 @@ impl<T> ArrayViewMut<'_, T> {
         DeviceSliceMut::new(span.as_raw(), span.len(), self.stream())
     }
 
-    /// Copies `slice` to the array. Blocks the host until the copy and all earlier work on the
-    /// stream have completed.
-    ///
-    /// The elements of `slice` are in the order of the array. Calls
-    /// [`DeviceSliceMut::copy_from_slice`] or [`DeviceSliceMut::copy_3d_from_slice`].
-    ///
-    /// # Errors
-    /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the numbers of elements
-    /// differ, or if the driver cannot copy these strides with one call.
-    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()>
-    where
-        T: NoUninit,
-    {
-        let host = host_layout(self.layout(), slice.len())?;
-        if let Some(mut elements) = self.as_mut_slice() {
-            return elements.copy_from_slice(slice);
-        }
-        let (extent, [to, from]) = regions([self.layout(), &host])?;
-        self.span().copy_3d_from_slice(extent, to, slice, from)
-    }
-
     /// Enqueues a copy of an array of the same shape to this array. Does not block the host.
     ///
     /// Calls
@@ -627,6 +606,26 @@ impl<T> ArrayViewMut<'_, T> {
         let (extent, [to, from]) = regions([self.layout(), source.layout()])?;
         self.span().copy_3d_from(extent, to, source.span(), from)
     }
+}
+
+impl<T: NoUninit> ArrayViewMut<'_, T> {
+    /// Copies `slice` to the array. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
+    ///
+    /// The elements of `slice` are in the order of the array. Calls
+    /// [`DeviceSliceMut::copy_from_slice`] or [`DeviceSliceMut::copy_3d_from_slice`].
+    ///
+    /// # Errors
+    /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the numbers of elements
+    /// differ, or if the driver cannot copy these strides with one call.
+    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
+        let host = host_layout(self.layout(), slice.len())?;
+        if let Some(mut elements) = self.as_mut_slice() {
+            return elements.copy_from_slice(slice);
+        }
+        let (extent, [to, from]) = regions([self.layout(), &host])?;
+        self.span().copy_3d_from_slice(extent, to, slice, from)
+    }
 
     /// Sets all elements to `value` in stream order. Calls [`DeviceSliceMut::fill`] or
     /// [`DeviceSliceMut::fill_3d`].
@@ -634,10 +633,7 @@ impl<T> ArrayViewMut<'_, T> {
     /// # Errors
     /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the driver cannot fill
     /// these strides.
-    pub fn fill(&mut self, value: T) -> Result<()>
-    where
-        T: NoUninit,
-    {
+    pub fn fill(&mut self, value: T) -> Result<()> {
         if let Some(mut elements) = self.as_mut_slice() {
             return elements.fill(value);
         }

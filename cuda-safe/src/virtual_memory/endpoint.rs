@@ -1,16 +1,15 @@
 //! Logical endpoints: numbers under which kernels and copies reach memory of one device or of several.
 
-use super::binding::{Binding, Target};
-use super::mapping::Mapping;
+use super::binding::{Bindable, Binding, Target};
 use super::options::check_size;
 use super::physical::PhysicalMemory;
 use crate::call::{Invalid, Rejected, Result, answer, call, out};
 use crate::device::Device;
 use crate::release::{self, Keep, Owned, create, destroy};
 use cuda_sys::{
-    CUdevice, CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
-    CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,
-    CUresult, Zeroable,
+    CUdevice, CUdeviceptr, CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag,
+    CUlogicalEndpointId, CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp,
+    CUlogicalEndpointType, CUresult, Zeroable,
 };
 use std::sync::Arc;
 
@@ -332,8 +331,9 @@ impl LogicalEndpoint {
         self.inner.size
     }
 
-    /// Binds memory of a device at `offset` bytes from the start. The binding owns the memory. Calls
-    /// `cuLogicalEndpointBindMem`.
+    /// Binds memory of a device at `offset` bytes from the start. The binding owns the memory, either
+    /// [`PhysicalMemory`](super::PhysicalMemory) or a [`Mapping`](super::Mapping). Calls
+    /// `cuLogicalEndpointBindMem` or `cuLogicalEndpointBindAddr`.
     ///
     /// # Errors
     /// - [`Invalid::Granularity`] and [`Invalid::Range`] for the offset and the size of the memory.
@@ -342,15 +342,17 @@ impl LogicalEndpoint {
     ///
     /// The memory is then dropped; [`try_bind`](Self::try_bind) returns it.
     ///
-    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindMem`](fn@cuda_sys::cuLogicalEndpointBindMem).
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindMem`](fn@cuda_sys::cuLogicalEndpointBindMem),
+    /// [`cuLogicalEndpointBindAddr`](fn@cuda_sys::cuLogicalEndpointBindAddr).
     #[doc(alias = "cuLogicalEndpointBindMem")]
+    #[doc(alias = "cuLogicalEndpointBindAddr")]
     #[inline]
-    pub fn bind(
+    pub fn bind<M: Bindable>(
         &self,
         device: Device,
         offset: usize,
-        memory: PhysicalMemory,
-    ) -> Result<Binding<Self, PhysicalMemory>> {
+        memory: M,
+    ) -> Result<Binding<Self, M>> {
         Ok(self.try_bind(device, offset, memory)?)
     }
 
@@ -359,59 +361,13 @@ impl LogicalEndpoint {
     /// # Errors
     /// See [`bind`](Self::bind).
     #[inline]
-    pub fn try_bind(
+    pub fn try_bind<M: Bindable>(
         &self,
         device: Device,
         offset: usize,
-        memory: PhysicalMemory,
-    ) -> Result<Binding<Self, PhysicalMemory>, Rejected<PhysicalMemory>> {
-        let (id, number, size) = (self.id(), device.as_raw(), memory.size());
-        let (start, bytes) = (offset as u64, size as u64);
-        Binding::new(self, device, offset, size, memory, |memory| {
-            let handle = memory.as_raw();
-            // SAFETY: the endpoint exists, and the handle is alive. The memory is not mapped, and the
-            // binding owns it.
-            unsafe { call!(cuLogicalEndpointBindMem(id, number, start, handle, 0, bytes, 0)) }
-        })
-    }
-
-    /// Binds memory of a device that is mapped to an address too, at `offset` bytes from the start. The
-    /// binding owns the mapping, whose address kernels can use. Calls `cuLogicalEndpointBindAddr`.
-    ///
-    /// # Errors
-    /// See [`bind`](Self::bind).
-    ///
-    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindAddr`](fn@cuda_sys::cuLogicalEndpointBindAddr).
-    #[doc(alias = "cuLogicalEndpointBindAddr")]
-    #[inline]
-    pub fn bind_mapping(
-        &self,
-        device: Device,
-        offset: usize,
-        mapping: Mapping,
-    ) -> Result<Binding<Self, Mapping>> {
-        Ok(self.try_bind_mapping(device, offset, mapping)?)
-    }
-
-    /// Does the same as [`bind_mapping`](Self::bind_mapping), but returns the mapping with the error.
-    ///
-    /// # Errors
-    /// See [`bind_mapping`](Self::bind_mapping).
-    #[inline]
-    pub fn try_bind_mapping(
-        &self,
-        device: Device,
-        offset: usize,
-        mapping: Mapping,
-    ) -> Result<Binding<Self, Mapping>, Rejected<Mapping>> {
-        let (id, number, size) = (self.id(), device.as_raw(), mapping.size());
-        let (start, bytes) = (offset as u64, size as u64);
-        Binding::new(self, device, offset, size, mapping, |mapping| {
-            let address = std::ptr::without_provenance_mut(mapping.address() as usize);
-            // SAFETY: the endpoint exists, and the mapping, which the binding owns, has this size. No work
-            // of safe code uses a mapping that is not bound to a stream.
-            unsafe { call!(cuLogicalEndpointBindAddr(id, number, start, address, bytes, 0)) }
-        })
+        memory: M,
+    ) -> Result<Binding<Self, M>, Rejected<M>> {
+        Binding::new(self, device, offset, memory)
     }
 
     /// Exports the endpoint for another process, which [imports](EndpointIds::import) it. Calls
@@ -465,6 +421,31 @@ impl Target for LogicalEndpoint {
     #[inline]
     fn limits(&self) -> (usize, usize) {
         (self.inner.alignment, self.inner.size)
+    }
+
+    #[inline]
+    unsafe fn bind(
+        &self,
+        device: Device,
+        offset: usize,
+        memory: &PhysicalMemory,
+        address: Option<CUdeviceptr>,
+    ) -> Result<()> {
+        let (id, number) = (self.id(), device.as_raw());
+        let (start, bytes) = (offset as u64, memory.size() as u64);
+        match address {
+            None => {
+                let handle = memory.as_raw();
+                // SAFETY: the endpoint exists, and the handle is alive. The rest is as the caller promises.
+                unsafe { call!(cuLogicalEndpointBindMem(id, number, start, handle, 0, bytes, 0)) }
+            }
+            Some(address) => {
+                let address = std::ptr::without_provenance_mut(address as usize);
+                // SAFETY: the endpoint exists, and the mapping has this size. The rest is as the caller
+                // promises.
+                unsafe { call!(cuLogicalEndpointBindAddr(id, number, start, address, bytes, 0)) }
+            }
+        }
     }
 
     #[inline]

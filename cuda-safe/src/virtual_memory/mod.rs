@@ -34,7 +34,7 @@ mod options;
 mod physical;
 mod reservation;
 
-pub use binding::Binding;
+pub use binding::{Bindable, Binding};
 pub use endpoint::{
     EndpointDevices, EndpointHandle, EndpointIds, EndpointLimits, EndpointOptions, LogicalEndpoint,
     PendingEndpoint,

@@ -1,7 +1,6 @@
 //! Multicast objects: memory of several devices behind one address.
 
-use super::binding::{Binding, Target};
-use super::mapping::Mapping;
+use super::binding::{Bindable, Binding, Target};
 use super::mapping::set_access;
 use super::options::{Shareable, check_size};
 use super::physical::PhysicalMemory;
@@ -285,8 +284,9 @@ impl MulticastObject {
         self.memory.as_raw()
     }
 
-    /// Binds memory of a device at `offset` bytes from the start. The binding owns the memory. Calls
-    /// `cuMulticastBindMem`.
+    /// Binds memory of a device at `offset` bytes from the start. The binding owns the memory, either
+    /// [`PhysicalMemory`] or a [`Mapping`](super::Mapping). Calls `cuMulticastBindMem` or
+    /// `cuMulticastBindAddr`.
     ///
     /// # Errors
     /// - [`Invalid::Granularity`] and [`Invalid::Range`] for the offset and the size of the memory.
@@ -298,15 +298,18 @@ impl MulticastObject {
     ///
     /// Since CUDA 12.1; before CUDA 13.1 the driver takes the device from the memory. Raw:
     /// [`cuMulticastBindMem_v2`](fn@cuda_sys::cuMulticastBindMem_v2),
-    /// [`cuMulticastBindMem`](fn@cuda_sys::cuMulticastBindMem).
+    /// [`cuMulticastBindMem`](fn@cuda_sys::cuMulticastBindMem),
+    /// [`cuMulticastBindAddr_v2`](fn@cuda_sys::cuMulticastBindAddr_v2),
+    /// [`cuMulticastBindAddr`](fn@cuda_sys::cuMulticastBindAddr).
     #[doc(alias = "cuMulticastBindMem")]
+    #[doc(alias = "cuMulticastBindAddr")]
     #[inline]
-    pub fn bind(
+    pub fn bind<M: Bindable>(
         &self,
         device: Device,
         offset: usize,
-        memory: PhysicalMemory,
-    ) -> Result<Binding<Self, PhysicalMemory>> {
+        memory: M,
+    ) -> Result<Binding<Self, M>> {
         Ok(self.try_bind(device, offset, memory)?)
     }
 
@@ -315,70 +318,13 @@ impl MulticastObject {
     /// # Errors
     /// See [`bind`](Self::bind).
     #[inline]
-    pub fn try_bind(
+    pub fn try_bind<M: Bindable>(
         &self,
         device: Device,
         offset: usize,
-        memory: PhysicalMemory,
-    ) -> Result<Binding<Self, PhysicalMemory>, Rejected<PhysicalMemory>> {
-        let (object, number, size) = (self.as_raw(), device.as_raw(), memory.size());
-        Binding::new(self, device, offset, size, memory, |memory| {
-            let handle = memory.as_raw();
-            // SAFETY: both handles are alive. The memory is not mapped, and the binding owns it.
-            let bound =
-                unsafe { call!(cuMulticastBindMem_v2(object, number, offset, handle, 0, size, 0)) };
-            newest_or(bound, || {
-                check_device(device, memory, "cuMulticastBindMem")?;
-                // SAFETY: as above.
-                unsafe { call!(cuMulticastBindMem(object, offset, handle, 0, size, 0)) }
-            })
-        })
-    }
-
-    /// Binds memory of a device that is mapped to an address too, at `offset` bytes from the start. The
-    /// binding owns the mapping, whose address kernels can use. Calls `cuMulticastBindAddr`.
-    ///
-    /// # Errors
-    /// See [`bind`](Self::bind).
-    ///
-    /// Since CUDA 12.1; before CUDA 13.1 the driver takes the device from the memory. Raw:
-    /// [`cuMulticastBindAddr_v2`](fn@cuda_sys::cuMulticastBindAddr_v2),
-    /// [`cuMulticastBindAddr`](fn@cuda_sys::cuMulticastBindAddr).
-    #[doc(alias = "cuMulticastBindAddr")]
-    #[inline]
-    pub fn bind_mapping(
-        &self,
-        device: Device,
-        offset: usize,
-        mapping: Mapping,
-    ) -> Result<Binding<Self, Mapping>> {
-        Ok(self.try_bind_mapping(device, offset, mapping)?)
-    }
-
-    /// Does the same as [`bind_mapping`](Self::bind_mapping), but returns the mapping with the error.
-    ///
-    /// # Errors
-    /// See [`bind_mapping`](Self::bind_mapping).
-    #[inline]
-    pub fn try_bind_mapping(
-        &self,
-        device: Device,
-        offset: usize,
-        mapping: Mapping,
-    ) -> Result<Binding<Self, Mapping>, Rejected<Mapping>> {
-        let (object, number, size) = (self.as_raw(), device.as_raw(), mapping.size());
-        Binding::new(self, device, offset, size, mapping, |mapping| {
-            let address = mapping.address();
-            // SAFETY: the handle is alive, and the mapping, which the binding owns, has this size. No work
-            // of safe code uses a mapping that is not bound to a stream.
-            let bound =
-                unsafe { call!(cuMulticastBindAddr_v2(object, number, offset, address, size, 0)) };
-            newest_or(bound, || {
-                check_device(device, mapping.memory(), "cuMulticastBindAddr")?;
-                // SAFETY: as above.
-                unsafe { call!(cuMulticastBindAddr(object, offset, address, size, 0)) }
-            })
-        })
+        memory: M,
+    ) -> Result<Binding<Self, M>, Rejected<M>> {
+        Binding::new(self, device, offset, memory)
     }
 
     /// Maps the object at `offset` bytes from the start of a reservation. No device has access yet. Calls
@@ -408,6 +354,37 @@ impl Target for MulticastObject {
     #[inline]
     fn limits(&self) -> (usize, usize) {
         (self.granularity(), self.size())
+    }
+
+    #[inline]
+    unsafe fn bind(
+        &self,
+        device: Device,
+        offset: usize,
+        memory: &PhysicalMemory,
+        address: Option<CUdeviceptr>,
+    ) -> Result<()> {
+        let (object, number, size) = (self.as_raw(), device.as_raw(), memory.size());
+        let check = |call| check_device(device, memory, call);
+        let Some(address) = address else {
+            let handle = memory.as_raw();
+            // SAFETY: both handles are alive. The rest is as the caller promises.
+            let bound =
+                unsafe { call!(cuMulticastBindMem_v2(object, number, offset, handle, 0, size, 0)) };
+            return newest_or(bound, || {
+                check("cuMulticastBindMem")?;
+                // SAFETY: as above.
+                unsafe { call!(cuMulticastBindMem(object, offset, handle, 0, size, 0)) }
+            });
+        };
+        // SAFETY: the handle is alive, and the mapping has this size. The rest is as the caller promises.
+        let bound =
+            unsafe { call!(cuMulticastBindAddr_v2(object, number, offset, address, size, 0)) };
+        newest_or(bound, || {
+            check("cuMulticastBindAddr")?;
+            // SAFETY: as above.
+            unsafe { call!(cuMulticastBindAddr(object, offset, address, size, 0)) }
+        })
     }
 
     #[inline]

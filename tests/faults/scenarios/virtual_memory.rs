@@ -66,7 +66,7 @@ pub(super) fn multicast(trace: &mut Trace) -> Result<()> {
     let object = team.complete()?;
     let one = object.bind(devices[0], 0, PhysicalMemory::new(devices[0], size)?)?;
     let space = Reservation::new(size)?.map(0, PhysicalMemory::new(devices[1], size)?)?;
-    let other = object.bind_mapping(devices[1], 0, space)?;
+    let other = object.bind(devices[1], 0, space)?;
     let mut mapping = object.map(&Reservation::new(2 * size)?, 0)?;
     mapping.set_access(devices[0], MemoryAccess::ReadWrite)?;
     let memory = one.unbind()?;
@@ -92,7 +92,7 @@ pub(super) fn endpoint(trace: &mut Trace) -> Result<()> {
     };
     let one = endpoint.bind(device, 0, PhysicalMemory::new(device, size)?)?;
     let mapping = Reservation::new(size)?.map(0, PhysicalMemory::new(device, size)?)?;
-    let other = endpoint.bind_mapping(device, size, mapping)?;
+    let other = endpoint.bind(device, size, mapping)?;
     let memory = one.unbind()?;
     let again = endpoint.bind(device, 0, other.unbind()?.unmap()?)?;
     trace.drop((endpoint, memory, again));

@@ -35,7 +35,7 @@ fn bind_to_object(s: &Stage) -> Result<()> {
     team.add(&s.peer)?;
     let object = team.complete()?;
     let bound = object.bind(s.device, SIZE, memory(s.device)?)?;
-    drop(object.bind_mapping(s.peer, 0, mapping(s.peer)?)?);
+    drop(object.bind(s.peer, 0, mapping(s.peer)?)?);
     bound.unbind().map(drop)
 }
 
@@ -89,7 +89,7 @@ fn finish(mut pending: PendingEndpoint) -> Result<LogicalEndpoint> {
 fn bind_to_endpoint(s: &Stage) -> Result<()> {
     let endpoint = finish(pending(&unicast(s))?)?;
     let bound = endpoint.bind(s.device, SIZE, memory(s.device)?)?;
-    drop(endpoint.bind_mapping(s.device, 0, mapping(s.device)?)?);
+    drop(endpoint.bind(s.device, 0, mapping(s.device)?)?);
     bound.unbind().map(drop)
 }
 

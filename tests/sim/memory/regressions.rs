@@ -52,7 +52,7 @@ fn memory_of_another_device_is_bound_on_no_driver() {
     let memory = || PhysicalMemory::new(devices[1], PAGE).expect("memory");
     object.bind(devices[0], 0, memory()).expect_err("memory of another device");
     let mapping = Reservation::new(PAGE).expect("addresses").map(0, memory()).expect("a mapping");
-    object.bind_mapping(devices[0], 0, mapping).expect_err("memory of another device");
+    object.bind(devices[0], 0, mapping).expect_err("memory of another device");
 }
 
 #[test]

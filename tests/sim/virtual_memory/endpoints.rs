@@ -38,7 +38,7 @@ fn memory_and_mappings_are_bound_to_an_endpoint() {
     let one = endpoint.bind(device, 0, memory(device)).expect("bound");
     let space = Reservation::new(PAGE).expect("addresses");
     let mapping = space.map(0, memory(device)).expect("a mapping");
-    let other = endpoint.bind_mapping(device, PAGE, mapping).expect("bound");
+    let other = endpoint.bind(device, PAGE, mapping).expect("bound");
     assert_eq!((other.device(), other.offset()), (device, PAGE));
     assert_eq!(other.memory().address(), space.address());
     let taken = endpoint.try_bind(device, 0, memory(device));
@@ -171,7 +171,7 @@ fn a_copy_to_an_endpoint_of_several_devices_writes_the_memory_of_all() {
         let memory = memory(devices[index]);
         let mapping = spaces[index].map(0, memory).expect("a mapping");
         let address = mapping.address();
-        let by_address = single[index].bind_mapping(devices[index], 0, mapping).expect("bound");
+        let by_address = single[index].bind(devices[index], 0, mapping).expect("bound");
         let id = team.id();
         let start = std::ptr::with_exposed_provenance_mut(address as usize);
         let raw = devices[index].as_raw();

@@ -53,7 +53,7 @@ fn a_kernel_adds_up_the_memory_of_all_devices() {
     let bound: Vec<_> = devices
         .into_iter()
         .zip(mappings)
-        .map(|(device, mapping)| object.bind_mapping(device, 0, mapping).expect("bound"))
+        .map(|(device, mapping)| object.bind(device, 0, mapping).expect("bound"))
         .collect();
     assert_eq!((bound[1].device(), bound[1].offset()), (devices[1], 0));
     let space = Reservation::new(PAGE).expect("addresses");
@@ -143,7 +143,7 @@ fn a_driver_before_13_1_takes_the_device_from_the_memory() {
     let object = object(&devices, 1);
     let called = calls(|| {
         let one = object.bind(devices[0], 0, memory(devices[0])).expect("bound");
-        drop((one, object.bind_mapping(devices[1], 0, mapping(devices[1])).expect("bound")));
+        drop((one, object.bind(devices[1], 0, mapping(devices[1])).expect("bound")));
     });
     for function in ["cuMulticastBindMem", "cuMulticastBindAddr"] {
         assert!(called.contains(&function), "{called:?}");

@@ -85,6 +85,20 @@ impl TypeCode {
     }
 }
 
+/// The types that both NumPy and DLPack have.
+const KINDS: [(Kind, TypeCode); 5] = [
+    (Kind::Int, TypeCode::INT),
+    (Kind::Uint, TypeCode::UINT),
+    (Kind::Float, TypeCode::FLOAT),
+    (Kind::Complex, TypeCode::COMPLEX),
+    (Kind::Bool, TypeCode::BOOL),
+];
+
+#[inline]
+fn code_of(kind: Kind) -> Option<TypeCode> {
+    KINDS.iter().find(|(its, _)| *its == kind).map(|(_, code)| *code)
+}
+
 impl DataType {
     /// Creates a type with one lane.
     #[inline]
@@ -116,14 +130,7 @@ impl DataType {
     /// bits or less have none.
     #[inline]
     pub fn numpy(&self) -> Option<TypeString> {
-        let kind = match self.code {
-            TypeCode::INT => Kind::Int,
-            TypeCode::UINT => Kind::Uint,
-            TypeCode::FLOAT => Kind::Float,
-            TypeCode::COMPLEX => Kind::Complex,
-            TypeCode::BOOL => Kind::Bool,
-            _ => return None,
-        };
+        let (kind, _) = *KINDS.iter().find(|(_, code)| *code == self.code)?;
         let size = self.item_size().filter(|_| self.lanes == 1)?;
         TypeString::native(kind, size).ok()
     }
@@ -139,14 +146,7 @@ impl DataType {
         let Dtype::Plain(ty) = dtype else {
             return Err(none("DLPack does not support records"));
         };
-        let code = match ty.kind() {
-            Kind::Int => TypeCode::INT,
-            Kind::Uint => TypeCode::UINT,
-            Kind::Float => TypeCode::FLOAT,
-            Kind::Complex => TypeCode::COMPLEX,
-            Kind::Bool => TypeCode::BOOL,
-            _ => return Err(none("DLPack supports only numbers")),
-        };
+        let code = code_of(ty.kind()).ok_or_else(|| none("DLPack supports only numbers"))?;
         if ty.byte_order() != ByteOrder::None && !ty.is_native() {
             return Err(none("DLPack supports only native byte order"));
         }

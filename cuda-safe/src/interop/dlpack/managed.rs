@@ -182,7 +182,8 @@ impl ManagedTensor {
         // SAFETY: see above.
         let strides = unsafe { read_array(tensor.strides, dimensions) };
         let shape = shape.ok_or_else(|| refused("shape", "the pointer is null"))?;
-        let layout = layout(shape, strides, item_size)?;
+        let layout =
+            Layout::from_signed(shape, strides, item_size, item_size).map_err(from_layout_error)?;
         let start = tensor.data.expose_provenance() as u64;
         if start == 0 && !layout.is_empty() {
             let problem = format!("the pointer is null, but the shape {shape:?} is not empty");
@@ -194,10 +195,7 @@ impl ManagedTensor {
         };
         let address =
             start.checked_add(tensor.byte_offset).ok_or_else(|| exceeds("byte_offset"))?;
-        let range = layout.byte_range();
-        let fits = address.checked_add_signed(range.start as i64).is_some()
-            && address.checked_add_signed(range.end as i64).is_some();
-        if !fits {
+        if !layout.fits_at(address) {
             return Err(exceeds("data"));
         }
         Ok(Self {
@@ -336,30 +334,6 @@ unsafe fn read_array<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
     }
     // SAFETY: the pointer is not null here, and the caller promised the rest.
     (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, count) })
-}
-
-#[inline]
-fn layout(shape: &[i64], strides: Option<&[i64]>, item_size: usize) -> Result<Layout, Invalid> {
-    let unsigned_shape: Option<Vec<usize>> =
-        shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
-    let unsigned_shape = unsigned_shape
-        .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
-    let Some(strides) = strides else {
-        return Layout::c_contiguous(&unsigned_shape, item_size).map_err(from_layout_error);
-    };
-    // Convert the strides from elements to bytes.
-    let byte_strides: Option<Vec<isize>> = strides
-        .iter()
-        .map(|stride| {
-            let size = isize::try_from(item_size).ok()?;
-            isize::try_from(*stride).ok()?.checked_mul(size)
-        })
-        .collect();
-    let byte_strides = byte_strides.ok_or_else(|| {
-        let problem = format!("the strides {strides:?} exceed the address space");
-        refused("strides", problem)
-    })?;
-    Layout::strided(&unsigned_shape, &byte_strides, item_size).map_err(from_layout_error)
 }
 
 impl fmt::Debug for ManagedTensor {

@@ -1,8 +1,9 @@
 //! The stream with which a consumer requests a tensor.
 
 use super::refused;
-use crate::call::{Invalid, Result, call, without_current};
+use crate::call::{Invalid, Result, call};
 use crate::interop::ExportedStream;
+use crate::interop::import::call_in_context;
 use crate::stream::Stream;
 
 /// The argument of `__dlpack__(stream=…)`: the consumer's stream, which the producer makes wait for
@@ -92,11 +93,7 @@ impl ConsumerStream {
             // the current context; the driver keeps what it needs of the event.
             unsafe { call!(cuStreamWaitEvent(raw, event.handle(), 0)) }
         };
-        if exported.is_default() {
-            let _current = context.enter()?;
-            return wait();
-        }
-        without_current(context, wait)
+        call_in_context(context, exported.is_default(), wait)
     }
 
     /// Returns the stream as that of an array interface, or `None` for no ordering.

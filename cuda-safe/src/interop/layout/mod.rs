@@ -9,6 +9,7 @@ pub(super) use regions::regions;
 
 use super::refused;
 use crate::call::Invalid;
+use std::fmt;
 
 /// The shape and strides of an array. A stride is the distance in bytes to the next element along a
 /// dimension; it may be negative or 0.
@@ -77,6 +78,45 @@ impl Layout {
             Self::c_contiguous(shape, item_size)?;
         }
         Ok(layout)
+    }
+
+    /// Returns the layout that other code describes by signed numbers, with strides in units of `unit` bytes,
+    /// or without strides if it is C-contiguous.
+    pub(super) fn from_signed<N: Copy + fmt::Debug>(
+        shape: &[N],
+        strides: Option<&[N]>,
+        unit: usize,
+        item_size: usize,
+    ) -> Result<Self, Invalid>
+    where
+        usize: TryFrom<N>,
+        isize: TryFrom<N>,
+    {
+        let extents: Option<Vec<usize>> =
+            shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
+        let extents = extents
+            .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
+        let Some(strides) = strides else {
+            return Self::c_contiguous(&extents, item_size);
+        };
+        let in_bytes = |stride: &N| {
+            isize::try_from(*stride)
+                .ok()?
+                .checked_mul(<isize as TryFrom<usize>>::try_from(unit).ok()?)
+        };
+        let bytes: Option<Vec<isize>> = strides.iter().map(in_bytes).collect();
+        let bytes = bytes.ok_or_else(|| {
+            refused("strides", format!("the strides {strides:?} exceed the address space"))
+        })?;
+        Self::strided(&extents, &bytes, item_size)
+    }
+
+    /// Returns whether an array at `address` is within the address space.
+    #[inline]
+    pub(super) fn fits_at(&self, address: u64) -> bool {
+        let ByteRange { start, end } = self.byte_range();
+        address.checked_add_signed(start as i64).is_some()
+            && address.checked_add_signed(end as i64).is_some()
     }
 
     /// Returns the extents of the dimensions.

@@ -121,22 +121,6 @@ impl<T> PitchedBuffer<T> {
         self.buffer.as_mut_slice()
     }
 
-    /// Copies a slice without padding to this array. Blocks the host until the copy and all earlier
-    /// work on the stream have completed.
-    ///
-    /// # Errors
-    /// - [`Invalid::Lengths`] if the number of elements in `slice` differs from `width * height`.
-    /// - The errors of [`DeviceSliceMut::copy_3d_from_slice`].
-    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()>
-    where
-        T: NoUninit,
-    {
-        let (extent, region) = (self.extent, self.region());
-        crate::memory::same_length(slice.len(), extent.width * extent.height)?;
-        let from = Region::new(extent);
-        self.as_mut_slice().copy_3d_from_slice(extent, region, slice, from)
-    }
-
     /// Copies the array without padding into a new `Vec`. Blocks the host until the copy and all
     /// earlier work on the stream have completed.
     ///
@@ -152,15 +136,27 @@ impl<T> PitchedBuffer<T> {
         self.as_slice().copy_3d_to_slice(extent, region, &mut plane, to)?;
         Ok(plane)
     }
+}
+
+impl<T: NoUninit> PitchedBuffer<T> {
+    /// Copies a slice without padding to this array. Blocks the host until the copy and all earlier
+    /// work on the stream have completed.
+    ///
+    /// # Errors
+    /// - [`Invalid::Lengths`] if the number of elements in `slice` differs from `width * height`.
+    /// - The errors of [`DeviceSliceMut::copy_3d_from_slice`].
+    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
+        let (extent, region) = (self.extent, self.region());
+        crate::memory::same_length(slice.len(), extent.width * extent.height)?;
+        let from = Region::new(extent);
+        self.as_mut_slice().copy_3d_from_slice(extent, region, slice, from)
+    }
 
     /// Enqueues fills that set all elements to `value`.
     ///
     /// # Errors
     /// See [`DeviceSliceMut::fill_3d`].
-    pub fn fill(&mut self, value: T) -> Result<()>
-    where
-        T: NoUninit,
-    {
+    pub fn fill(&mut self, value: T) -> Result<()> {
         let (extent, region) = (self.extent, self.region());
         self.as_mut_slice().fill_3d(extent, region, value)
     }

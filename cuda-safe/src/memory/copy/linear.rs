@@ -203,42 +203,6 @@ fn source_error(lengths: (usize, usize), its: &Stream, expected: &Stream) -> Res
 
 /// Copies and fills of the whole buffer.
 impl<T> DeviceBuffer<T> {
-    /// Copies `slice` to this buffer. Blocks the host until the copy and all earlier work on the
-    /// stream have completed.
-    ///
-    /// # Errors
-    /// See [`DeviceSliceMut::copy_from_slice`].
-    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()>
-    where
-        T: NoUninit,
-    {
-        self.as_mut_slice().copy_from_slice(slice)
-    }
-
-    /// Copies all elements into `slice`. Blocks the host until the copy and all earlier work on the
-    /// stream have completed.
-    ///
-    /// # Errors
-    /// See [`DeviceSlice::copy_to_slice`].
-    pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()>
-    where
-        T: AnyBitPattern,
-    {
-        self.as_slice().copy_to_slice(slice)
-    }
-
-    /// Copies all elements into a new `Vec`. Blocks the host until the copy and all earlier work on
-    /// the stream have completed.
-    ///
-    /// # Errors
-    /// See [`DeviceSlice::copy_to_slice`].
-    pub fn to_vec(&self) -> Result<Vec<T>>
-    where
-        T: AnyBitPattern,
-    {
-        self.as_slice().to_vec()
-    }
-
     /// Enqueues a copy of all elements of `source` to this buffer. Does not block the host.
     ///
     /// See [`DeviceSliceMut::copy_from`].
@@ -254,19 +218,6 @@ impl<T> DeviceBuffer<T> {
         self.as_mut_slice().copy_from(source)
     }
 
-    /// Enqueues a fill that sets all elements to `value`.
-    ///
-    /// See [`DeviceSliceMut::fill`].
-    ///
-    /// # Errors
-    /// [`Invalid::FillSize`] if the size of `T` is not 1, 2 or 4 bytes.
-    pub fn fill(&mut self, value: T) -> Result<()>
-    where
-        T: NoUninit,
-    {
-        self.as_mut_slice().fill(value)
-    }
-
     /// Enqueues a fill that sets all bytes to 0.
     ///
     /// See [`DeviceSliceMut::zero`].
@@ -276,5 +227,46 @@ impl<T> DeviceBuffer<T> {
     #[inline]
     pub fn zero(&mut self) -> Result<()> {
         self.as_mut_slice().zero()
+    }
+}
+
+impl<T: NoUninit> DeviceBuffer<T> {
+    /// Copies `slice` to this buffer. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
+    ///
+    /// # Errors
+    /// See [`DeviceSliceMut::copy_from_slice`].
+    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
+        self.as_mut_slice().copy_from_slice(slice)
+    }
+
+    /// Enqueues a fill that sets all elements to `value`.
+    ///
+    /// See [`DeviceSliceMut::fill`].
+    ///
+    /// # Errors
+    /// [`Invalid::FillSize`] if the size of `T` is not 1, 2 or 4 bytes.
+    pub fn fill(&mut self, value: T) -> Result<()> {
+        self.as_mut_slice().fill(value)
+    }
+}
+
+impl<T: AnyBitPattern> DeviceBuffer<T> {
+    /// Copies all elements into `slice`. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
+    ///
+    /// # Errors
+    /// See [`DeviceSlice::copy_to_slice`].
+    pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
+        self.as_slice().copy_to_slice(slice)
+    }
+
+    /// Copies all elements into a new `Vec`. Blocks the host until the copy and all earlier work on
+    /// the stream have completed.
+    ///
+    /// # Errors
+    /// See [`DeviceSlice::copy_to_slice`].
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        self.as_slice().to_vec()
     }
 }

@@ -72,7 +72,9 @@ impl<T> DeviceSliceMut<'_, T> {
         // borrowed mutably.
         unsafe { copy.enqueue(self.stream().context(), self.stream().raw()) }
     }
+}
 
+impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// Copies a 2-D or 3-D region of `source` to a region of this memory. Blocks the host until the
     /// copy and all earlier work on the stream have completed.
     ///
@@ -96,10 +98,7 @@ impl<T> DeviceSliceMut<'_, T> {
         region: Region,
         source: &[T],
         from: Region,
-    ) -> Result<()>
-    where
-        T: NoUninit,
-    {
+    ) -> Result<()> {
         let to = region.checked(extent, self.len())?;
         let from = from.checked(extent, source.len())?;
         let (Some(to), Some(from)) = (to, from) else {
@@ -136,10 +135,7 @@ impl<T> DeviceSliceMut<'_, T> {
     #[doc(alias = "cuMemsetD2D8Async")]
     #[doc(alias = "cuMemsetD2D16Async")]
     #[doc(alias = "cuMemsetD2D32Async")]
-    pub fn fill_3d(&mut self, extent: Extent, region: Region, value: T) -> Result<()>
-    where
-        T: NoUninit,
-    {
+    pub fn fill_3d(&mut self, extent: Extent, region: Region, value: T) -> Result<()> {
         let size = size_of::<T>();
         if !matches!(size, 1 | 2 | 4) {
             return Err(Invalid::FillSize { size }.into());
