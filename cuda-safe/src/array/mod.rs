@@ -25,11 +25,8 @@
 //! includes that the kernel accesses surfaces within their extent.
 
 mod copy;
-mod limits;
 mod object;
 mod owned;
-mod part;
-mod sampler;
 mod shape;
 mod sparse;
 mod surface;
@@ -39,12 +36,12 @@ mod texture;
 pub use object::{SurfaceObject, TextureObject};
 pub use owned::Array;
 pub use owned::MipmappedArray;
-pub use part::{ArrayMut, ArrayRef};
-pub use sampler::{AddressMode, FilterMode, ReadMode, Sampler};
+pub use owned::{ArrayMut, ArrayRef};
 pub use shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
 pub use sparse::SparseArray;
 pub use surface::{Surface, SurfaceTarget};
 pub use texel::{Half, Normalized, Texel, TexelFormat};
+pub use texture::{AddressMode, FilterMode, ReadMode, Sampler};
 pub use texture::{LinearSource, Texture, TextureSource};
 
 use crate::call::{Error, Invalid};

@@ -1,9 +1,9 @@
 //! Sparse arrays: arrays with memory for some tiles only.
 
 use super::array_error;
-use super::limits::check_array;
 use super::owned::{Array, create};
-use super::part::{ArrayMut, ArrayRef};
+use super::owned::{ArrayMut, ArrayRef};
+use super::shape::check_array;
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
 use crate::call::{

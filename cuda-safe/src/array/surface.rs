@@ -2,7 +2,7 @@
 
 use super::object::{Kind, Object};
 use super::owned::Array;
-use super::part::{ArrayMut, ArrayRef};
+use super::owned::{ArrayMut, ArrayRef};
 use super::sparse::SparseArray;
 use super::texel::{Texel, check_texel};
 use super::texture::of_part;

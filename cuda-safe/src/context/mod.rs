@@ -1,6 +1,5 @@
 //! Contexts, and the context stack of each thread.
 
-mod bind;
 mod create;
 mod extension;
 mod guard;

@@ -45,24 +45,22 @@
 mod context;
 mod current;
 mod descriptor;
-mod partition;
 mod plan;
 mod pool;
 mod probe;
 mod resource;
 mod split;
 mod split_guard;
-mod workqueue;
 
 pub use context::GreenContext;
 pub use current::CurrentGreenContext;
 pub use descriptor::Descriptor;
-pub use partition::{Part, PartitionRequest, PartitionSize, Partitions};
+pub use descriptor::{WorkqueueScope, Workqueues};
 pub use plan::{EqualSplit, Method, Plan, PlannedPart};
+pub use plan::{Part, PartitionRequest, PartitionSize, Partitions};
 pub use pool::{GreenPool, GreenPoolOptions, GreenPoolStats, Lease, PooledPartition};
 pub use probe::{AddedSms, SmOverlap, SmOverlapCause, SmProbe, SmProbing, SmTrace};
 pub use resource::{Granularity, SmGroup, SmProperties, SmResource};
 pub use split::{ExactSplit, GroupFlags, GroupRequest};
 pub use split::{Split, SplitByCount, SplitFlags};
 pub use split_guard::Overlap;
-pub use workqueue::{WorkqueueScope, Workqueues};

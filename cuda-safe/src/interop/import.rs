@@ -1,12 +1,12 @@
 //! Import of foreign arrays, ordered with the work of their producer, and export of buffers.
 
+use super::address::grant_for_export;
 use super::array::ArrayInterface;
 use super::dtype::Dtype;
+use super::dtype::{Kind, TypeString};
 use super::layout::Layout;
-use super::peers::grant_for_export;
 use super::refused;
 use super::stream::ExportedStream;
-use super::typestr::{Kind, TypeString};
 use crate::call::{
     Error, Invalid, Report, Result, call, debug_struct, refuse_in_host_function, report,
     without_current,

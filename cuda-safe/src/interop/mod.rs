@@ -34,22 +34,20 @@ pub mod dlpack;
 mod dtype;
 mod import;
 mod layout;
-mod peers;
 #[cfg(feature = "serde")]
 mod serial;
 mod stream;
-mod typestr;
 mod view;
 
 use crate::call::Invalid;
 
+pub use address::grant_peer_access;
 pub use array::{ArrayInterface, RawInterface, ReadOptions};
+pub use dtype::{ByteOrder, DatetimeUnit, Kind, TypeString};
 pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};
 pub use import::{Element, Imported, ImportedArray, StreamSync};
 pub use layout::{ByteRange, Index, Layout};
-pub use peers::grant_peer_access;
 pub use stream::ExportedStream;
-pub use typestr::{ByteOrder, DatetimeUnit, Kind, TypeString};
 pub use view::{ArrayView, ArrayViewMut};
 
 /// Returns the error for an invalid value of a key.

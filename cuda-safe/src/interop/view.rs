@@ -4,9 +4,9 @@
 //! three-dimensional region with one driver call; an array that cannot be described as such a
 //! region is refused.
 
+use super::address::grant_for_export;
 use super::import::{Element, Imported, type_of};
 use super::layout::{Index, no_view, regions};
-use super::peers::grant_for_export;
 use super::{ArrayInterface, Dtype, ExportedStream, ImportedArray, Kind, Layout};
 use crate::call::{Invalid, Result};
 use crate::launch::{Argument, LaunchArgument, sealed};

@@ -2,19 +2,17 @@
 
 use super::free_counter::FreeCounter;
 use super::is_out_of_memory;
-use super::lock::leaf;
+use super::registered::Registered;
 use crate::call::{Result, count_leak, debug_struct, fork, in_host_function};
 use crate::context::{Context, PinnedMemory, SyncMemory};
 use crate::device::Device;
-use crate::event::AfterEvents;
-use crate::event::Event;
-use crate::manager::registered::Registered;
+use crate::event::{AfterEvents, Event};
 use crate::release::{Destroy, Keep, release};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, TryLockError};
 
 /// The limits for pending frees. When one is exceeded, all pending frees are done. The defaults are
 /// Numba's.
@@ -305,5 +303,22 @@ impl fmt::Debug for Deferral {
             .field("pending", &count)
             .field("bytes", &bytes)
             .finish_non_exhaustive()
+    }
+}
+
+/// Locks data that is never locked during a call of other code.
+///
+/// A manager holds a lock for a few instructions only, and never while it calls the driver, another
+/// manager or user code. So a thread may take one anywhere, also on a driver callback thread and in the
+/// report hook. In a forked child the lock may be held
+/// by a thread that does not exist there; the result is then `None`.
+pub(super) fn leaf<T: ?Sized + Send>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    if !fork::in_child() {
+        return Some(lock.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    match lock.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }

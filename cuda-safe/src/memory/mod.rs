@@ -7,7 +7,6 @@ pub(crate) mod descriptor;
 #[cfg(target_os = "linux")]
 mod dma_buf;
 mod ipc;
-mod location;
 mod managed;
 pub(crate) mod pinned;
 mod pointer;
@@ -26,14 +25,13 @@ pub use buffer::slice::{DeviceChunksExact, DeviceChunksExactMut, DeviceSlice, De
 pub use copy::batch::{CopyAttributes, CopyBatch, SourceOrder};
 pub use copy::decompress::{CompressionFormat, DecompressBatch};
 pub use copy::peer::PeerReader;
-pub use copy::pending::{Pending, Pinned};
-pub use copy::scope::CopyScope;
+pub use copy::pending::{CopyScope, Pending, Pinned};
 #[cfg(target_os = "linux")]
 pub use dma_buf::DmaBufOptions;
 pub use ipc::IpcMemory;
-pub use location::MemoryLocation;
 pub use managed::{Advice, ManagedBuffer, ManagedRange, RangeInfo};
 pub use pinned::{PinnedBuffer, PinnedOptions, PinnedRange, RegisterOptions};
+pub use pointer::MemoryLocation;
 pub use pointer::{MemoryType, PointerInfo};
 pub use pool::{ImportedPool, MemoryAccess, MemoryPool, MemoryPoolOptions};
 

@@ -1,10 +1,10 @@
 //! Buffers that grow without moving.
 
 use super::mapping::AccessList;
+use super::mapping::Reservation;
 use super::mapping::{MappedRange, obstacle};
-use super::options::{PhysicalOptions, check_multiple, round_up};
 use super::physical::PhysicalMemory;
-use super::reservation::Reservation;
+use super::physical::{PhysicalOptions, check_multiple, round_up};
 use crate::call::{Answer, Invalid, Result, answer, bytes_of, count_leak};
 use crate::device::Device;
 use crate::event::{Event, LastUse};

@@ -30,9 +30,7 @@ pub(crate) mod fabric_copy;
 mod growable;
 mod mapping;
 mod multicast;
-mod options;
 mod physical;
-mod reservation;
 
 pub use binding::{Bindable, Binding};
 pub use endpoint::{
@@ -42,11 +40,11 @@ pub use endpoint::{
 pub use growable::{GrowableBuffer, GrowableOptions};
 pub use mapping::Mapping;
 pub use mapping::unmap_after_work;
+pub use mapping::{Reservation, ReservationOptions};
 pub use multicast::{MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam};
-pub(crate) use options::check_within;
-pub use options::{PhysicalOptions, Shareable};
 pub use physical::FabricHandle;
+pub(crate) use physical::check_within;
 pub use physical::{PhysicalMemory, PhysicalProperties};
-pub use reservation::{Reservation, ReservationOptions};
+pub use physical::{PhysicalOptions, Shareable};
 
 pub use crate::virtual_memory::fabric_copy::FabricCopyBatch;

@@ -2,7 +2,7 @@
 
 mod cache;
 
-use super::partition::PartitionRequest;
+use super::plan::PartitionRequest;
 use super::plan::Plan;
 use super::split_guard::{Overlap, SplitGuard, acquire};
 use crate::call::{Invalid, Rejected, Result, debug_struct, fork, refuse_in_host_function};

@@ -10,7 +10,7 @@ use super::{ConsumerStream, MAJOR, MINOR, TensorDescription, refused};
 use crate::call::{Invalid, Rejected, Result};
 use crate::capture_state::ForeignStream;
 use crate::event::Event;
-use crate::interop::peers::grant_for_export;
+use crate::interop::address::grant_for_export;
 use crate::interop::{Element, ExportedStream, Layout};
 use crate::memory::{DeviceBuffer, Reads};
 use crate::release::{owners, release};

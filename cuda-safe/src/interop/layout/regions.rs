@@ -1,7 +1,7 @@
 //! Arrays as regions for the driver's copies.
 
 use super::Layout;
-use super::index::refused;
+use super::no_view;
 use crate::call::{Extent, Invalid, Region};
 
 /// A dimension of several arrays of the same shape: its extent, and the stride in each array, in
@@ -24,7 +24,7 @@ pub(crate) fn regions<const N: usize>(
              contiguous with a kernel first",
             strides.as_slice()
         );
-        refused("copy", problem)
+        no_view("copy", problem)
     };
     let dimensions = dimensions(layouts).ok_or_else(problem)?;
     let (mut rest, width) = match dimensions.split_first() {

@@ -1,6 +1,6 @@
 //! Several copies in one call: between device memory, and between device and host memory.
 
-use super::scope::LeakInUse;
+use super::pending::LeakInUse;
 use super::volume::{Copy, Side};
 use crate::call::{
     Error, Extent, Region, Result, answer, c_enum, call, copy_without_current, debug_struct,

@@ -5,5 +5,4 @@ pub(crate) mod decompress;
 pub(crate) mod linear;
 pub(crate) mod peer;
 pub(crate) mod pending;
-pub(crate) mod scope;
 pub(crate) mod volume;

@@ -4,9 +4,9 @@ mod range;
 
 pub use range::{Advice, ManagedRange, RangeInfo};
 
-use super::buffer::allocation::{Allocation, Managed, Release};
+use super::buffer::allocation::{Managed, Release};
 use super::buffer::slice;
-use super::buffer::slice::{DeviceSlice, DeviceSliceMut, within};
+use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use crate::call::{Result, answer, bytes_of, call, expect_memory, out, without_current};
 use crate::capture_state::Operation;
 use crate::device::Device;
@@ -18,7 +18,6 @@ use bytemuck::AnyBitPattern;
 use cuda_sys::{CUdeviceptr, CUmemAttach_flags};
 use std::any::Any;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,12 +55,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct ManagedBuffer<T> {
-    memory: Allocation,
-    len: usize,
+    buffer: DeviceBuffer<T>,
     /// Whether the memory is attached to the stream, or `None` if host and device may access it
     /// concurrently.
     attached_to_stream: Option<AtomicBool>,
-    elements: PhantomData<T>,
 }
 
 impl<T: AnyBitPattern> ManagedBuffer<T> {
@@ -133,7 +130,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
                 .map_err(|error| error.with_requested_bytes(bytes))?;
             (address, Release::Sync)
         };
-        Ok(Self::own(address, len, stream, release, concurrent))
+        Ok(Self::of_buffer(DeviceBuffer::own(address, len, stream, release), concurrent))
     }
 
     /// Takes ownership of managed memory. The memory is freed with `cuMemFree`.
@@ -159,7 +156,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
             0 => Release::Nothing,
             _ => Release::Sync,
         };
-        Ok(Self::own(address, len, stream, release, concurrent))
+        Ok(Self::of_buffer(DeviceBuffer::own(address, len, stream, release), concurrent))
     }
 
     /// Borrows managed memory that other code owns. The memory is never freed by this buffer.
@@ -175,10 +172,9 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// - The memory stays allocated, and no other code uses it, until this buffer has been dropped
     ///   and the work enqueued on `stream` before the drop has completed.
     pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
-        expect_memory::<T>(address, len)?;
-        let concurrent = concurrent_access(stream)?;
-        let release = Release::Borrowed;
-        Ok(Self::own(address, len, stream, release, concurrent))
+        // SAFETY: the caller promises more.
+        let buffer = unsafe { DeviceBuffer::borrow_raw(address, len, stream) }?;
+        Ok(Self::of_buffer(buffer, concurrent_access(stream)?))
     }
 
     /// Uses managed memory that `owner` keeps allocated. The buffer never frees the memory;
@@ -198,25 +194,13 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         stream: &Stream,
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
-        expect_memory::<T>(address, len)?;
-        let concurrent = concurrent_access(stream)?;
-        let release = Release::Foreign(Box::new(owner));
-        Ok(Self::own(address, len, stream, release, concurrent))
+        // SAFETY: the caller promises more.
+        let buffer = unsafe { DeviceBuffer::from_foreign(address, len, stream, owner) }?;
+        Ok(Self::of_buffer(buffer, concurrent_access(stream)?))
     }
 
-    fn own(
-        address: CUdeviceptr,
-        len: usize,
-        stream: &Stream,
-        release: Release,
-        concurrent: bool,
-    ) -> Self {
-        Self {
-            memory: Allocation::new(address, stream, release),
-            len,
-            attached_to_stream: (!concurrent).then(|| AtomicBool::new(false)),
-            elements: PhantomData,
-        }
+    fn of_buffer(buffer: DeviceBuffer<T>, concurrent: bool) -> Self {
+        Self { buffer, attached_to_stream: (!concurrent).then(|| AtomicBool::new(false)) }
     }
 
     /// Waits for the stream and returns the elements as a host slice.
@@ -243,14 +227,14 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         if self.size_bytes() == 0 {
             let none = std::ptr::NonNull::<T>::dangling().as_ptr();
             // SAFETY: the slice has no bytes, so any aligned address is valid.
-            return Ok(unsafe { std::slice::from_raw_parts_mut(none, self.len) });
+            return Ok(unsafe { std::slice::from_raw_parts_mut(none, self.len()) });
         }
         // SAFETY: there are `len` elements at this address, every bit pattern is a valid `T`, and
         // the memory is aligned to pages. All device work on the elements has completed. New device
         // work would have to borrow this buffer, which is mutably borrowed for as long as the slice
         // exists. Where the host must not access the memory while other work runs, the memory is
         // attached to the host.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.host_address(), self.len) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.host_address(), self.len()) })
     }
 }
 
@@ -267,7 +251,7 @@ impl<T> ManagedBuffer<T> {
     #[doc(alias = "cuStreamAttachMemAsync")]
     pub fn device(&self) -> Result<DeviceSlice<'_, T>> {
         self.attach_to_stream()?;
-        Ok(DeviceSlice::new(self.as_raw(), self.len, self.stream()))
+        Ok(self.buffer.as_slice())
     }
 
     /// Borrows the whole buffer as device memory, for reading and writing.
@@ -276,7 +260,7 @@ impl<T> ManagedBuffer<T> {
     /// See [`device`](Self::device).
     pub fn device_mut(&mut self) -> Result<DeviceSliceMut<'_, T>> {
         self.attach_to_stream()?;
-        Ok(DeviceSliceMut::new(self.as_raw(), self.len, self.stream()))
+        Ok(self.buffer.as_mut_slice())
     }
 
     /// Returns a part of the buffer, for advice and prefetches.
@@ -286,44 +270,40 @@ impl<T> ManagedBuffer<T> {
     /// # Errors
     /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the buffer.
     pub fn range(&self, elements: impl RangeBounds<usize>) -> Result<ManagedRange<'_>> {
-        let (start, end) = within(&elements, self.len)?;
-        Ok(ManagedRange::new(
-            self.as_raw() + (start * size_of::<T>()) as u64,
-            (end - start) * size_of::<T>(),
-            self.stream(),
-        ))
+        let part = self.buffer.slice(elements)?;
+        Ok(ManagedRange::new(part.as_raw(), part.size_bytes(), part.stream()))
     }
 
     /// Returns the address, which is the same for host and device, or 0 if the buffer has no bytes.
     pub fn as_raw(&self) -> CUdeviceptr {
-        self.memory.address()
+        self.buffer.as_raw()
     }
 
     /// Releases ownership and returns the address and the stream. The caller must free the memory
     /// with `cuMemFree`. Memory from a [memory manager](crate::manager) is never freed, and its
     /// context is never released.
     pub fn into_raw(self) -> (CUdeviceptr, Stream) {
-        self.memory.into_raw()
+        self.buffer.into_raw()
     }
 
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
-        self.len
+        self.buffer.len()
     }
 
     /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.buffer.is_empty()
     }
 
     /// Returns the size of all elements in bytes.
     pub fn size_bytes(&self) -> usize {
-        self.len * size_of::<T>()
+        self.buffer.size_bytes()
     }
 
     /// Returns the stream that the buffer is bound to.
     pub fn stream(&self) -> &Stream {
-        self.memory.stream()
+        self.buffer.stream()
     }
 
     fn host_address(&self) -> *mut T {
@@ -394,7 +374,6 @@ fn concurrent_access(stream: &Stream) -> Result<bool> {
 
 impl<T> fmt::Debug for ManagedBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = DeviceSlice::<T>::new(self.as_raw(), self.len, self.stream());
-        slice::debug("ManagedBuffer", &all, f)
+        slice::debug("ManagedBuffer", &self.buffer.as_slice(), f)
     }
 }

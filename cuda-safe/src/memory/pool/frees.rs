@@ -1,12 +1,15 @@
 //! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
-use super::MemoryPool;
-use crate::call::{Ownership, Result, answer};
+use crate::call::{Answer, Invalid, Ownership, Result, answer, call, count_leak, fork};
+use crate::capture_state::{Operation, is_default};
 use crate::event::Event;
-use crate::release::{Keep, destroy, owners, relaxed, release};
-use crate::stream::Stream;
+use crate::manager::order::{OrderOwners, enqueue};
+use crate::manager::{Block, DriverMemory, Order};
+use crate::memory::MemoryPool;
+use crate::release::{After, Destroy, Handle, Keep, Leftover, destroy, owners, relaxed, release};
+use crate::stream::{Stream, same_context};
 use crate::sync::Mutex;
-use cuda_sys::CUdeviceptr;
+use cuda_sys::{CU_STREAM_LEGACY, CUdeviceptr, CUstream};
 use std::sync::PoisonError;
 
 /// The events recorded after the frees of a pool's memory. (The streams are not kept, because they
@@ -118,5 +121,141 @@ owners! {
         context: Some(its.stream.context()),
         is_borrowed: its.pool.is_borrowed() || its.stream.is_borrowed(),
         streams: [Some(its.stream.by_ref()), None],
+    }
+}
+
+impl DriverMemory {
+    /// Allocates stream-ordered memory from a memory pool. Calls `cuMemAllocFromPoolAsync`, and retries
+    /// after all deferred frees have been done if there is not enough memory.
+    ///
+    /// The pool must belong to the [context](Self::context) of this object. A manager that owns a pool
+    /// creates it in that context, which does not keep the manager alive.
+    ///
+    /// The memory keeps the pool alive. Destroying the pool then waits for all work of the context.
+    /// (Memory of a default pool or of a [borrowed](MemoryPool::borrow_raw) one does not keep it alive.)
+    /// If the pool is located on another device, the manager must check that its device has
+    /// [access](MemoryPool::access).
+    ///
+    /// # Errors
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if `size` is 0.
+    /// - [`Invalid::OrderWithoutStream`]; [`Invalid::Handle`] for default streams.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Invalid::OtherContext`] if the pool belongs to another context.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemAllocFromPoolAsync`](fn@cuda_sys::cuMemAllocFromPoolAsync).
+    #[doc(alias = "cuMemAllocFromPoolAsync")]
+    #[inline]
+    pub fn allocate_from_pool(
+        &self,
+        pool: &MemoryPool,
+        size: usize,
+        order: Order<'_>,
+    ) -> Result<Block> {
+        same_context("the pool", pool.context(), self.context())?;
+        order.expect_stream("an allocation from a memory pool")?;
+        if let Some(raw) = order.raw().filter(|raw| is_default(*raw)) {
+            return Err(Invalid::Handle { what: "non-default stream", value: raw.addr() }.into());
+        }
+        let (mut address, raw) = (0, pool.as_raw());
+        let place = &raw mut address;
+        self.retry(|| {
+            enqueue(order, Operation::Allocate, self.context(), |stream| {
+                // SAFETY: the pool and the stream are alive, and the pointer is to a local.
+                unsafe { call!(cuMemAllocFromPoolAsync(place, size, raw, stream)) }
+            })
+        })
+        .map_err(|error| error.with_requested_bytes(size))?;
+        pool.retain_for_memory();
+        Ok(Block { address, size, token: address })
+    }
+
+    /// Frees memory of a memory pool in stream order. Calls `cuMemFreeAsync`. The free waits for nothing,
+    /// even while a [guard](Self::defer_cleanup) is alive.
+    ///
+    /// For an order without a stream, or on a default stream, the free is deferred like that of
+    /// [synchronous memory](Self::free), until all work of the context is complete.
+    ///
+    /// # Safety
+    /// See [`MemoryManager::free`](crate::manager::MemoryManager::free). `block` was returned by
+    /// [`allocate_from_pool`](Self::allocate_from_pool) of this object for `pool` or a clone of it, not
+    /// for another object with the same handle. (The token of the block is not used.)
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemFreeAsync`](fn@cuda_sys::cuMemFreeAsync).
+    #[doc(alias = "cuMemFreeAsync")]
+    #[inline]
+    pub unsafe fn free_to_pool(&self, block: Block, pool: &MemoryPool, order: Order<'_>) {
+        if fork::in_child() {
+            return count_leak();
+        }
+        // SAFETY: the caller promises that the block is of this pool, so it holds a clone of it, and is
+        // freed once.
+        let pool = unsafe { pool.reclaim_from_memory() };
+        // A wait for this context would not cover a free on a stream of another one, so it is recorded.
+        let other = (order.stream()).filter(|stream| stream.context() != self.context());
+        if let (Some(pool), Some(stream)) = (&pool, other) {
+            return PoolMemory::new(block.address, stream, pool).release();
+        }
+        let memory =
+            PoolBlock { address: block.address, stream: stream_of(order).map(Handle), pool };
+        if memory.stream.is_none() {
+            return self.free_of_pool(memory, block.size);
+        }
+        let owners = OrderOwners { order, context: self.context() };
+        release(memory, &owners);
+    }
+}
+
+/// Returns the stream of an order. A default stream is excluded, because a query whether it is captured
+/// might apply to another context's.
+#[inline]
+fn stream_of(order: Order<'_>) -> Option<CUstream> {
+    order.raw().filter(|raw| !is_default(*raw))
+}
+
+/// Memory of a memory pool that a manager allocated.
+pub(crate) struct PoolBlock {
+    pub(crate) address: CUdeviceptr,
+    /// The stream on which the memory is freed. `None` if the memory is not ordered on one stream, and is
+    /// freed after all work.
+    pub(crate) stream: Option<Handle<CUstream>>,
+    /// The pool, unless other code keeps it alive.
+    pub(crate) pool: Option<MemoryPool>,
+}
+
+impl Destroy for PoolBlock {
+    #[inline]
+    fn name(&self) -> &'static str {
+        "stream-ordered device memory"
+    }
+
+    #[inline]
+    unsafe fn destroy(&self) -> Answer {
+        let stream = self.stream.map_or(CU_STREAM_LEGACY, |stream| stream.0);
+        // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
+        // The stream orders the free after the uses of the memory. Without a stream, all work is
+        // complete, and the context is current, so this is its default stream.
+        unsafe { answer!(cuMemFreeAsync(self.address, stream)) }
+    }
+
+    #[inline]
+    fn after(&self) -> After {
+        match self.stream {
+            Some(_) => After::StreamOrder,
+            // `cuMemFree` does not wait for kernels that use pool memory (measured).
+            None => After::AllWork,
+        }
+    }
+
+    #[inline]
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    /// A driver (580) continues to use a pool that is destroyed before its memory.
+    #[inline]
+    fn has_leaked(&self, _owners: &dyn Keep) {
+        if let Some(pool) = &self.pool {
+            pool.never_destroy();
+        }
     }
 }

@@ -17,7 +17,6 @@
 
 pub mod attribute;
 mod frees;
-pub(crate) mod memory;
 mod share;
 
 pub(super) use frees::PoolMemory;
