@@ -119,54 +119,6 @@ fn first_unmapped(
     Ok(None)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the result of [`first_unmapped`] and the number of mapping queries.
-    fn unmapped_in(array: Range<u64>, first: u64, mappings: &[Range<u64>]) -> (Option<u64>, usize) {
-        let mut queries = 0;
-        let at = |address| {
-            let mapping = mappings.iter().find(|range| range.contains(&address));
-            Ok(mapping.cloned())
-        };
-        let start = at(first).ok().flatten().expect("a first mapping");
-        let found = first_unmapped(&array, start, |address| {
-            queries += 1;
-            at(address)
-        });
-        (found.expect("no error"), queries)
-    }
-
-    #[test]
-    fn adjacent_mappings_have_no_hole() {
-        let mappings = [100..200, 200..300, 300..450];
-        assert_eq!(unmapped_in(110..190, 110, &mappings), (None, 0));
-        assert_eq!(unmapped_in(110..450, 110, &mappings), (None, 2));
-        // The first element is in the last mapping, then in the middle one.
-        assert_eq!(unmapped_in(100..450, 449, &mappings), (None, 2));
-        assert_eq!(unmapped_in(150..301, 250, &mappings), (None, 2));
-    }
-
-    #[test]
-    fn a_hole_between_mappings_is_found() {
-        let mappings = [100..200, 220..300];
-        assert_eq!(unmapped_in(110..210, 110, &mappings).0, Some(200));
-        assert_eq!(unmapped_in(110..300, 110, &mappings).0, Some(200));
-        assert_eq!(unmapped_in(190..290, 280, &mappings).0, Some(219));
-        // The hole is after the last mapping, then before the first.
-        assert_eq!(unmapped_in(230..301, 230, &mappings).0, Some(300));
-        assert_eq!(unmapped_in(99..200, 150, &mappings).0, Some(99));
-    }
-
-    #[test]
-    fn a_driver_that_repeats_its_answer_is_not_queried_forever() {
-        let repeated = |_| Ok(Some(100..200));
-        assert_eq!(first_unmapped(&(100..300), 100..200, repeated).ok(), Some(Some(200)));
-        assert_eq!(first_unmapped(&(0..200), 100..200, repeated).ok(), Some(Some(99)));
-    }
-}
-
 const GRANT_FUNCTION: &str = "cuMemPoolSetAccess";
 
 /// Gives every device that can reach the memory at `address` read and write access to it. Calls
@@ -248,5 +200,53 @@ pub(super) unsafe fn grant_for_export(context: &Context, address: CUdeviceptr) -
     match unsafe { grant_peer_access(context, address) } {
         Err(Error::Driver(error)) if error.call == GRANT_FUNCTION => Ok(()),
         done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the result of [`first_unmapped`] and the number of mapping queries.
+    fn unmapped_in(array: Range<u64>, first: u64, mappings: &[Range<u64>]) -> (Option<u64>, usize) {
+        let mut queries = 0;
+        let at = |address| {
+            let mapping = mappings.iter().find(|range| range.contains(&address));
+            Ok(mapping.cloned())
+        };
+        let start = at(first).ok().flatten().expect("a first mapping");
+        let found = first_unmapped(&array, start, |address| {
+            queries += 1;
+            at(address)
+        });
+        (found.expect("no error"), queries)
+    }
+
+    #[test]
+    fn adjacent_mappings_have_no_hole() {
+        let mappings = [100..200, 200..300, 300..450];
+        assert_eq!(unmapped_in(110..190, 110, &mappings), (None, 0));
+        assert_eq!(unmapped_in(110..450, 110, &mappings), (None, 2));
+        // The first element is in the last mapping, then in the middle one.
+        assert_eq!(unmapped_in(100..450, 449, &mappings), (None, 2));
+        assert_eq!(unmapped_in(150..301, 250, &mappings), (None, 2));
+    }
+
+    #[test]
+    fn a_hole_between_mappings_is_found() {
+        let mappings = [100..200, 220..300];
+        assert_eq!(unmapped_in(110..210, 110, &mappings).0, Some(200));
+        assert_eq!(unmapped_in(110..300, 110, &mappings).0, Some(200));
+        assert_eq!(unmapped_in(190..290, 280, &mappings).0, Some(219));
+        // The hole is after the last mapping, then before the first.
+        assert_eq!(unmapped_in(230..301, 230, &mappings).0, Some(300));
+        assert_eq!(unmapped_in(99..200, 150, &mappings).0, Some(99));
+    }
+
+    #[test]
+    fn a_driver_that_repeats_its_answer_is_not_queried_forever() {
+        let repeated = |_| Ok(Some(100..200));
+        assert_eq!(first_unmapped(&(100..300), 100..200, repeated).ok(), Some(Some(200)));
+        assert_eq!(first_unmapped(&(0..200), 100..200, repeated).ok(), Some(Some(99)));
     }
 }

@@ -566,7 +566,13 @@ pub(crate) fn same_stream(what: impl fmt::Display, its: &Stream, expected: &Stre
     if its == expected {
         return Ok(());
     }
-    Err(its.other_stream(|| what.to_string(), expected))
+    Err(another_stream(what, its, expected))
+}
+
+#[cold]
+#[inline(never)]
+fn another_stream(what: impl fmt::Display, its: &Stream, expected: &Stream) -> Error {
+    its.other_stream(|| what.to_string(), expected)
 }
 
 #[cold]

@@ -53,7 +53,7 @@ pub trait Encode: Copy {
 
     /// Encodes a map into `raw`. Returns the size of the memory from the first to the last element of the
     /// tensor.
-    #[inline]
+    #[inline(always)]
     fn encode(
         self,
         memory: TensorRange<'_>,
@@ -93,18 +93,18 @@ impl Encode for TiledBox<'_> {
     const RANKS: (RangeInclusive<usize>, &'static str) =
         (1..=5, "must have from 1 to 5 dimensions");
 
-    #[inline]
+    #[inline(always)]
     fn element_strides(&self) -> &[u32] {
         self.element_strides
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, layout: TensorLayout<'_>, options: TensorMapOptions) -> Result<()> {
         check::tiled_box(self.dims, layout.dims.len())?;
         check::inner("box dims", self.dims[0], layout.data_type, options.swizzle)
     }
 
-    #[inline]
+    #[inline(always)]
     fn call(&self, its: &Arguments<'_>, raw: &mut CUtensorMap) -> Result<()> {
         // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
         // the tensor. The driver does not access the memory.
@@ -130,12 +130,12 @@ impl Encode for TiledBox<'_> {
 impl Encode for Im2colBox<'_> {
     const RANKS: (RangeInclusive<usize>, &'static str) = IM2COL_RANKS;
 
-    #[inline]
+    #[inline(always)]
     fn element_strides(&self) -> &[u32] {
         self.element_strides
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, layout: TensorLayout<'_>, options: TensorMapOptions) -> Result<()> {
         check::corner("lower_corner", self.lower_corner, layout.dims.len())?;
         check::corner("upper_corner", self.upper_corner, layout.dims.len())?;
@@ -143,7 +143,7 @@ impl Encode for Im2colBox<'_> {
         check::column(column, layout.data_type, options.swizzle)
     }
 
-    #[inline]
+    #[inline(always)]
     fn call(&self, its: &Arguments<'_>, raw: &mut CUtensorMap) -> Result<()> {
         // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
         // the tensor, and each corner has one for each spatial dimension. The driver does not access the
@@ -173,12 +173,12 @@ impl Encode for Im2colBox<'_> {
 impl Encode for Im2colWideBox<'_> {
     const RANKS: (RangeInclusive<usize>, &'static str) = IM2COL_RANKS;
 
-    #[inline]
+    #[inline(always)]
     fn element_strides(&self) -> &[u32] {
         self.element_strides
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, layout: TensorLayout<'_>, options: TensorMapOptions) -> Result<()> {
         // The limits are those of one spatial dimension.
         check::corner("lower_corner_width", &[self.lower_corner_width], 3)?;
@@ -187,7 +187,7 @@ impl Encode for Im2colWideBox<'_> {
         check::column(column, layout.data_type, options.swizzle)
     }
 
-    #[inline]
+    #[inline(always)]
     fn call(&self, its: &Arguments<'_>, raw: &mut CUtensorMap) -> Result<()> {
         // SAFETY: the first pointer is to the map. Each list has a value for each dimension of
         // the tensor. The driver does not access the memory.

@@ -126,6 +126,7 @@ impl<'a> TensorMap<'a> {
         Self::encoded(&memory.into().into_whole(), true, layout, shape, options)
     }
 
+    #[inline(always)]
     fn encoded<T>(
         memory: &DeviceSlice<'a, T>,
         is_writable: bool,
@@ -138,6 +139,7 @@ impl<'a> TensorMap<'a> {
         Ok(map)
     }
 
+    #[inline(always)]
     fn with_raw<T>(raw: CUtensorMap, memory: &DeviceSlice<'a, T>, is_writable: bool) -> Self {
         let (extent_bytes, stream) = (memory.size_bytes(), memory.stream());
         Self { raw, extent_bytes, is_writable, stream, memory: PhantomData }
@@ -184,6 +186,7 @@ impl<'a> TensorMap<'a> {
         self.replace(&memory.into().into_whole(), true)
     }
 
+    #[inline(always)]
     fn replace<T>(&mut self, memory: &DeviceSlice<'a, T>, is_writable: bool) -> Result<()> {
         check::address(memory.as_raw())?;
         check::extent(self.extent_bytes, memory.size_bytes())?;
@@ -225,7 +228,7 @@ impl<'a> TensorMap<'a> {
 }
 
 /// Returns the memory in which the tensor of a map must be.
-#[inline]
+#[inline(always)]
 fn range<'a, T>(memory: &DeviceSlice<'a, T>) -> TensorRange<'a> {
     let (address, bytes) = (memory.as_raw(), memory.size_bytes());
     TensorRange { address, bytes, context: memory.stream().context() }
