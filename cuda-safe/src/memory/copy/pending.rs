@@ -453,7 +453,7 @@ impl Stream {
     /// If the wait fails, it is repeated a few times, and captures of other streams do not affect these waits. If
     /// they also fail, it is unknown whether the device still uses the memory. The memory is then leaked together with
     /// the stream and its context, and reported as
-    /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
+    /// [`Report::Leaked`]. The borrowed buffers are left empty.
     ///
     /// # Errors
     /// - [`Error::InHostFunction`] inside a host function. `f` is not run.
