@@ -112,7 +112,8 @@ impl Function {
     }
 
     /// Returns a function of this function's type that returns `CUDA_ERROR_NOT_SUPPORTED`. An
-    /// [installed](crate::install) source can use it for functions that it does not implement.
+    /// [installed](crate::install) source can use it for functions that it does not implement. Two calls may
+    /// return different addresses.
     #[inline]
     pub fn not_supported(self) -> *const c_void {
         let index = self.index();
