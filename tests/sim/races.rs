@@ -438,3 +438,27 @@ fn a_mode_of_the_environment_that_is_not_valid_is_an_error() {
         assert_eq!(why.to_string(), "CUDA_SIM_RACES: \"typo\" is neither \"0\" nor \"1\"");
     });
 }
+
+#[test]
+fn a_value_that_a_stream_writes_for_the_host_orders_what_comes_before_it() {
+    let (bench, _end) = &in_child!(detecting(0));
+    let mut pinned: *mut c_void = null_mut();
+    succeeds!(cuMemAllocHost_v2(&raw mut pinned, 4));
+    // SAFETY: the memory has 4 bytes, and the stream writes it atomically.
+    let value = unsafe { AtomicU32::from_ptr(pinned.cast()) };
+    value.store(0, Ordering::Relaxed);
+    let place: CUdeviceptr = out!(cuMemHostGetDevicePointer_v2(pinned, 0));
+    bench.write(bench.a);
+    succeeds!(cuStreamWriteValue32_v2(bench.a, place, 1, 0));
+    // This stays incomplete, so that the query of the stream does not order anything.
+    let other = memory(4);
+    succeeds!(cuStreamWaitValue32_v2(bench.a, other, 1, 1));
+    while value.load(Ordering::Acquire) == 0 {
+        let code = code!(cuStreamQuery(bench.a));
+        assert_eq!(code, CUresult::CUDA_ERROR_NOT_READY);
+    }
+    bench.read(bench.b);
+    succeeds!(cuStreamWriteValue32_v2(bench.b, other, 1, 0));
+    succeeds!(cuCtxSynchronize());
+    succeeds!(cuMemFreeHost(pinned));
+}

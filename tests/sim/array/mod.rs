@@ -76,6 +76,8 @@ fn formats_channels_and_extents_are_checked() {
         ([131_073, 0, 0], 0, INVALID),
         ([8, 65_537, 0], 0, INVALID),
         ([16_385, 8, 8], 0, INVALID),
+        ([8, 16_384, 8], 0, good),
+        ([8, 16_385, 8], 0, INVALID),
         ([2, 2, 16_385], 0, good),
         ([8, 8, 2048], LAYERED, good),
         ([8, 8, 2049], LAYERED, INVALID),
@@ -296,6 +298,26 @@ fn sparse_and_deferred_arrays_tell_their_needs() {
 }
 
 #[test]
+fn a_tile_of_a_sparse_array_has_the_shape_of_its_texels() {
+    let _bench = in_child!(without_misuse());
+    for (format, channels, plane, volume) in [
+        (1, 1, [256, 256, 1], [64, 32, 32]),
+        (1, 2, [256, 128, 1], [32, 32, 32]),
+        (FLOAT, 1, [128, 128, 1], [32, 32, 16]),
+        (FLOAT, 2, [128, 64, 1], [32, 16, 16]),
+        (FLOAT, 4, [64, 64, 1], [16, 16, 16]),
+    ] {
+        for (extent, expected) in [([64, 64, 0], plane), ([64, 64, 64], volume)] {
+            let sparse = array(format, channels, extent, SPARSE);
+            let shown: CUDA_ARRAY_SPARSE_PROPERTIES = out!(cuArrayGetSparseProperties(sparse));
+            let tile = shown.tileExtent;
+            assert_eq!([tile.width, tile.height, tile.depth], expected, "{format}, {channels}");
+            succeeds!(cuArrayDestroy(sparse));
+        }
+    }
+}
+
+#[test]
 fn creating_and_destroying_invalidates_captures() {
     let bench = &in_child!(without_misuse());
     let plain = array(FLOAT, 1, [8, 0, 0], 0);
@@ -318,6 +340,11 @@ fn destroying_waits_for_all_work() {
     let (plain, device) = (array(FLOAT, 1, [8, 0, 0], 0), memory(4));
     succeeds!(cuMemsetD32Async(device, 3, 1, bench.stream));
     succeeds!(cuArrayDestroy(plain));
+    assert!(code!(cuStreamQuery(bench.stream)).is_success());
+    let descriptor = shape(FLOAT, 1, [8, 8, 0]);
+    let mipmapped: CUmipmappedArray = out!(cuMipmappedArrayCreate(&raw const descriptor, 2));
+    succeeds!(cuMemsetD32Async(device, 3, 1, bench.stream));
+    succeeds!(cuMipmappedArrayDestroy(mipmapped));
     assert!(code!(cuStreamQuery(bench.stream)).is_success());
 }
 

@@ -279,6 +279,12 @@ fn a_graph_is_printed_with_its_child_graphs() {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
     assert!(text.contains("\"graph_1_node_0\" -> \"graph_1_node_1\";"), "{text}");
+    let handle = format!("{:#x}", first.addr());
+    assert!(!text.contains(&handle), "{text}");
+    let verbose = CUgraphDebugDot_flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE;
+    succeeds!(cuGraphDebugDotPrint(parent, name.as_ptr(), verbose.0));
+    let text = std::fs::read_to_string(&path).expect("a file");
+    assert!(text.contains(&handle), "{text}");
     refused!(INVALID, cuGraphDebugDotPrint(parent, null(), 0));
     let system = CUresult::CUDA_ERROR_OPERATING_SYSTEM;
     refused!(system, cuGraphDebugDotPrint(parent, c"/no folder/graph.dot".as_ptr(), 0));

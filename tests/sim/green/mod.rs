@@ -69,6 +69,28 @@ fn a_view_that_is_current_on_two_threads_is_reported() {
     found("current on two threads");
 }
 
+/// For null, from documentation.
+#[test]
+fn null_names_the_current_green_context_and_a_handle_its_own() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let resource = SmResource::of_device(&context.device()).expect("an H200 has green contexts");
+    let split = resource.split_by_count(SplitByCount { max_groups: Some(2), ..Default::default() });
+    let groups = split.expect("a split").groups.into_iter();
+    let made: Vec<_> =
+        groups.map(|group| GreenContext::new([group]).expect("a green context")).collect();
+    let id = |green: CUgreenCtx| {
+        let mut id = 0;
+        succeeds!(cuGreenCtxGetId(green, &raw mut id));
+        id
+    };
+    let [first, second] = [&made[0], &made[1]].map(|green| id(green.as_raw()));
+    assert_ne!(first, second);
+    let current = made[0].make_current().expect("it is current nowhere");
+    assert_eq!(id(made[1].as_raw()), second);
+    assert_eq!(id(null_mut()), first);
+    current.end().expect("it is current");
+}
+
 /// With CUDA 12.4, streams are created with the view current.
 #[test]
 fn threads_that_create_streams_of_one_partition_do_not_share_its_view() {

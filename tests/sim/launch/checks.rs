@@ -143,3 +143,24 @@ fn nothing_is_found_without_checks() {
     run("divergent", &stream, &context);
     assert_eq!((findings(), cuda_sim::misuses()), (Vec::new(), Vec::new()));
 }
+
+#[test]
+fn a_finding_in_the_body_of_a_conditional_node_names_the_launch_of_the_graph() {
+    in_child!(start(Profile::h200().with_kernel_checks(SYNCCHECK)));
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, BARRIERS).expect("the kernels");
+    let kernel = module.kernel("divergent").expect("found").typed::<()>().expect("no parameters");
+    let mut graph = Graph::new(&context).expect("a graph");
+    let handle = graph.conditional_handle(&context, Some(1)).expect("a handle");
+    let body = |body: &mut Graph| {
+        // SAFETY: the kernel uses no memory.
+        unsafe { body.add_kernel(&[], &context, &kernel, LaunchConfig::linear(1, 32), ()) }
+            .map(drop)
+    };
+    graph.add_if(&[], handle, body).expect("a node");
+    let executable = graph.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert_eq!(findings().iter().map(|its| its.function).collect::<Vec<_>>(), ["cuGraphLaunch"]);
+}

@@ -327,3 +327,40 @@ fn a_buffer_of_arguments_that_is_too_short_is_a_misuse() {
     assert!(code.is_success(), "{code}");
     stream.synchronize().expect("a wait");
 }
+
+#[test]
+fn memory_that_a_kernel_allocates_and_frees_is_unknown_after_it() {
+    const PTX: &str = "\
+.version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b64 r) malloc(.param .b64 n);
+.extern .func free(.param .b64 p);
+.visible .entry allocate(.param .u64 out, .param .u32 frees) {
+    .reg .b64 %x, %o; .reg .b32 %f; .reg .pred %p;
+    ld.param.u64 %o, [out];
+    ld.param.u32 %f, [frees];
+    { .param .b64 n; .param .b64 r; st.param.b64 [n], 64;
+      call.uni (r), malloc, (n); ld.param.b64 %x, [r]; }
+    st.global.u64 [%o], %x;
+    setp.eq.u32 %p, %f, 0;
+    @%p ret;
+    { .param .b64 p; st.param.b64 [p], %x; call.uni free, (p); }
+    ret;
+}
+";
+    let (_end, context, stream) = in_child!(on_stream());
+    let module = Module::from_ptx(&context, PTX).expect("the kernel");
+    let kernel = module.kernel("allocate").expect("found");
+    let kernel = kernel.typed::<(&mut [u64], u32)>().expect("its parameters");
+    let mut out = DeviceBuffer::<u64>::zeroed(&stream, 1).expect("memory");
+    let config = LaunchConfig::linear(1, 1);
+    for frees in [0, 1] {
+        // SAFETY: the kernel writes one element.
+        unsafe { kernel.launch(&stream, config, (&mut out, frees)) }.expect("a launch");
+        let address = out.to_vec().expect("a copy")[0];
+        assert_ne!(address, 0);
+        let is_known = context.pointer_info(address).expect("an answer").is_some();
+        assert_eq!(is_known, frees == 0);
+    }
+}

@@ -87,6 +87,17 @@ fn a_fill_whose_size_overflows_is_refused() {
 }
 
 #[test]
+fn a_fill_of_rows_that_overlap_is_refused() {
+    let bench = &in_child!(without_misuse());
+    let device = memory(64);
+    refused!(INVALID, cuMemsetD2D32Async(device, 12, 7, 4, 2, bench.stream));
+    // One row has no pitch.
+    succeeds!(cuMemsetD2D32Async(device, 12, 7, 4, 1, bench.stream));
+    succeeds!(cuMemsetD2D32Async(device, 16, 7, 4, 2, bench.stream));
+    assert_eq!(read::<8>(device), [7; 8]);
+}
+
+#[test]
 fn each_device_has_its_own_memory() {
     let (_end, first) = in_child!(on(Profile::h200().with_devices(2)));
     let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");

@@ -218,3 +218,11 @@ fn binary_inputs_can_be_linked() {
     let counter = module.global("counter").expect("of the text");
     assert!(format!("{counter:?}").contains("counter"));
 }
+
+/// From documentation.
+#[test]
+fn functions_are_loaded_lazily_since_12_2() {
+    let (_end, _context) = in_child!(on("h200@12.2".parse().expect("a profile")));
+    let mode = Module::loading_mode().expect("known");
+    assert_eq!(mode, cuda_safe::module::LoadingMode::Lazy);
+}

@@ -414,6 +414,15 @@ fn other_functions_refuse_mapped_memory() {
         CUresult::CUDA_ERROR_NOT_FOUND,
         cuMemGetAddressRange_v2(&raw mut base, &raw mut size, start)
     );
+    let later = start + 2 * PAGE as u64;
+    let handle = create(PAGE);
+    succeeds!(cuMemMap(later, PAGE, 0, handle, 0));
+    let not_found = CUresult::CUDA_ERROR_NOT_FOUND;
+    refused!(not_found, cuMemGetAddressRange_v2(&raw mut base, &raw mut size, later));
+    set_access(later, PAGE, READ_WRITE);
+    succeeds!(cuMemGetAddressRange_v2(&raw mut base, &raw mut size, later));
+    succeeds!(cuMemUnmap(later, PAGE));
+    succeeds!(cuMemRelease(handle));
     let attribute = |number: u32, address: u64| {
         use cuda_safe::sys::{CUpointer_attribute, cuPointerGetAttribute};
         let mut value = 0u64;

@@ -28,6 +28,7 @@ fn a_descriptor_shares_memory_with_another_process() {
         assert_ne!(imported, handle);
         let shown: CUmemAllocationProp = out!(cuMemGetAllocationPropertiesFromHandle(imported));
         assert_eq!(shown.requestedHandleTypes.0, 0);
+        assert_eq!(shown.allocFlags.compressionType, 0);
         let at = start + PAGE as u64;
         refused!(UNSUPPORTED, cuMemMap(at, 2 * PAGE, 0, imported, 0));
         succeeds!(cuMemMap(at, PAGE, 0, imported, 0));

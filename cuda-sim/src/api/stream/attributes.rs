@@ -148,8 +148,8 @@ pub(crate) fn device(world: &mut World, stream: CUstream) -> Answer<CUdevice> {
     let stream = world.stream(stream.addr())?;
     // Measured: this invalidates the capture of the stream, as a wait does.
     world.forbidden_on_capturing(stream)?;
-    let its = world.objects.streams.get(stream).map_or(0, |its| its.context);
-    let number = world.context(its)?.device;
+    let its = world.objects.streams.get(stream).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let number = world.context(its.context)?.device;
     Ok(CUdevice::try_from(number).unwrap_or(0))
 }
 

@@ -272,6 +272,28 @@ fn groups_are_pinned_to_locality_domains() {
     });
 }
 
+/// As `cuda-safe` asks only newer drivers, with the raw call.
+#[test]
+fn a_group_in_any_locality_domain_is_refused_before_13_5() {
+    on_each(&["b200@13.4", "b200@13.5"], |_, context| {
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let mut whole = CUdevResource::default();
+        succeeds!(cuDeviceGetDevResource(context.device().as_raw(), &raw mut whole, kind));
+        let mut asked = CU_DEV_SM_RESOURCE_GROUP_PARAMS::zeroed();
+        (asked.smCount, asked.localityDomainId) = (16, GroupRequest::ANY_LOCALITY_DOMAIN);
+        asked.flags = CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
+        let mut rest = CUdevResource::default();
+        let (whole, rest) = (&raw const whole, &raw mut rest);
+        let mut group = CUdevResource::default();
+        let split = code!(cuDevSmResourceSplit(&raw mut group, 1, whole, rest, 0, &raw mut asked));
+        let expected = match offers(13, 5) {
+            true => CUresult::CUDA_SUCCESS,
+            false => CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+        };
+        assert_eq!(split, expected);
+    });
+}
+
 #[test]
 fn groups_of_one_green_context_need_the_same_scheduling_since_13_1() {
     on_each(&["h200", "h200@13.1", "h200@13.5"], |_, context| {
