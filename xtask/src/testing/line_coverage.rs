@@ -59,9 +59,7 @@ const CORPUS: Measure = Measure {
         "cuda-safe/src/interop/dlpack/managed.rs",
         "cuda-safe/src/interop/dtype.rs",
         "cuda-safe/src/interop/layout/mod.rs",
-        "cuda-safe/src/interop/layout/mod.rs",
         "cuda-safe/src/interop/stream.rs",
-        "cuda-safe/src/interop/dtype.rs",
     ]),
     least: 95,
 };
