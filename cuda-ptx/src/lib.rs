@@ -110,6 +110,9 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+// For cuda-sim, which has the same version.
+#[doc(hidden)]
+pub mod clock;
 mod decode;
 mod device;
 mod engine;

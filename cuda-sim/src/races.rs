@@ -1,6 +1,5 @@
 #![doc = include_str!("races.md")]
 
-mod clock;
 pub(crate) mod log;
 pub(crate) mod order;
 pub(crate) mod report;

@@ -8,8 +8,8 @@
 //! A lane exists as long as the log has an access of one of its operations. Clocks may still count operations of
 //! a lane that has ended. This has no effect, because the number of a lane is not used again.
 
-use super::clock::Clock;
 use super::report::Place;
+use cuda_ptx::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -264,7 +264,7 @@ impl Order {
         lane.count += 1;
         let (count, keep) = (lane.count, Arc::clone(&lane.operations));
         if pending.clock.lanes().len() > self.lanes.len() {
-            pending.clock.retain(|lane| self.lanes.contains_key(&lane));
+            pending.clock.retain(|lane, _| self.lanes.contains_key(&lane));
         }
         pending.clock.set(number, count);
         let operation = Arc::new(Operation {
@@ -288,9 +288,9 @@ impl Order {
     pub(crate) fn remove_unused_lanes(&mut self) {
         let is_used = |lane: &Lane| Arc::strong_count(&lane.operations) > 1;
         self.lanes.retain(|number, its| *number == HOST || is_used(its));
-        self.host.retain(|lane| self.lanes.contains_key(&lane));
+        self.host.retain(|lane, _| self.lanes.contains_key(&lane));
         self.retired.retain(|_, clock| {
-            clock.retain(|lane| self.lanes.contains_key(&lane));
+            clock.retain(|lane, _| self.lanes.contains_key(&lane));
             clock.lanes().len() != 0
         });
         self.kept_lanes = self.lanes.len();

@@ -1,4 +1,4 @@
-//! Vector clocks.
+//! Vector clocks, for the races between threads of a kernel and for those between operations of a driver.
 
 use std::cmp::Ordering;
 
@@ -7,19 +7,23 @@ use std::cmp::Ordering;
 /// A lane is a chain of operations, each ordered before the next one. An operation is ordered before another
 /// one if the other one's clock counts it. Lanes of which a clock counts no operation take no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Clock(
+pub struct Clock(
     /// The number of each lane and its count, by ascending number.
     Vec<(u64, u64)>,
 );
 
 impl Clock {
     /// Returns the number of operations of a lane that are counted.
-    pub(super) fn of(&self, lane: u64) -> u64 {
+    pub fn of(&self, lane: u64) -> u64 {
+        if self.0.is_empty() {
+            return 0;
+        }
         let place = self.0.binary_search_by_key(&lane, |its| its.0);
         place.map_or(0, |place| self.0[place].1)
     }
 
-    pub(super) fn set(&mut self, lane: u64, count: u64) {
+    /// Sets the number of operations of a lane that are counted.
+    pub fn set(&mut self, lane: u64, count: u64) {
         match self.0.binary_search_by_key(&lane, |its| its.0) {
             Ok(place) => self.0[place].1 = count,
             Err(place) => self.0.insert(place, (lane, count)),
@@ -27,7 +31,7 @@ impl Clock {
     }
 
     /// Adds everything that another clock counts.
-    pub(super) fn join(&mut self, other: &Self) {
+    pub fn join(&mut self, other: &Self) {
         if self.covers(other) {
             return;
         }
@@ -49,7 +53,7 @@ impl Clock {
     }
 
     /// Returns whether everything that another clock counts is counted.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub fn covers(&self, other: &Self) -> bool {
         let mut rest = self.0.iter();
         other.0.iter().all(|(lane, count)| {
             let own = rest.find(|its| its.0 >= *lane);
@@ -57,13 +61,18 @@ impl Clock {
         })
     }
 
-    /// Removes the lanes for which a function returns false.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
-        self.0.retain(|(lane, _)| keep(*lane));
+    /// Removes the lanes for which a function of the number and the count returns false.
+    pub fn retain(&mut self, mut keep: impl FnMut(u64, u64) -> bool) {
+        self.0.retain(|(lane, count)| keep(*lane, *count));
     }
 
-    /// Returns the lanes of which operations are counted, with their counts.
-    pub(super) fn lanes(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
+    /// Returns whether no operation is counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the lanes of which operations are counted, with their counts, by ascending number.
+    pub fn lanes(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
         self.0.iter().copied()
     }
 }
@@ -90,7 +99,7 @@ mod tests {
         a.join(&b);
         assert_eq!([a.of(0), a.of(1), a.of(2), a.of(7), a.of(9)], [3, 0, 1, 2, 0]);
         assert!(a.covers(&b) && !b.covers(&a));
-        a.retain(|lane| lane != 2);
+        a.retain(|lane, _| lane != 2);
         assert_eq!(a, [(0, 3), (7, 2)].into_iter().collect());
         assert!(!a.covers(&b));
     }
