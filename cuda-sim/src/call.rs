@@ -172,8 +172,7 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
             }
             // Other threads may have made calls since the last iteration.
             world.runs.kept = kept.take();
-            world.runs.calling = name;
-            world.runs.executor.set_calling(name);
+            world.runs.executor.calling = name;
             let stopped = match begun {
                 true => Ok(()),
                 false => world.stopped(name, None),

@@ -94,8 +94,8 @@ pub(crate) struct Executor {
     blocked: Vec<ThreadId>,
     /// The callback that the host must run next.
     pub(crate) callback: Option<Callback>,
-    /// The name of the current call.
-    calling: &'static str,
+    /// The name of the current call, without the suffix of the variant for the per-thread default stream.
+    pub(crate) calling: &'static str,
     /// The function that enqueued the work whose followers are enqueued now: a conditional node, or a kernel that
     /// launches a graph.
     source: Option<&'static str>,
@@ -123,21 +123,14 @@ impl Executor {
         self.random = seed;
     }
 
-    /// Sets the name of the current call, which enqueues work.
-    pub(crate) fn set_calling(&mut self, name: &'static str) {
-        self.calling = name;
-        if let Some(order) = &mut self.order {
-            order.calling = name;
-        }
-    }
-
     /// Enqueues an operation on a stream.
     pub(crate) fn give(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
         let id = self.next;
         self.next += 1;
+        let function = self.source.unwrap_or(self.calling);
         if let Some(order) = &mut self.order {
             let is_first = !self.queues.contains_key(&stream);
-            order.enqueue(id, (stream, is_first), &after, work.described());
+            order.enqueue(id, (stream, is_first), &after, function, work.described());
         }
         if self.order.is_some() && !work.pinned_sources().is_empty() {
             self.unnoted.push(id);
@@ -152,12 +145,19 @@ impl Executor {
         if is_told_of_failures(&work) {
             self.failing.insert(id);
         }
-        let function = self.source.unwrap_or(self.calling);
         let operation = Operation { work, stream, function, missing, followers: Vec::new() };
         self.operations.insert(id, operation);
         self.queues.entry(stream).or_default().push_back(id);
         self.note_first(stream);
         id
+    }
+
+    /// Notes that a source has enqueued all of its work.
+    fn end_source(&mut self) {
+        self.source = None;
+        if let Some(order) = &mut self.order {
+            order.end_source();
+        }
     }
 
     /// Enqueues an operation that belongs to no stream and is ordered only after `after`.

@@ -153,10 +153,7 @@ impl Executor {
         }
         self.source = Some(self.last_function);
         let steps = self.start(program);
-        self.source = None;
-        if let Some(order) = self.order.as_mut() {
-            order.end_source();
-        }
+        self.end_source();
         steps
     }
 }

@@ -98,10 +98,7 @@ impl Executor {
                 self.source = self.operations.get(&id).map(|its| its.function);
                 let steps = self.start(body);
                 self.give_aside(Work::EndOfBody(id), steps);
-                self.source = None;
-                if let Some(order) = &mut self.order {
-                    order.end_source();
-                }
+                self.end_source();
             }
             None => {
                 self.finish(id);

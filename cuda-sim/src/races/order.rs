@@ -102,7 +102,6 @@ struct Awaited {
 #[derive(Debug)]
 struct Source {
     clock: Clock,
-    function: &'static str,
     place: Place,
 }
 
@@ -139,8 +138,6 @@ pub(crate) struct Order {
     awaited: BTreeMap<u64, Awaited>,
     /// The operation that the last call has waited for, if it accesses memory.
     last_awaited: Option<Arc<Operation>>,
-    /// The name of the current call.
-    pub(crate) calling: &'static str,
     /// The stream on which a graph is being launched.
     launching: Option<Place>,
     source: Option<Source>,
@@ -188,32 +185,28 @@ impl Order {
     /// Orders the work that is enqueued next after the work before the operation `id`, and not after what
     /// the host knows.
     pub(crate) fn begin_source(&mut self, id: u64) {
-        self.source = self.pending.get(&id).map(|its| Source {
-            clock: its.clock.clone(),
-            function: its.label.function,
-            place: its.label.place,
-        });
+        let pending = self.pending.get(&id);
+        self.source =
+            pending.map(|its| Source { clock: its.clock.clone(), place: its.label.place });
     }
 
     /// The same after a kernel that has run.
     pub(crate) fn begin_source_after(&mut self, operation: &Operation) {
-        self.source = Some(Source {
-            clock: operation.clock.clone(),
-            function: operation.label.function,
-            place: operation.label.place,
-        });
+        let (clock, place) = (operation.clock.clone(), operation.label.place);
+        self.source = Some(Source { clock, place });
     }
 
     pub(crate) fn end_source(&mut self) {
         self.source = None;
     }
 
-    /// Called when an operation is enqueued. `is_first` says whether its stream has no other work.
+    /// Called when a driver function enqueues an operation. `is_first` says whether its stream has no other work.
     pub(crate) fn enqueue(
         &mut self,
         id: u64,
         (stream, is_first): (usize, bool),
         after: &[u64],
+        function: &'static str,
         described: Described,
     ) {
         let mut clock = match &self.source {
@@ -234,7 +227,7 @@ impl Order {
         let own = self.streams.get(&stream).copied();
         let source = self.source.as_ref();
         let label = Label {
-            function: source.map_or(self.calling, |its| its.function),
+            function,
             what: described.what,
             kernel: described.kernel.clone(),
             place: own.or(self.launching).or(source.map(|its| its.place)).unwrap_or(Place::Host),
@@ -395,15 +388,14 @@ impl Order {
         self.host.of(operation.lane) >= operation.count
     }
 
-    /// Returns an operation for the accesses that the current call makes on its thread. `number` is that of
+    /// Returns an operation for the accesses that a call of `function` makes on its thread. `number` is that of
     /// the next operation.
-    pub(crate) fn host_access(&mut self, number: u64) -> Arc<Operation> {
+    pub(crate) fn host_access(&mut self, number: u64, function: &'static str) -> Arc<Operation> {
         let lane = self.lanes.entry(HOST).or_default();
         lane.count += 1;
         let (count, keep) = (lane.count, Arc::clone(&lane.operations));
         self.host.set(HOST, count);
-        let label =
-            Label { function: self.calling, what: "the call", kernel: None, place: Place::Host };
+        let label = Label { function, what: "the call", kernel: None, place: Place::Host };
         Arc::new(Operation {
             label,
             number,

@@ -89,10 +89,11 @@ impl World {
 
     /// Makes the accesses to memory that follow those of the current call on its thread.
     pub(crate) fn begin_host_access(&mut self) {
-        let number = self.runs.executor.next_operation();
-        let (order, log) = (&mut self.runs.executor.order, &mut self.objects.memory.accesses);
+        let executor = &mut self.runs.executor;
+        let (number, function) = (executor.next_operation(), executor.calling);
+        let (order, log) = (&mut executor.order, &mut self.objects.memory.accesses);
         if let (Some(order), Some(log)) = (order, log) {
-            log.current = Some(order.host_access(number));
+            log.current = Some(order.host_access(number, function));
         }
     }
 

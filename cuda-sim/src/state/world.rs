@@ -129,8 +129,6 @@ pub(crate) struct Runs {
     /// The operation that the current call waits for. It is kept while callbacks run, because the body
     /// of the call then runs again. `None` until the body has determined the operation.
     pub(crate) kept: Option<Kept>,
-    /// The name of the current call, without the suffix of the variant for the per-thread default stream.
-    pub(crate) calling: &'static str,
     /// Threads inside a call that blocks calls of other threads.
     pub(crate) stoppers: Stoppers,
     /// The fatal error after which the process cannot use the GPU.
@@ -192,7 +190,6 @@ impl World {
             driver_thread: None,
             handed: VecDeque::new(),
             kept: None,
-            calling: "",
             stoppers: Stoppers::default(),
             fatal: None,
         };
@@ -323,7 +320,7 @@ impl World {
     /// Returns a stream by its handle. The default streams are those of the current context.
     pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
         let stream = self.known_stream(handle)?;
-        self.stopped(self.runs.calling, Some(stream))?;
+        self.stopped(self.runs.executor.calling, Some(stream))?;
         Ok(stream)
     }
 

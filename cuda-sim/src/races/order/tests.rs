@@ -35,7 +35,7 @@ impl Driver {
         let id = self.next;
         self.next += 1;
         let described = Described { what: "a copy", accesses: true, ..Described::default() };
-        self.order.enqueue(id, (stream, true), after, described);
+        self.order.enqueue(id, (stream, true), after, "", described);
         self.log.current = self.order.begin(id);
         let add = |(bytes, access): &(Range<u64>, Access)| self.log.add(bytes.clone(), *access);
         let conflicts = accesses.iter().flat_map(add).collect();
@@ -189,7 +189,7 @@ fn the_work_of_a_destroyed_stream_is_ordered_before_that_of_the_legacy_stream() 
     driver.order.retire(MAIN, last);
     driver.destroy(1);
     let id = driver.next;
-    driver.order.enqueue(id, (MAIN, true), &[], Described::default());
+    driver.order.enqueue(id, (MAIN, true), &[], "", Described::default());
     driver.order.order_after_retired(id, MAIN);
     assert!(driver.order.retired.is_empty());
     driver.next += 1;
