@@ -33,6 +33,13 @@ pub(super) struct Arrival {
     pub(super) barrier: Barrier,
 }
 
+impl Arrival {
+    /// Returns the number of the first thread in its block.
+    fn first_thread(&self) -> u32 {
+        thread_of(self.warp, self.mask.trailing_zeros() as usize)
+    }
+}
+
 /// What an operation on an `mbarrier` does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -146,7 +153,12 @@ impl Reporter<'_> {
 
 /// Returns the number of a thread in its block.
 fn thread(warp: &Warp, lane: usize) -> u32 {
-    warp.index * LANES as u32 + lane as u32
+    thread_of(warp.index, lane)
+}
+
+/// The same for a warp with this number.
+fn thread_of(warp: u32, lane: usize) -> u32 {
+    warp * LANES as u32 + lane as u32
 }
 
 impl<'d> Watch<'d> {
@@ -262,7 +274,7 @@ impl<'d> Watch<'d> {
         places: &Places,
         (len, access): (u32, Access),
     ) {
-        if let Some(sync) = self.sync.as_mut().filter(|sync| sync.sees_accesses()) {
+        if let Some(sync) = self.sync.as_ref().filter(|sync| sync.sees_accesses()) {
             each_lane(places.shared, |lane| {
                 let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
                 sync.access(&mut self.reporter, event, places.at(lane), len, access);
@@ -371,8 +383,7 @@ impl<'d> Watch<'d> {
             race.arrive(rank, id, arrival);
         }
         if let Some(sync) = &mut self.sync {
-            let first = arrival.warp * LANES as u32 + arrival.mask.trailing_zeros();
-            let event = self.reporter.event(rank, first, arrival.pc);
+            let event = self.reporter.event(rank, arrival.first_thread(), arrival.pc);
             sync.arrive(&mut self.reporter, event, id, arrival);
         }
     }

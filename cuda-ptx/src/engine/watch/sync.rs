@@ -120,7 +120,7 @@ impl Sync {
 
     /// Checks an ordinary access to shared memory.
     pub(super) fn access(
-        &mut self,
+        &self,
         out: &mut Reporter<'_>,
         event: Event,
         at: Offset,
@@ -143,7 +143,6 @@ impl Sync {
         }
         let first = bytes.start.saturating_sub(7);
         if block.objects.range(first..bytes.end).next().is_some() {
-            self.sees_accesses = true;
             let text = || "an ordinary access to a valid mbarrier object".to_owned();
             out.report((Check::Synccheck, text), event, None, out.shared(at));
         }
@@ -457,8 +456,7 @@ fn is_reduction(barrier: Barrier) -> bool {
 
 /// Returns the event of the first thread that arrives, in the block of another event.
 fn of_arrival(block: Event, arrival: &Arrival) -> Event {
-    let thread = arrival.warp * LANES as u32 + arrival.mask.trailing_zeros();
-    Event { thread, pc: arrival.pc, ..block }
+    Event { thread: arrival.first_thread(), pc: arrival.pc, ..block }
 }
 
 /// Returns the event of the first lane of a mask. That of `event` is the lane 0.

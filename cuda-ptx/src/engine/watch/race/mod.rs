@@ -3,7 +3,7 @@
 mod clock;
 mod shadow;
 
-use super::{Arrival, Clusters, Event, Offset, Places, Reporter, Step};
+use super::{Arrival, Clusters, Event, Offset, Places, Reporter, Step, thread_of};
 use crate::check::{Address, Check};
 use crate::device::Access;
 use crate::engine::registers::{LANES, each_lane};
@@ -195,7 +195,7 @@ impl Race {
             self.compare(out, &lanes, (places, sizes), mask, !is_read);
         } else {
             each_lane(mask, |lane| {
-                let who = self.who(lanes.rank, lanes.warp * LANES as u32 + lane as u32);
+                let who = self.who(lanes.rank, thread_of(lanes.warp, lane));
                 let word = match places.shared >> lane & 1 {
                     0 => (GLOBAL, places.addresses[lane] & !3),
                     _ => {
@@ -240,7 +240,7 @@ impl Race {
         let Block { since, common, threads, .. } = &blocks[lanes.rank];
         let strength = lanes.order.map(|order| order.scope);
         each_lane(mask, |lane| {
-            let thread = lanes.warp * LANES as u32 + lane as u32;
+            let thread = thread_of(lanes.warp, lane);
             let own = threads.get(thread as usize).unwrap_or(common);
             let record = Record::new(Who { block, thread }, (lanes.pc, own.time), strength, writes);
             let with = Comparison { clock: &own.clock, own: *since, cluster: self.cluster };
@@ -320,9 +320,8 @@ impl Race {
         if self.is_over {
             return;
         }
-        let first = warp * LANES as u32;
         each_lane(mask, |lane| {
-            let who = self.who(rank, first + lane as u32);
+            let who = self.who(rank, thread_of(warp, lane));
             let thread = self.unit.current.blocks[rank].thread(who.thread);
             if order.acquires {
                 let [near, far] = &mut thread.read;
@@ -359,7 +358,7 @@ impl Race {
         if arrival.barrier == Barrier::Arrive {
             let threads = &mut block.threads;
             each_lane(arrival.mask, |lane| {
-                let thread = arrival.warp * LANES as u32 + lane as u32;
+                let thread = thread_of(arrival.warp, lane);
                 let clock = threads[thread as usize].snapshot(Who { block: number, thread });
                 join(&mut phase.released, &clock);
             });
@@ -397,18 +396,14 @@ impl Race {
             }
             return;
         }
-        let threads = arrivals.iter().flat_map(|its| {
-            let lanes = (0..LANES as u32).filter(move |lane| its.mask >> lane & 1 != 0);
-            lanes.map(move |lane| its.warp * LANES as u32 + lane)
-        });
+        let threads = arrivals.iter().flat_map(|its| threads_of(its.warp, its.mask));
         block.meet(number, &threads.collect::<Vec<_>>(), &released);
     }
 
     /// Orders what lanes did before a barrier of their warp before what they do after it.
     pub(super) fn meet(&mut self, rank: usize, warp: u32, mask: u32) {
         let number = self.number(self.unit.number, rank);
-        let lanes = (0..LANES as u32).filter(|lane| mask >> lane & 1 != 0);
-        let threads: Vec<u32> = lanes.map(|lane| warp * LANES as u32 + lane).collect();
+        let threads: Vec<u32> = threads_of(warp, mask).collect();
         self.unit.current.blocks[rank].meet(number, &threads, &Rc::default());
     }
 
@@ -417,7 +412,7 @@ impl Race {
             return;
         }
         each_lane(mask, |lane| {
-            let who = self.who(rank, warp * LANES as u32 + lane as u32);
+            let who = self.who(rank, thread_of(warp, lane));
             let thread = self.unit.current.blocks[rank].thread(who.thread);
             let clock = thread.snapshot(who);
             join(&mut self.unit.current.arrivals[0], &clock);
@@ -431,7 +426,7 @@ impl Race {
     /// Called when the wait of lanes for their cluster is over.
     pub(super) fn leave_cluster(&mut self, rank: usize, warp: u32, mask: u32) {
         each_lane(mask, |lane| {
-            let at = warp * LANES as u32 + lane as u32;
+            let at = thread_of(warp, lane);
             let Unit { blocks, arrivals, .. } = &mut self.unit.current;
             join(&mut blocks[rank].thread(at).clock, &arrivals[1]);
         });
@@ -537,6 +532,12 @@ impl Block {
             (its.clock, its.sc) = (Rc::clone(&clock), Rc::clone(&sc));
         }
     }
+}
+
+/// Returns the numbers of the threads of some lanes.
+fn threads_of(warp: u32, mask: u32) -> impl Iterator<Item = u32> {
+    let lanes = (0..LANES).filter(move |lane| mask >> lane & 1 != 0);
+    lanes.map(move |lane| thread_of(warp, lane))
 }
 
 /// Orders what was released before the accesses of a thread, or before its next fence.
