@@ -355,11 +355,11 @@ struct Parts;
 /// Elements read from the device must accept any bit pattern, and elements copied to the device must
 /// have no padding.
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// fn read(buffer: cuda_safe::DeviceBuffer<bool>) { let _ = buffer.to_vec(); }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// fn read(buffer: cuda_safe::DeviceBuffer<&'static str>) { let _ = buffer.to_vec(); }
 /// ```
 ///
@@ -1158,7 +1158,7 @@ struct Managers;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// // No format has three channels.
 /// use cuda_safe::array::{Array, ArrayShape};
 /// fn three(stream: &cuda_safe::Stream) {
