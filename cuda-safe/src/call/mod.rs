@@ -2,7 +2,6 @@
 //! runs in host functions. This room knows no object of the driver.
 
 pub(crate) mod c_enum;
-pub(crate) mod current;
 pub(crate) mod debug;
 pub(crate) mod driver_log;
 pub mod error;
@@ -17,18 +16,15 @@ pub(crate) mod texts;
 pub(crate) mod zone;
 
 pub(crate) use c_enum::c_enum;
-pub(crate) use current::{
-    ContextHandle, Entered, current, expect_current, leak_on_stack, pop, push, set_current,
-    with_raw_current,
-};
 pub(crate) use debug::debug_struct;
 pub(crate) use error::{
     CompileError, DriverError, Error, LaunchError, LaunchLimit, Rejected, Result, ends_all_work,
     is_fatal,
 };
 pub(crate) use function::{
-    Answer, Outcome, answer, call, check, copy_without_current, fail, newest_or, out,
-    out_without_current, under_current, without_current,
+    Answer, ContextHandle, Entered, Outcome, answer, call, check, copy_without_current, current,
+    expect_current, fail, leak_on_stack, newest_or, out, out_without_current, pop, push,
+    set_current, under_current, with_raw_current, without_current,
 };
 pub(crate) use invalid::Invalid;
 pub(crate) use ownership::{Ownership, expect_handle};

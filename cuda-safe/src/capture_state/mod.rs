@@ -31,19 +31,15 @@
 //! on such a stream asks the driver. Waits propagate this to the streams that actually join such a
 //! capture.
 
-mod guard;
 mod open;
-
 mod state;
-
 mod word;
 
-pub(crate) use guard::wait_captured;
-pub(crate) use guard::{CallGuard, CapturedBy, Entry, refuse_captured};
-pub(crate) use guard::{ForeignStream, StreamRef, capture_status, is_default};
-pub(crate) use open::Retain;
-pub(crate) use open::{Member, Open};
-pub(crate) use state::{Kind, Operation, State};
+pub(crate) use open::{Member, Open, Retain};
+pub(crate) use state::{
+    CallGuard, CapturedBy, Entry, ForeignStream, Kind, Operation, State, StreamRef, capture_status,
+    is_default, refuse_captured, wait_captured,
+};
 
 use crate::call::{Result, call, newest_or, out};
 use cuda_sys::{CUstream, CUstreamCaptureStatus};

@@ -2,7 +2,7 @@
 
 use super::handle::Origin;
 use super::{Context, ContextFlags};
-use crate::call::{Ownership, Result, call, current, newest_or, out};
+use crate::call::{Ownership, Result, call, leak_on_stack, newest_or, out, pop};
 use crate::device::Device;
 use crate::release::create;
 use core::ffi::c_void;
@@ -144,8 +144,8 @@ impl Context {
         let raw = create(call)?;
         let context = Self::from_parts(raw, *device, origin);
         // The driver has pushed the new context.
-        if let Err(error) = current::pop(raw) {
-            current::leak_on_stack(&context);
+        if let Err(error) = pop(raw) {
+            leak_on_stack(&context);
             return Err(error);
         }
         Ok(context)

@@ -77,7 +77,7 @@ pub use crate::graph::nodes::node_attribute::{DeviceNode, NodeAttribute};
 use crate::call::{Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, out};
 use crate::capture_state::Retain;
 use crate::context::Context;
-use crate::graph::exec::retire::{Replaced, Retired};
+use crate::graph::exec::launches::{Replaced, Retired};
 use crate::graph::rules::owners::Slots;
 use crate::release::{self, Handle, destroy, owners, release};
 use crate::stream::ExecutionContext;

@@ -1,7 +1,6 @@
 //! Executable graphs.
 
-use super::launches::{Launches, Noted};
-use super::retire::{ClaimingHandle, Launched, Replaced, Retired, Used};
+use super::launches::{ClaimingHandle, Launched, Launches, Noted, Replaced, Retired, Used};
 use crate::call::{
     Error, Invalid, Ownership, Result, answer, call, count_leak, debug_struct, expect_handle, fork,
     newest_or, without_current,

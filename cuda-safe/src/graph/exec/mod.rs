@@ -2,5 +2,4 @@
 
 pub(crate) mod executable;
 pub(crate) mod launches;
-pub(crate) mod retire;
 pub(crate) mod update;

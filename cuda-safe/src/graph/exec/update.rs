@@ -1,7 +1,6 @@
 //! Changes of executable graphs: single nodes, and all nodes at once.
 
-use super::launches::Noted;
-use super::retire::Replaced;
+use super::launches::{Noted, Replaced};
 use crate::call::{Error, Invalid, Result, c_enum, call, newest_or, out};
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::covers;

@@ -32,7 +32,7 @@
 //! | [`Launches`](crate::graph::exec::launches::Launches) | the streams with launches, and the earlier work that the next launch waits for |
 //! | [`GraphAccess`](crate::graph::GraphAccess) | an access from outside: its stream waits for the launches, and later launches wait for the stream |
 //! | [`KeptAllocations`](crate::graph::nodes::allocation::KeptAllocations) | memory that a launch allocates and does not free: a launch waits for the free of a buffer |
-//! | [`AfterLaunches`](crate::graph::exec::retire::AfterLaunches) | objects that are dropped after the launches so far |
+//! | [`AfterLaunches`](crate::graph::exec::launches::AfterLaunches) | objects that are dropped after the launches so far |
 //!
 //! A launch on the stream of the last launch waits for nothing new if no entry was added since: `Launches` then
 //! [admits](crate::graph::exec::launches::Launches::is_admitted) the stream with one comparison.
