@@ -35,7 +35,7 @@ mod open;
 mod state;
 mod word;
 
-pub(crate) use open::{Member, Open, Retain};
+pub(crate) use open::{Member, Open, Retain, retain};
 pub(crate) use state::{
     CallGuard, CapturedBy, Entry, ForeignStream, Kind, Operation, State, StreamRef, capture_status,
     is_default, refuse_captured, wait_captured,

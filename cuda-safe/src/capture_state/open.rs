@@ -210,7 +210,8 @@ impl Open {
     }
 }
 
-/// An object that a capture or its graph keeps alive, because the nodes of the graph contain its handle.
+/// An object that a capture or its graph keeps alive, because the nodes of the graph contain its handle. A row of
+/// [`retain!`](retain) implements it.
 pub(crate) trait Retain: Debug + Send + Sync {
     fn as_any(&self) -> &dyn Any;
 
@@ -222,5 +223,70 @@ pub(crate) trait Retain: Debug + Send + Sync {
     fn is_borrowed(&self) -> bool;
 
     /// Notes that other code can find the handle of the object in the graph.
-    fn publish(&self);
+    fn publish(&self) {}
 }
+
+/// Implements [`Retain`]. `is_same` compares the object with another one of its type.
+///
+/// ```text
+/// retain! {
+///     Memory |its, other| {
+///         is_same: its.number == other.number,
+///         is_borrowed: its.stream.is_borrowed(),
+///     }
+/// }
+/// ```
+///
+/// expands to
+///
+/// ```text
+/// impl Retain for Memory {
+///     fn as_any(&self) -> &dyn Any {
+///         self
+///     }
+///
+///     fn is_same(&self, other: &dyn Retain) -> bool {
+///         let its = self;
+///         other.as_any().downcast_ref::<Self>().is_some_and(|other| its.number == other.number)
+///     }
+///
+///     fn is_borrowed(&self) -> bool {
+///         let its = self;
+///         its.stream.is_borrowed()
+///     }
+/// }
+/// ```
+macro_rules! retain {
+    ($([$($generic:tt)*])? $object:ident $(<$($argument:tt),*>)? |$its:ident, $other:ident| {
+        is_same: $same:expr,
+        is_borrowed: $borrowed:expr,
+        $(publish: $publish:expr,)?
+    }) => {
+        impl$(<$($generic)*>)? $crate::capture_state::Retain for $object $(<$($argument),*>)? {
+            #[inline]
+            fn as_any(&self) -> &dyn std::any::Any {
+                self
+            }
+
+            #[inline]
+            fn is_same(&self, other: &dyn $crate::capture_state::Retain) -> bool {
+                let $its = self;
+                other.as_any().downcast_ref::<Self>().is_some_and(|$other| $same)
+            }
+
+            #[inline]
+            #[allow(unused_variables, reason = "the expression may be a constant")]
+            fn is_borrowed(&self) -> bool {
+                let $its = self;
+                $borrowed
+            }
+
+            $(#[inline]
+            fn publish(&self) {
+                let $its = self;
+                $publish;
+            })?
+        }
+    };
+}
+pub(crate) use retain;

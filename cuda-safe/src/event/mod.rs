@@ -12,7 +12,7 @@ use crate::call::{
     Answer, Error, Invalid, Ownership, Result, answer, call, debug_struct, ends_all_work,
     expect_handle, fail, fork, newest_or, out, refuse_in_host_function, without_current,
 };
-use crate::capture_state::{CapturedBy, Entry, Kind, Operation, Retain, State};
+use crate::capture_state::{CapturedBy, Entry, Kind, Operation, State, retain};
 use crate::context::Context;
 use crate::release::{self, Handle, Keep, MAX_RETRIES, destroy, owners, release_now};
 use crate::stream::{Stream, query_result, same_context};
@@ -531,26 +531,11 @@ impl Drop for Event {
 
 debug_struct! { Event |its| { raw: its.handle(), context: its.context() } }
 
-impl Retain for Event {
-    #[inline]
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    #[inline]
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| self.handle() == other.handle())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        Self::is_borrowed(self)
-    }
-
-    #[inline]
-    fn publish(&self) {
-        self.as_raw();
+retain! {
+    Event |its, other| {
+        is_same: its.handle() == other.handle(),
+        is_borrowed: Self::is_borrowed(its),
+        publish: its.as_raw(),
     }
 }
 

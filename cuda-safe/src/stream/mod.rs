@@ -21,8 +21,8 @@ use crate::call::{
     ends_all_work, fork, out_without_current, refuse_in_host_function, without_current,
 };
 use crate::capture_state::{
-    CallGuard, DriverStatus, Entry, Kind, Member, Operation, Retain, State, StreamRef,
-    capture_status, driver_status, is_default,
+    CallGuard, DriverStatus, Entry, Kind, Member, Operation, State, StreamRef, capture_status,
+    driver_status, is_default, retain,
 };
 use crate::context::{Context, Extension};
 use crate::release::{
@@ -818,31 +818,18 @@ pub(crate) enum RetainedStream {
     Stream(Stream),
 }
 
-impl Retain for RetainedStream {
-    #[inline]
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    #[inline]
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        match (self, other.as_any().downcast_ref()) {
-            (Self::Home(own), Some(Self::Home(other))) => own.is_same(other),
-            (Self::Stream(own), Some(Self::Stream(other))) => own == other,
+retain! {
+    RetainedStream |its, other| {
+        is_same: match (its, other) {
+            (Self::Home(own), Self::Home(other)) => own.is_same(other),
+            (Self::Stream(own), Self::Stream(other)) => own == other,
             _ => false,
-        }
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        match self {
+        },
+        is_borrowed: match its {
             Self::Home(home) => home.is_borrowed(),
             Self::Stream(stream) => stream.is_borrowed(),
-        }
+        },
     }
-
-    #[inline]
-    fn publish(&self) {}
 }
 
 impl ExecutionContext {

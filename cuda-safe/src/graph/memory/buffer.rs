@@ -3,7 +3,7 @@
 use super::alloc::GraphAllocation;
 use super::copy::{CopySource, CopyTarget, Part};
 use crate::call::{Rejected, Result, debug_struct};
-use crate::capture_state::Retain;
+use crate::capture_state::{Retain, retain};
 use crate::context::Context;
 use crate::graph::{
     Earlier, Graph, Lifetime, MemoryOrder, NodeArgument, NodeUses, new_buffer_number,
@@ -15,7 +15,6 @@ use crate::release::{self, Keep};
 use crate::stream::Stream;
 use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
@@ -299,25 +298,11 @@ impl NodeMemory for Arc<GraphMemory> {
     }
 }
 
-impl Retain for GraphMemory {
-    #[inline]
-    fn as_any(&self) -> &dyn Any {
-        self
+retain! {
+    GraphMemory |its, other| {
+        is_same: its.number == other.number,
+        is_borrowed: its.stream().is_borrowed(),
     }
-
-    #[inline]
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| other.number == self.number)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.stream().is_borrowed()
-    }
-
-    #[inline]
-    fn publish(&self) {}
 }
 
 impl<T> Clone for GraphSlice<'_, T> {

@@ -3,13 +3,12 @@
 use super::GraphSlice;
 use super::buffer::NodeMemory;
 use crate::call::{Invalid, Result, debug_struct};
-use crate::capture_state::Retain;
+use crate::capture_state::{Retain, retain};
 use crate::context::Context;
 use crate::graph::{ExecutableGraph, Graph, MemoryOrder, new_buffer_number};
 use crate::memory::PinnedBuffer;
 use crate::release;
 use core::ffi::c_void;
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -150,21 +149,11 @@ impl ExecutableGraph {
     }
 }
 
-impl<T: Send + 'static> Retain for HostMemory<T> {
-    fn as_any(&self) -> &dyn Any {
-        self
+retain! {
+    [T: Send + 'static] HostMemory<T> |its, other| {
+        is_same: its.number == other.number,
+        is_borrowed: its.buffer.context().depends_on_borrowed(),
     }
-
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| other.number == self.number)
-    }
-
-    fn is_borrowed(&self) -> bool {
-        self.buffer.context().depends_on_borrowed()
-    }
-
-    fn publish(&self) {}
 }
 
 debug_struct! {

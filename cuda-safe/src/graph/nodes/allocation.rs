@@ -14,7 +14,7 @@
 //! memory an owner as long as this executable graph exists, because the memory is claimed (`order.rs`).
 
 use crate::call::{Invalid, Result, answer, debug_struct, fork};
-use crate::capture_state::{Operation, Retain};
+use crate::capture_state::{Operation, retain};
 use crate::context::Context;
 use crate::graph::exec::launches::Launches;
 use crate::graph::rules::owners::Slots;
@@ -441,25 +441,11 @@ impl Backing for Arc<NodeAllocation> {
     }
 }
 
-impl Retain for NodeAllocation {
-    #[inline]
-    fn as_any(&self) -> &dyn Any {
-        self
+retain! {
+    NodeAllocation |its, other| {
+        is_same: its.number == other.number,
+        is_borrowed: its.context.depends_on_borrowed(),
     }
-
-    #[inline]
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| other.number == self.number)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.context.depends_on_borrowed()
-    }
-
-    #[inline]
-    fn publish(&self) {}
 }
 
 debug_struct! {

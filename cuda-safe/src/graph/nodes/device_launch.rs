@@ -1,7 +1,7 @@
 //! Executable graphs that kernels launch.
 
 use crate::call::{Invalid, Rejected, Result};
-use crate::capture_state::{Operation, Retain};
+use crate::capture_state::{Operation, retain};
 use crate::context::Context;
 use crate::event::Event;
 use crate::graph::{ExecutableGraph, NodeArgument, NodeUses};
@@ -9,7 +9,6 @@ use crate::launch::{Param, sealed};
 use crate::release;
 use crate::stream::Stream;
 use cuda_sys::CUgraphExec;
-use std::any::Any;
 use std::sync::Arc;
 
 /// An executable graph that kernels launch (device-side graph launch). It was instantiated with
@@ -164,23 +163,9 @@ impl NodeArgument<DeviceGraph> for &DeviceGraph {
     }
 }
 
-impl Retain for Shared {
-    #[inline]
-    fn as_any(&self) -> &dyn Any {
-        self
+retain! {
+    Shared |its, other| {
+        is_same: its.executable.raw() == other.executable.raw(),
+        is_borrowed: its.executable.depends_on_borrowed(),
     }
-
-    #[inline]
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| other.executable.raw() == self.executable.raw())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.executable.depends_on_borrowed()
-    }
-
-    #[inline]
-    fn publish(&self) {}
 }

@@ -8,7 +8,7 @@ use super::access::{
     Access, Before, Checked, NotAllocated, Unordered, are_evidently_ordered, check,
 };
 use crate::call::{Error, Invalid, Result, count_leak, debug_struct};
-use crate::capture_state::Retain;
+use crate::capture_state::{Retain, retain};
 use crate::event::Event;
 use crate::graph::nodes::allocation::LaunchedAllocation;
 use crate::graph::nodes::conditional::Conditional;
@@ -1012,32 +1012,18 @@ impl From<RetainedStream> for Retained {
     }
 }
 
-impl Retain for Retained {
-    #[inline]
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    #[inline]
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        other.as_any().downcast_ref().is_some_and(|other| self.is_same_object(other))
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        match self {
+retain! {
+    Retained |its, other| {
+        is_same: its.is_same_object(other),
+        is_borrowed: match its {
             Self::ExecutionContext(execution_context) => execution_context.is_borrowed(),
             Self::Stream(stream) => stream.is_borrowed(),
             Self::Event(event) => event.is_borrowed(),
             Self::Kernel(kernel) => kernel.context().depends_on_borrowed(),
             Self::HostFunction(_) | Self::Nothing => false,
             Self::Object(object) => object.is_borrowed(),
-        }
-    }
-
-    #[inline]
-    fn publish(&self) {
-        match self {
+        },
+        publish: match its {
             Self::Event(event) => event.publish(),
             Self::Object(object) => object.publish(),
             Self::ExecutionContext(_)
@@ -1045,7 +1031,7 @@ impl Retain for Retained {
             | Self::Kernel(_)
             | Self::HostFunction(_)
             | Self::Nothing => {}
-        }
+        },
     }
 }
 
@@ -1066,25 +1052,11 @@ impl UserObject {
     }
 }
 
-impl Retain for UserObject {
-    #[inline]
-    fn as_any(&self) -> &dyn Any {
-        self
+retain! {
+    UserObject |its, other| {
+        is_same: Arc::ptr_eq(&its.0, &other.0),
+        is_borrowed: false,
     }
-
-    #[inline]
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| Arc::ptr_eq(&self.0, &other.0))
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        false
-    }
-
-    #[inline]
-    fn publish(&self) {}
 }
 
 debug_struct! { UserObject |_its| { .. } }

@@ -1,7 +1,7 @@
 //! Device memory that several streams can read.
 
 use crate::call::{Invalid, Outcome, Rejected, Result, answer};
-use crate::capture_state::Retain;
+use crate::capture_state::{Retain, retain};
 use crate::event::Event;
 use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Allocation;
@@ -10,7 +10,6 @@ use crate::memory::buffer::slice::DeviceSlice;
 use crate::release::{Handle, Keep, destroy, owners, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUdeviceptr, CUevent, CUstream};
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -206,25 +205,11 @@ impl<'a, T> From<&'a SharedReader<T>> for DeviceSlice<'a, T> {
     }
 }
 
-impl Retain for Memory {
-    #[inline]
-    fn as_any(&self) -> &dyn Any {
-        self
+retain! {
+    Memory |its, other| {
+        is_same: std::ptr::eq(its, other),
+        is_borrowed: its.allocation.stream().is_borrowed(),
     }
-
-    #[inline]
-    fn is_same(&self, other: &dyn Retain) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| std::ptr::eq(self, other))
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.allocation.stream().is_borrowed()
-    }
-
-    #[inline]
-    fn publish(&self) {}
 }
 
 impl fmt::Debug for Memory {
