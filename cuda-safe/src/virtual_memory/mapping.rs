@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::event::{Event, LastUse};
 use crate::memory::pool::MemoryAccess;
 use crate::memory::{Backing, DeviceBuffer, MemoryLocation};
-use crate::release::{self, Destroy, Keep, Leftover, Root, create, destroy, release};
+use crate::release::{self, Keep, Root, create, destroy, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUresult};
@@ -461,31 +461,20 @@ struct Unmap {
     last_use: Option<LastUse>,
 }
 
-impl Destroy for Unmap {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a mapping of virtual memory"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        if let Some(obstacle) = self.last_use.as_ref().and_then(obstacle) {
+destroy! {
+    Unmap as "a mapping of virtual memory", leaves Object;
+    |its| {
+        if let Some(obstacle) = its.last_use.as_ref().and_then(obstacle) {
             return obstacle;
         }
         // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
         // that succeeds. The last use is complete.
-        unsafe { answer!(cuMemUnmap(self.range.address(), self.range.size())) }
-    }
-
+        unsafe { answer!(cuMemUnmap(its.range.address(), its.range.size())) }
+    };
     #[inline]
     fn is_quiet(&self) -> bool {
         // Unmapping disturbs no capture, but the queries about the last use do.
         self.last_use.is_none()
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
     }
 
     #[inline]

@@ -1,12 +1,12 @@
 //! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
-use crate::call::{Answer, Invalid, Ownership, Result, answer, call, count_leak, fork};
+use crate::call::{Invalid, Ownership, Result, answer, call, count_leak, fork};
 use crate::capture_state::{Operation, is_default};
 use crate::event::Event;
 use crate::manager::order::{OrderOwners, enqueue};
 use crate::manager::{Block, DriverMemory, Order};
 use crate::memory::MemoryPool;
-use crate::release::{After, Destroy, Handle, Keep, Leftover, destroy, owners, relaxed, release};
+use crate::release::{After, Handle, Keep, destroy, owners, relaxed, release};
 use crate::stream::{Stream, same_context};
 use crate::sync::Mutex;
 use cuda_sys::{CU_STREAM_LEGACY, CUdeviceptr, CUstream};
@@ -222,21 +222,15 @@ pub(crate) struct PoolBlock {
     pub(crate) pool: Option<MemoryPool>,
 }
 
-impl Destroy for PoolBlock {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "stream-ordered device memory"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        let stream = self.stream.map_or(CU_STREAM_LEGACY, |stream| stream.0);
+destroy! {
+    PoolBlock as "stream-ordered device memory", leaves Object;
+    |its| {
+        let stream = its.stream.map_or(CU_STREAM_LEGACY, |stream| stream.0);
         // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
         // The stream orders the free after the uses of the memory. Without a stream, all work is
         // complete, and the context is current, so this is its default stream.
-        unsafe { answer!(cuMemFreeAsync(self.address, stream)) }
-    }
-
+        unsafe { answer!(cuMemFreeAsync(its.address, stream)) }
+    };
     #[inline]
     fn after(&self) -> After {
         match self.stream {
@@ -244,11 +238,6 @@ impl Destroy for PoolBlock {
             // `cuMemFree` does not wait for kernels that use pool memory (measured).
             None => After::AllWork,
         }
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
     }
 
     /// A driver (580) continues to use a pool that is destroyed before its memory.

@@ -33,7 +33,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::device::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
 use crate::event::AfterEvents;
-use crate::release::{self, After, Destroy, Handle, Keep, Leftover, create_in, release};
+use crate::release::{self, After, Handle, Keep, create_in, destroy, release};
 use crate::stream::Stream;
 use attribute::{HighWater, PoolAttribute, PoolValue, Settable};
 use cuda_sys::{
@@ -481,27 +481,14 @@ struct OwnedPool {
     has_unrecorded_frees: bool,
 }
 
-impl Destroy for OwnedPool {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a memory pool"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the pool, and the caller promises that this is the first call.
-        // The pool's memory keeps the pool alive, so that memory is freed, and the frees are complete.
-        unsafe { answer!(cuMemPoolDestroy(self.raw.0)) }
-    }
-
+destroy! {
+    OwnedPool as "a memory pool", leaves Object;
+    // SAFETY: this value stands for the pool, and the caller promises that this is the first call.
+    // The pool's memory keeps the pool alive, so that memory is freed, and the frees are complete.
+    |its| unsafe { answer!(cuMemPoolDestroy(its.raw.0)) };
     #[inline]
     fn after(&self) -> After {
         after_frees(self.has_unrecorded_frees)
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
     }
 }
 
@@ -511,17 +498,9 @@ struct ForeignPool {
     has_unrecorded_frees: bool,
 }
 
-impl Destroy for ForeignPool {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "the owner of a memory pool"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        Answer { call: "cuEventSynchronize", code: CUresult::CUDA_SUCCESS }
-    }
-
+destroy! {
+    ForeignPool as "the owner of a memory pool";
+    |_its| Answer { call: "cuEventSynchronize", code: CUresult::CUDA_SUCCESS };
     #[inline]
     fn after(&self) -> After {
         after_frees(self.has_unrecorded_frees)
