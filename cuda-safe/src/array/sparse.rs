@@ -13,14 +13,13 @@ use crate::capture_state::Operation;
 use crate::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
 use crate::release::{self, Handle, Keep, destroy, release};
 use crate::stream::Stream;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, lock};
 use crate::virtual_memory::PhysicalMemory;
 use cuda_sys::{
     CUDA_ARRAY3D_SPARSE, CUarray, CUarrayMapInfo, CUarraySparseSubresourceType,
     CUmemGenericAllocationHandle, CUmemHandleType, CUmemOperationType, CUresourcetype, Zeroable,
 };
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 /// The alignment of the memory of a tile, which is its size on current devices.
 const TILE_ALIGNMENT: usize = 64 << 10;
@@ -417,7 +416,7 @@ destroy! {
     /// Leaks the memory, because tiles of the array are mapped to it.
     #[inline]
     fn has_leaked(&self, _: &dyn Keep) {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = lock(&self.memory);
         for memory in memory.drain(..) {
             let _handle = memory.into_raw();
             count_leak();

@@ -10,7 +10,7 @@ use crate::release;
 use crate::sync::{self, Mutex, MutexGuard};
 use cuda_sys::{CUcontext, CUstream};
 use std::any::TypeId;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// An object in the slot of a context.
 pub(crate) trait Extension: Send + Sync + 'static {
@@ -118,7 +118,7 @@ impl Slot {
 
 #[inline]
 fn lock() -> MutexGuard<'static, Vec<(Key, Weak<Slot>)>> {
-    SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&SLOTS)
 }
 
 /// Resets the extension of a device's primary context, before that context is reset.

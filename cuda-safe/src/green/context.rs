@@ -13,11 +13,11 @@ use crate::launch::{LaunchAttributes, LaunchConfig};
 use crate::module::Kernel;
 use crate::release::{self, Handle, Keep, attempts, destroy, owners, release};
 use crate::stream::{DefaultStream, ExecutionContext, Partition, Stream, StreamOptions};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, lock};
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 /// A green context (`CUgreenCtx`): a partition of a device's SMs.
@@ -610,7 +610,7 @@ impl CallState {
 
     #[inline]
     fn current(&self) -> MutexGuard<'_, Option<(ThreadId, usize)>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 }
 
@@ -625,7 +625,7 @@ pub(super) fn lock_of(raw: CUgreenCtx) -> Arc<CallState> {
     if fork::in_child() {
         return Arc::<CallState>::default();
     }
-    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut locks = lock(&LOCKS);
     // A handle without an object may have been reused for another green context.
     locks.retain(|(_, lock)| lock.strong_count() != 0);
     let known = locks.iter().find(|(handle, _)| *handle == raw.addr());

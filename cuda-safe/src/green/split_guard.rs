@@ -6,9 +6,9 @@ use super::resource::SmResource;
 use crate::call::{Invalid, Result, fork};
 use crate::device::Device;
 use crate::release;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{self, Mutex, MutexGuard};
 use std::any::Any;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Whether a device may be split while parts of an earlier split are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry { number: 0, entries: Vec
 /// take it.
 #[inline]
 fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&REGISTRY)
 }
 
 /// Registers a split of all SMs of a device, or of the SMs of the object `kept`.

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::manager::{IpcHandle, IpcKind};
 use crate::memory::ImportedPool;
 use crate::release::{self, Keep, destroy, owners, release};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{self, Condvar, Mutex, MutexGuard};
 use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ const MOMENT: Duration = Duration::from_millis(25);
 
 #[inline]
 fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&OPEN)
 }
 
 /// An entry of the table, removed when this is dropped.

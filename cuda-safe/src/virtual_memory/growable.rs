@@ -14,7 +14,7 @@ use crate::memory::pool::MemoryAccess;
 use crate::memory::{DeviceSlice, DeviceSliceMut, MemoryLocation};
 use crate::release::{self, Destroy, Keep, Leftover, may_block, release};
 use crate::stream::Stream;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{self, Condvar, Mutex, MutexGuard};
 use bytemuck::NoUninit;
 use cuda_sys::{CUdeviceptr, CUresult};
 use std::marker::PhantomData;
@@ -132,7 +132,7 @@ impl Mapped {
 impl Space {
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Mapped> {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.mapped)
     }
 
     /// Requires this number of bytes. Returns how many are mapped, which is final: waits if another thread

@@ -12,11 +12,11 @@ use crate::memory::pool::MemoryAccess;
 use crate::memory::{Backing, DeviceBuffer, MemoryLocation};
 use crate::release::{self, Keep, Root, create, destroy, release};
 use crate::stream::Stream;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, lock};
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUresult};
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// Physical memory that is mapped to addresses of a [`Reservation`]. Created by [`Reservation::map`].
 ///
@@ -346,7 +346,7 @@ struct AfterContexts {
 impl AfterContexts {
     #[inline]
     fn take(&self) -> Vec<Mapping> {
-        let mut mappings = self.mappings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mappings = lock(&self.mappings);
         std::mem::take(&mut *mappings)
     }
 }
@@ -526,8 +526,7 @@ impl Reservation {
     ///
     /// Since CUDA 10.2. Raw: [`cuMemAddressReserve`](fn@cuda_sys::cuMemAddressReserve),
     /// [`cuMemAddressFree`](fn@cuda_sys::cuMemAddressFree).
-    #[doc(alias = "cuMemAddressReserve")]
-    #[doc(alias = "cuMemAddressFree")]
+    #[doc(alias = "cuMemAddressReserve", alias = "cuMemAddressFree")]
     #[inline]
     pub fn new(size: usize) -> Result<Self> {
         Self::with(size, &ReservationOptions::default())
@@ -588,8 +587,7 @@ impl Reservation {
     ///
     /// Since CUDA 10.2. Raw: [`cuMemMap`](fn@cuda_sys::cuMemMap),
     /// [`cuMemSetAccess`](fn@cuda_sys::cuMemSetAccess), [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
-    #[doc(alias = "cuMemMap")]
-    #[doc(alias = "cuMemUnmap")]
+    #[doc(alias = "cuMemMap", alias = "cuMemUnmap")]
     #[inline]
     pub fn map(&self, offset: usize, memory: PhysicalMemory) -> Result<Mapping> {
         let mut mapping = self.try_map(offset, memory)?;

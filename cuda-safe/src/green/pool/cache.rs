@@ -11,8 +11,8 @@ use crate::green::resource::SmResource;
 use crate::green::split::SplitFlags;
 use crate::green::split_guard::Overlap;
 use crate::stream::{Stream, StreamOptions};
-use crate::sync::{Mutex, MutexGuard};
-use std::sync::{Arc, PoisonError};
+use crate::sync::{Mutex, MutexGuard, lock};
+use std::sync::Arc;
 
 /// All partitionings of a pool, or all splits of a part. The most recently used one is the last.
 pub(super) struct PartitionCache {
@@ -248,12 +248,12 @@ impl CachedPartitioning {
 impl CachedPartition {
     #[inline]
     fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.streams)
     }
 
     #[inline]
     fn splits(&self) -> MutexGuard<'_, Splits> {
-        self.splits.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.splits)
     }
 
     /// Splits the part again. The streams of the split wait for the other work of the part. No other
@@ -366,7 +366,7 @@ impl CachedPartition {
         }
         let stream = pooled.stream.clone();
         let mut streams = self.streams();
-        let mut in_use = in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = lock(in_use);
         in_use.resize(streams.streams.len(), false);
         streams.streams.push(pooled);
         in_use.push(true);
@@ -380,7 +380,7 @@ impl CachedPartition {
         in_use: &Mutex<Vec<bool>>,
     ) -> Option<Stream> {
         let streams = self.streams();
-        let mut in_use = in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = lock(in_use);
         in_use.resize(streams.streams.len(), false);
         let mut streams = streams.streams.iter().zip(in_use.iter_mut());
         let (stream, in_use) =

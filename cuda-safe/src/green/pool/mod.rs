@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::release;
 use crate::stream::{Stream, StreamOptions};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use cache::{CachedPartition, Changes, PartitionCache};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -334,12 +334,12 @@ impl Inner {
     #[inline]
     fn state(&self) -> Result<MutexGuard<'_, PoolState>> {
         fork::refuse_in_child()?;
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(lock(&self.state))
     }
 
     #[inline]
     fn cache(&self) -> MutexGuard<'_, PartitionCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.cache)
     }
 }
 

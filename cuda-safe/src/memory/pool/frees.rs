@@ -8,7 +8,7 @@ use crate::manager::{Block, DriverMemory, Order};
 use crate::memory::MemoryPool;
 use crate::release::{After, Handle, Keep, destroy, owners, relaxed, release};
 use crate::stream::{Stream, same_context};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, lock};
 use cuda_sys::{CU_STREAM_LEGACY, CUdeviceptr, CUstream};
 use std::sync::PoisonError;
 
@@ -33,7 +33,7 @@ impl FreeEvents {
         // record.
         event.enqueue_record(stream)?;
         let mut left = {
-            let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut events = lock(&self.events);
             events.push(event);
             if events.len() < PRUNE_THRESHOLD || !events.len().is_power_of_two() {
                 return Ok(());
@@ -46,7 +46,7 @@ impl FreeEvents {
             left.retain(|event| !is_over(event));
             Ok(())
         });
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = lock(&self.events);
         events.extend(left);
         Ok(())
     }
