@@ -3,17 +3,13 @@
 use super::array_error;
 use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape, check_array};
 use super::texel::{Texel, check_texel};
-use crate::call::{
-    Extent, Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, out,
-    out_without_current,
-};
+use crate::call::{Extent, Invalid, Ownership, Result, answer, call, copy, debug, debug_struct, expect_handle, out, out_without_current};
 use crate::capture_state::Operation;
 use crate::memory::copy::volume::Side;
 use crate::release::{self, Destroy, Handle, destroy, relaxed, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUarray, CUmipmappedArray, Zeroable};
 use std::any::Any;
-use std::fmt;
 use std::marker::PhantomData;
 
 /// A CUDA array: device memory in a layout of the driver, which kernels access through a
@@ -780,13 +776,7 @@ impl<'a, T> ArrayMut<'a, T> {
     }
 }
 
-impl<T> Clone for ArrayRef<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for ArrayRef<'_, T> {}
+copy! { [T] ArrayRef<'_, T> }
 
 impl<'a, T> From<&'a Array<T>> for ArrayRef<'a, T> {
     fn from(array: &'a Array<T>) -> Self {
@@ -813,17 +803,9 @@ debug_struct! {
     }
 }
 
-impl<T> fmt::Debug for ArrayMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ArrayMut").field(&self.whole).finish()
-    }
-}
+debug! { [T] ArrayMut<'_, T> |its, f| f.debug_tuple("ArrayMut").field(&its.whole).finish() }
 
-impl<T> fmt::Debug for Array<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Array").field(&self.as_ref()).finish()
-    }
-}
+debug! { [T] Array<T> |its, f| f.debug_tuple("Array").field(&its.as_ref()).finish() }
 
 debug_struct! {
     [T] MipmappedArray<T> |its| {

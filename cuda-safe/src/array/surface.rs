@@ -73,45 +73,26 @@ mod sealed {
     }
 }
 
-impl<T: Texel> sealed::Target for Array<T> {
-    type Texel = T;
-    fn array(&self) -> ArrayRef<'_, T> {
-        self.as_ref()
-    }
+macro_rules! targets {
+    ($($target:ty: |$its:ident| $array:expr;)*) => {$(
+        impl<T: Texel> sealed::Target for $target {
+            type Texel = T;
+            fn array(&self) -> ArrayRef<'_, T> {
+                let $its = self;
+                $array
+            }
+        }
+        impl<T: Texel> SurfaceTarget for $target {}
+    )*};
 }
-impl<T: Texel> SurfaceTarget for Array<T> {}
 
-impl<T: Texel> sealed::Target for &mut Array<T> {
-    type Texel = T;
-    fn array(&self) -> ArrayRef<'_, T> {
-        Array::as_ref(self)
-    }
+targets! {
+    Array<T>: |its| its.as_ref();
+    &mut Array<T>: |its| Array::as_ref(its);
+    SparseArray<T>: |its| its.whole();
+    &mut SparseArray<T>: |its| its.whole();
+    ArrayMut<'_, T>: |its| its.as_ref();
 }
-impl<T: Texel> SurfaceTarget for &mut Array<T> {}
-
-impl<T: Texel> sealed::Target for SparseArray<T> {
-    type Texel = T;
-    fn array(&self) -> ArrayRef<'_, T> {
-        self.whole()
-    }
-}
-impl<T: Texel> SurfaceTarget for SparseArray<T> {}
-
-impl<T: Texel> sealed::Target for &mut SparseArray<T> {
-    type Texel = T;
-    fn array(&self) -> ArrayRef<'_, T> {
-        self.whole()
-    }
-}
-impl<T: Texel> SurfaceTarget for &mut SparseArray<T> {}
-
-impl<T: Texel> sealed::Target for ArrayMut<'_, T> {
-    type Texel = T;
-    fn array(&self) -> ArrayRef<'_, T> {
-        self.as_ref()
-    }
-}
-impl<T: Texel> SurfaceTarget for ArrayMut<'_, T> {}
 
 impl<S: SurfaceTarget> Surface<S> {
     /// Creates a surface object of an array.

@@ -2,7 +2,7 @@
 //! runs in host functions. This room knows no object of the driver.
 
 pub(crate) mod c_enum;
-pub(crate) mod debug;
+pub(crate) mod derive;
 pub(crate) mod driver_log;
 pub mod error;
 pub(crate) mod fork;
@@ -16,7 +16,7 @@ pub(crate) mod texts;
 pub(crate) mod zone;
 
 pub(crate) use c_enum::c_enum;
-pub(crate) use debug::debug_struct;
+pub(crate) use derive::{copy, debug, debug_struct};
 pub(crate) use error::{
     CompileError, DriverError, Error, LaunchError, LaunchLimit, Rejected, Result, ends_all_work,
     is_fatal,

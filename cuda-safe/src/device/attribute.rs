@@ -17,7 +17,7 @@
 //! `cargo xtask regen-bindings` generates the table of attributes from `CUdevice_attribute` of the
 //! headers.
 
-use crate::call::{Error, Invalid, init};
+use crate::call::{Error, Invalid, copy, debug, init};
 use cuda_sys::{CUdevice_attribute, CUresult, CudaVersion};
 use std::fmt;
 use std::marker::PhantomData;
@@ -73,19 +73,9 @@ pub(crate) fn explain_newer(
     }
 }
 
-impl<T> Clone for Attribute<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
+copy! { [T] Attribute<T> }
 
-impl<T> Copy for Attribute<T> {}
-
-impl<T> fmt::Debug for Attribute<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
+debug! { [T] Attribute<T> |its, f| f.write_str(its.name) }
 
 /// A type of attribute values. This trait is sealed, because the driver returns every value as an `int`.
 pub trait AttributeValue: sealed::Sealed + fmt::Debug {

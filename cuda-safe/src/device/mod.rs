@@ -18,7 +18,7 @@ pub use attribute::{Attribute, AttributeValue};
 pub use peer::{AtomicCapabilities, AtomicOperation, PeerAttribute};
 pub use peer::{FabricClique, FabricCliqueKind};
 
-use crate::call::{Invalid, Result, call, init, newest_or, out};
+use crate::call::{Invalid, Result, call, debug, init, newest_or, out};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};
 use std::ffi::CString;
 use std::fmt;
@@ -234,12 +234,7 @@ impl Device {
     }
 }
 
-impl fmt::Debug for Device {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device({})", self.raw)
-    }
-}
+debug! { Device |its, f| write!(f, "Device({})", its.raw) }
 
 /// The locally unique identifier of a device on Windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -269,9 +264,4 @@ impl fmt::Display for Uuid {
     }
 }
 
-impl fmt::Debug for Uuid {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug! { Uuid |its, f| fmt::Display::fmt(its, f) }

@@ -4,7 +4,7 @@ use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Description, SmGroup};
 use crate::call::{
-    Invalid, Ownership, Rejected, Result, answer, call, expect_handle, fork, newest_or, out,
+    Invalid, Ownership, Rejected, Result, answer, call, debug, expect_handle, fork, newest_or, out,
     out_without_current,
 };
 use crate::context::Context;
@@ -25,9 +25,9 @@ use std::thread::ThreadId;
 /// Create one with [`GreenContext::new`]. Work on its [streams](Self::stream) runs on the partition's
 /// SMs.
 ///
-/// Clones share the green context. Its streams keep it alive, and it keeps its groups and the device's
-/// primary context alive. Destroying it waits for nothing (driver 580): work that was enqueued on its
-/// streams still completes.
+/// Clones share the green context. Two green contexts are equal if they have the same handle. Its streams
+/// keep it alive, and it keeps its groups and the device's primary context alive. Destroying it waits for
+/// nothing (driver 580): work that was enqueued on its streams still completes.
 ///
 /// ```no_run
 /// use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
@@ -46,7 +46,7 @@ use std::thread::ThreadId;
 /// assert_eq!(stream.context(), partition.context());
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct GreenContext {
     pub(super) inner: Arc<Inner>,
 }
@@ -441,16 +441,6 @@ owners! {
     }
 }
 
-/// Two green contexts are equal if they have the same handle.
-impl PartialEq for GreenContext {
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.inner == other.inner
-    }
-}
-
-impl Eq for GreenContext {}
-
 impl PartialEq for Inner {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
@@ -459,12 +449,9 @@ impl PartialEq for Inner {
     }
 }
 
-impl fmt::Debug for GreenContext {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
+impl Eq for Inner {}
+
+debug! { GreenContext |its, f| its.inner.fmt(f) }
 
 impl fmt::Debug for Inner {
     #[inline]

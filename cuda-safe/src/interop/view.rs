@@ -8,7 +8,7 @@ use super::address::grant_for_export;
 use super::import::{Element, Imported, type_of};
 use super::layout::{Index, no_view, regions};
 use super::{ArrayInterface, Dtype, ExportedStream, ImportedArray, Kind, Layout};
-use crate::call::{Invalid, Result};
+use crate::call::{Invalid, Result, debug};
 use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -494,17 +494,9 @@ impl<'a, T> From<ArrayViewMut<'a, T>> for ArrayView<'a, T> {
     }
 }
 
-impl<T> fmt::Debug for ArrayView<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("ArrayView", self, f)
-    }
-}
+debug! { [T] ArrayView<'_, T> |its, f| debug("ArrayView", its, f) }
 
-impl<T> fmt::Debug for ArrayViewMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("ArrayViewMut", &self.view, f)
-    }
-}
+debug! { [T] ArrayViewMut<'_, T> |its, f| debug("ArrayViewMut", &its.view, f) }
 
 fn debug<T>(name: &str, view: &ArrayView<'_, T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.debug_struct(name)

@@ -16,7 +16,6 @@ pub(crate) use attributes::List;
 pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
 pub use builder::{LaunchArgument, LaunchBuilder};
 pub use occupancy::{OccupancyOptions, SuggestedBlock};
-pub(crate) use params::sealed;
 pub use params::{Argument, Arguments, KernelValue, Param, Params, Value};
 
 use crate::call::{

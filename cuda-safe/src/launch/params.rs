@@ -200,7 +200,7 @@ impl<T: 'static> Param for &mut [T] {
 
 /// Returns the address of a value as the driver takes it. The driver only reads the value.
 #[inline(always)]
-fn pointer<T>(value: &T) -> *mut c_void {
+pub(crate) fn pointer<T>(value: &T) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
 }
 
@@ -228,19 +228,24 @@ macro_rules! tuple {
     };
 }
 
-/// Implements the traits of the list in brackets, and of each longer list.
+/// Passes each list of up to 24 parameters to a macro, as `(Parameter Given value index)` for each of them.
 macro_rules! tuples {
-    ([$($list:tt)*]) => {
-        tuple!($($list)*);
+    ($each:ident) => {
+        tuples! {
+            $each []
+            (A A1 a 0) (B B1 b 1) (C C1 c 2) (D D1 d 3) (E E1 e 4) (F F1 f 5) (G G1 g 6) (H H1 h 7)
+            (I I1 i 8) (J J1 j 9) (K K1 k 10) (L L1 l 11) (M M1 m 12) (N N1 n 13) (O O1 o 14) (P P1 p 15)
+            (Q Q1 q 16) (R R1 r 17) (S S1 s 18) (T T1 t 19) (U U1 u 20) (V V1 v 21) (W W1 w 22) (X X1 x 23)
+        }
     };
-    ([$($list:tt)*] $next:tt $($rest:tt)*) => {
-        tuple!($($list)*);
-        tuples!([$($list)* $next] $($rest)*);
+    ($each:ident [$($list:tt)*]) => {
+        $each! { $($list)* }
+    };
+    ($each:ident [$($list:tt)*] $next:tt $($rest:tt)*) => {
+        $each! { $($list)* }
+        tuples! { $each [$($list)* $next] $($rest)* }
     };
 }
+pub(crate) use tuples;
 
-tuples! {
-    [] (A A1 a 0) (B B1 b 1) (C C1 c 2) (D D1 d 3) (E E1 e 4) (F F1 f 5) (G G1 g 6) (H H1 h 7)
-    (I I1 i 8) (J J1 j 9) (K K1 k 10) (L L1 l 11) (M M1 m 12) (N N1 n 13) (O O1 o 14) (P P1 p 15)
-    (Q Q1 q 16) (R R1 r 17) (S S1 s 18) (T T1 t 19) (U U1 u 20) (V V1 v 21) (W W1 w 22) (X X1 x 23)
-}
+tuples!(tuple);

@@ -1,7 +1,7 @@
 //! Managers that are called with their context current.
 
 use super::{Block, CleanupGuard, DriverMemory, HostBlock, MemoryManager, Order, StreamEnd};
-use crate::call::{Result, fork, in_host_function, refuse_in_host_function};
+use crate::call::{Result, debug, fork, in_host_function, refuse_in_host_function};
 use crate::context::{CurrentContext, MemoryInfo};
 use crate::manager::IpcHandle;
 use crate::manager::PinnedFlags;
@@ -200,9 +200,4 @@ impl Drop for WithCurrent {
     }
 }
 
-impl fmt::Debug for WithCurrent {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.inner(), f)
-    }
-}
+debug! { WithCurrent |its, f| fmt::Debug::fmt(its.inner(), f) }

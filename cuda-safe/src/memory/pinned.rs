@@ -2,7 +2,7 @@
 
 use super::same_length;
 use crate::call::{
-    Error, Invalid, Rejected, Result, answer, bytes_of, call, count_leak, fork, out,
+    Error, Invalid, Rejected, Result, answer, bytes_of, call, count_leak, debug, fork, out,
     out_without_current, refuse_in_host_function, without_current,
 };
 use crate::context::{Context, PinnedMemory};
@@ -351,11 +351,7 @@ impl<T> Drop for PinnedBuffer<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for PinnedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
+debug! { [T: fmt::Debug] PinnedBuffer<T> |its, f| f.debug_list().entries(its.iter()).finish() }
 
 /// Options for [`PinnedBuffer::register_with`].
 ///
@@ -851,8 +847,4 @@ impl<T> DerefMut for PinnedRange<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for PinnedRange<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
+debug! { [T: fmt::Debug] PinnedRange<T> |its, f| f.debug_list().entries(its.iter()).finish() }

@@ -18,7 +18,7 @@
 //! ```
 
 use super::Kernel;
-use crate::call::{Result, answer, out_without_current, without_current};
+use crate::call::{Result, answer, copy, debug, out_without_current, without_current};
 use crate::context::CachePreference;
 use crate::device::attribute::explain_newer;
 use cuda_sys::{
@@ -56,19 +56,9 @@ impl<T, const SETTABLE: bool> KernelAttribute<T, SETTABLE> {
     }
 }
 
-impl<T, const SETTABLE: bool> Clone for KernelAttribute<T, SETTABLE> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
+copy! { [T, const SETTABLE: bool] KernelAttribute<T, SETTABLE> }
 
-impl<T, const SETTABLE: bool> Copy for KernelAttribute<T, SETTABLE> {}
-
-impl<T, const SETTABLE: bool> fmt::Debug for KernelAttribute<T, SETTABLE> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
+debug! { [T, const SETTABLE: bool] KernelAttribute<T, SETTABLE> |its, f| f.write_str(its.name) }
 
 /// The preferred fraction of on-chip memory to use as shared memory rather than L1 cache. This is a
 /// hint.

@@ -2,7 +2,7 @@
 
 use super::alloc::GraphAllocation;
 use super::copy::{CopySource, CopyTarget, Part};
-use crate::call::{Rejected, Result, debug_struct};
+use crate::call::{Rejected, Result, copy, debug, debug_struct};
 use crate::capture_state::{Retain, retain};
 use crate::context::Context;
 use crate::graph::{
@@ -305,13 +305,7 @@ retain! {
     }
 }
 
-impl<T> Clone for GraphSlice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for GraphSlice<'_, T> {}
+copy! { [T] GraphSlice<'_, T> }
 
 debug_struct! {
     GraphMemory |its| {
@@ -326,10 +320,8 @@ debug_struct! {
     }
 }
 
-impl<T> fmt::Debug for GraphSliceMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("GraphSliceMut").field(&self.whole).finish()
-    }
+debug! {
+    [T] GraphSliceMut<'_, T> |its, f| f.debug_tuple("GraphSliceMut").field(&its.whole).finish()
 }
 
 /// Implements what buffers and allocations of a graph have in common: their parts, and their uses as arguments

@@ -2,14 +2,13 @@
 
 use super::GraphSlice;
 use super::buffer::NodeMemory;
-use crate::call::{Invalid, Result, debug_struct};
+use crate::call::{Invalid, Result, debug, debug_struct};
 use crate::capture_state::{Retain, retain};
 use crate::context::Context;
 use crate::graph::{ExecutableGraph, Graph, MemoryOrder, new_buffer_number};
 use crate::memory::PinnedBuffer;
 use crate::release;
 use core::ffi::c_void;
-use std::fmt;
 use std::sync::Arc;
 
 /// Pinned host memory that a [`Graph`] owns, for nodes that copy from and to the host. Returned by
@@ -162,8 +161,4 @@ debug_struct! {
     }
 }
 
-impl<T> fmt::Debug for GraphPinned<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("GraphPinned").field(&self.memory).finish()
-    }
-}
+debug! { [T] GraphPinned<T> |its, f| f.debug_tuple("GraphPinned").field(&its.memory).finish() }

@@ -10,7 +10,7 @@ use crate::graph::memory::{GraphSlice, GraphSliceMut};
 use crate::graph::rules::access::Access;
 use crate::graph::rules::owners::{ContentRef, Slots};
 use crate::graph::{Content, Lifetime, Retained};
-use crate::launch::{KernelValue, Param, Params, Value};
+use crate::launch::{KernelValue, Param, Params, Value, pointer, tuples};
 use crate::memory::SharedBuffer;
 use crate::stream::same_context;
 use core::ffi::c_void;
@@ -247,12 +247,6 @@ macro_rules! by_value {
 
 by_value!(bool u8 i8 u16 i16 u32 i32 u64 i64 usize isize f32 f64 CUtensorMap);
 
-/// Returns the address of a value as the driver takes it. The driver only reads the value.
-#[inline(always)]
-fn pointer<T>(value: &T) -> *mut c_void {
-    std::ptr::from_ref(value).cast_mut().cast()
-}
-
 /// Implements the trait for one list of parameters.
 macro_rules! tuple {
     ($(($param:ident $given:ident $value:ident $index:tt))*) => {
@@ -272,22 +266,7 @@ macro_rules! tuple {
     };
 }
 
-/// Implements the trait for the list in brackets, and for each longer list.
-macro_rules! tuples {
-    ([$($list:tt)*]) => {
-        tuple!($($list)*);
-    };
-    ([$($list:tt)*] $next:tt $($rest:tt)*) => {
-        tuple!($($list)*);
-        tuples!([$($list)* $next] $($rest)*);
-    };
-}
-
-tuples! {
-    [] (A A1 a 0) (B B1 b 1) (C C1 c 2) (D D1 d 3) (E E1 e 4) (F F1 f 5) (G G1 g 6) (H H1 h 7)
-    (I I1 i 8) (J J1 j 9) (K K1 k 10) (L L1 l 11) (M M1 m 12) (N N1 n 13) (O O1 o 14) (P P1 p 15)
-    (Q Q1 q 16) (R R1 r 17) (S S1 s 18) (T T1 t 19) (U U1 u 20) (V V1 v 21) (W W1 w 22) (X X1 x 23)
-}
+tuples!(tuple);
 
 impl<T: 'static> NodeArgument<&[T]> for GraphSlice<'_, T> {
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {

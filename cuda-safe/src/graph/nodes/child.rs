@@ -1,14 +1,13 @@
 //! Child graphs.
 
 use super::conditional::Conditional;
-use crate::call::{Invalid, Ownership, Rejected, Result, call, init};
+use crate::call::{Invalid, Ownership, Rejected, Result, call, debug, init};
 use crate::graph::{Content, Edge, Graph, Node, NodeId, NodeType, kind};
 use crate::launch::LaunchConfig;
 use cuda_sys::{
     CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
     CUgraphChildGraphNodeOwnership, CUgraphNodeParams, CUgraphNodeType, CudaVersion,
 };
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -289,9 +288,4 @@ impl ChildGraph<'_> {
     }
 }
 
-impl fmt::Debug for ChildGraph<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ChildGraph").field(&self.graph).finish()
-    }
-}
+debug! { ChildGraph<'_> |its, f| f.debug_tuple("ChildGraph").field(&its.graph).finish() }

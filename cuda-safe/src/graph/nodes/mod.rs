@@ -18,7 +18,7 @@ use super::rules::access::Before;
 use super::rules::edges::repeated;
 use super::rules::owners::EdgesBefore;
 use super::{Content, ExecutableNodes, Graph, Retained};
-use crate::call::{Error, Invalid, Result, call};
+use crate::call::{Error, Invalid, Result, call, copy, debug};
 use crate::context::Context;
 use cuda_sys::{CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType, CUresult};
 use kind::Kind;
@@ -66,7 +66,7 @@ pub mod kind {
     }
 
     macro_rules! kinds {
-        ($($(#[doc = $doc:literal])* $kind:ident = $raw:ident;)*) => {$(
+        ($($(#[doc = $doc:literal])* $kind:ident = $raw:ident, $words:literal;)*) => {$(
             $(#[doc = $doc])*
             #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
             pub enum $kind {}
@@ -74,38 +74,48 @@ pub mod kind {
             impl Kind for $kind {
                 const TYPE: NodeType = NodeType(CUgraphNodeType::$raw);
             }
-        )*};
+        )*
+
+        impl NodeType {
+            /// Returns the words for a node of this type in messages.
+            pub(super) fn words(self) -> Option<&'static str> {
+                match self.0 {
+                    $(CUgraphNodeType::$raw => Some($words),)*
+                    _ => None,
+                }
+            }
+        }};
     }
 
     kinds! {
         /// A kernel launch.
-        Kernel = CU_GRAPH_NODE_TYPE_KERNEL;
+        Kernel = CU_GRAPH_NODE_TYPE_KERNEL, "kernel";
         /// A copy.
-        Copy = CU_GRAPH_NODE_TYPE_MEMCPY;
+        Copy = CU_GRAPH_NODE_TYPE_MEMCPY, "copy";
         /// A fill of memory with a value.
-        Fill = CU_GRAPH_NODE_TYPE_MEMSET;
+        Fill = CU_GRAPH_NODE_TYPE_MEMSET, "fill";
         /// A host function.
-        HostFunction = CU_GRAPH_NODE_TYPE_HOST;
+        HostFunction = CU_GRAPH_NODE_TYPE_HOST, "host function";
         /// A child graph.
-        Child = CU_GRAPH_NODE_TYPE_GRAPH;
+        Child = CU_GRAPH_NODE_TYPE_GRAPH, "child graph";
         /// A node without work, for dependencies only.
-        Empty = CU_GRAPH_NODE_TYPE_EMPTY;
+        Empty = CU_GRAPH_NODE_TYPE_EMPTY, "empty node";
         /// A wait for an event outside the graph.
-        EventWait = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+        EventWait = CU_GRAPH_NODE_TYPE_WAIT_EVENT, "event wait";
         /// A record of an event.
-        EventRecord = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+        EventRecord = CU_GRAPH_NODE_TYPE_EVENT_RECORD, "event record";
         /// A batch of memory operations.
-        MemoryOperations = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+        MemoryOperations = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, "batch of memory operations";
         /// Signals of external semaphores.
-        SemaphoreSignal = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
+        SemaphoreSignal = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, "semaphore signal";
         /// Waits for external semaphores.
-        SemaphoreWait = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT;
+        SemaphoreWait = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, "semaphore wait";
         /// An allocation of memory.
-        Alloc = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        Alloc = CU_GRAPH_NODE_TYPE_MEM_ALLOC, "allocation";
         /// A free of the memory of an allocation node.
-        Free = CU_GRAPH_NODE_TYPE_MEM_FREE;
+        Free = CU_GRAPH_NODE_TYPE_MEM_FREE, "free";
         /// A conditional node, which decides whether and how often its bodies run.
-        Conditional = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        Conditional = CU_GRAPH_NODE_TYPE_CONDITIONAL, "conditional node";
     }
 }
 
@@ -158,30 +168,6 @@ impl<K> From<Node<K>> for NodeId {
     }
 }
 
-impl NodeType {
-    /// Returns the words for a node of this type in messages.
-    #[inline]
-    fn words(self) -> Option<&'static str> {
-        Some(match self.0 {
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => "kernel",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => "copy",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET => "fill",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST => "host function",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => "child graph",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => "empty node",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT => "event wait",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD => "event record",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL => "semaphore signal",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => "semaphore wait",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => "allocation",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => "free",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => "batch of memory operations",
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL => "conditional node",
-            _ => return None,
-        })
-    }
-}
-
 impl fmt::Display for NodeId {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,12 +175,7 @@ impl fmt::Display for NodeId {
     }
 }
 
-impl fmt::Debug for NodeId {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NodeId({}.{}.{})", self.graph, self.index, self.generation)
-    }
-}
+debug! { NodeId |its, f| write!(f, "NodeId({}.{}.{})", its.graph, its.index, its.generation) }
 
 impl fmt::Display for NodeType {
     #[inline]
@@ -206,20 +187,9 @@ impl fmt::Display for NodeType {
     }
 }
 
-impl fmt::Debug for NodeType {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NodeType({self})")
-    }
-}
+debug! { NodeType |its, f| write!(f, "NodeType({its})") }
 
-impl<K> Clone for Node<K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K> Copy for Node<K> {}
+copy! { [K] Node<K> }
 
 impl<K> PartialEq for Node<K> {
     fn eq(&self, other: &Self) -> bool {
@@ -235,11 +205,7 @@ impl<K> Hash for Node<K> {
     }
 }
 
-impl<K> fmt::Debug for Node<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.id.fmt(f)
-    }
-}
+debug! { [K] Node<K> |its, f| its.id.fmt(f) }
 
 /// The arguments that all functions that add a node share: the place of the new node, the graph, the
 /// dependencies and their number.

@@ -21,7 +21,7 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-use crate::call::{Result, call};
+use crate::call::{Result, call, copy, debug};
 use crate::device::attribute::explain_newer;
 use crate::graph::{Graph, Node, Retained, kind};
 use crate::launch::{AccessPolicyWindow, KernelValue, MemoryDomainMap};
@@ -31,7 +31,6 @@ use cuda_sys::{
     CUlaunchAttributeValue, CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap, CUsharedMemoryMode,
     CudaVersion,
 };
-use std::fmt;
 
 /// An attribute of kernel nodes whose value has the type `T`. The constants in [this module](self) are
 /// the only values of this type.
@@ -62,19 +61,9 @@ impl<T> NodeAttribute<T> {
     }
 }
 
-impl<T> Clone for NodeAttribute<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
+copy! { [T] NodeAttribute<T> }
 
-impl<T> Copy for NodeAttribute<T> {}
-
-impl<T> fmt::Debug for NodeAttribute<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
+debug! { [T] NodeAttribute<T> |its, f| f.write_str(its.name) }
 
 /// Defines one constant per row, with the conversions from and to a field of the driver's union.
 macro_rules! attributes {

@@ -7,7 +7,7 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPackVersion, DLTensor,
 };
 use super::{ConsumerStream, MAJOR, MINOR, TensorDescription, refused};
-use crate::call::{Invalid, Rejected, Result};
+use crate::call::{Invalid, Rejected, Result, debug};
 use crate::capture_state::ForeignStream;
 use crate::event::Event;
 use crate::interop::address::grant_for_export;
@@ -16,7 +16,6 @@ use crate::memory::{DeviceBuffer, Reads};
 use crate::release::{owners, release};
 use crate::stream::Stream;
 use std::any::Any;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -380,9 +379,4 @@ impl<T: Element + Send> DeviceBuffer<T> {
     }
 }
 
-impl fmt::Debug for Export {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.description.debug(&mut f.debug_struct("Export"))
-    }
-}
+debug! { Export |its, f| its.description.debug(&mut f.debug_struct("Export")) }

@@ -7,12 +7,11 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor,
 };
 use super::{MAJOR, TensorDescription, from_layout_error, refused};
-use crate::call::{Invalid, Result};
+use crate::call::{Invalid, Result, debug};
 use crate::interop::{
     ArrayInterface, Dtype, Element, ExportedStream, Imported, ImportedArray, Layout, StreamSync,
 };
 use crate::stream::Stream;
-use std::fmt;
 use std::ptr::NonNull;
 
 /// The kind of memory of a tensor.
@@ -336,12 +335,7 @@ unsafe fn read_array<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
     (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, count) })
 }
 
-impl fmt::Debug for ManagedTensor {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.description.debug(&mut f.debug_struct("ManagedTensor"))
-    }
-}
+debug! { ManagedTensor |its, f| its.description.debug(&mut f.debug_struct("ManagedTensor")) }
 
 impl ManagedTensor {
     /// Sets the stream on which the producer continues to use the memory after the deleter was

@@ -1,6 +1,6 @@
 //! Device memory that several streams can read.
 
-use crate::call::{Invalid, Outcome, Rejected, Result, answer};
+use crate::call::{Invalid, Outcome, Rejected, Result, answer, debug};
 use crate::capture_state::{Retain, retain};
 use crate::event::Event;
 use crate::memory::DeviceBuffer;
@@ -294,8 +294,4 @@ impl<T> fmt::Debug for SharedBuffer<T> {
     }
 }
 
-impl<T> fmt::Debug for SharedReader<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        slice::debug("SharedReader", &self.as_slice(), f)
-    }
-}
+debug! { [T] SharedReader<T> |its, f| slice::debug("SharedReader", &its.as_slice(), f) }

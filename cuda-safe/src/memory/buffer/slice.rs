@@ -1,6 +1,6 @@
 //! Borrowed slices of device memory, for reading and for writing.
 
-use crate::call::{Invalid, Rejected, Result};
+use crate::call::{Invalid, Rejected, Result, copy, debug, debug_struct};
 use crate::memory::DeviceBuffer;
 use crate::stream::{AccessWindow, MemoryOperation, Stream, same_context};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -198,13 +198,7 @@ pub(crate) fn within(range: &impl RangeBounds<usize>, len: usize) -> Result<(usi
     }
 }
 
-impl<T> Clone for DeviceSlice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for DeviceSlice<'_, T> {}
+copy! { [T] DeviceSlice<'_, T> }
 
 /// Implements `Debug` of a buffer, and the conversions of borrowed buffers to slices, by the methods `as_slice` and
 /// `as_mut_slice`.
@@ -228,10 +222,9 @@ macro_rules! device_slices {
             }
         }
 
-        impl<T> std::fmt::Debug for $buffer<T> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                $crate::memory::buffer::slice::debug(stringify!($buffer), &self.as_slice(), f)
-            }
+        $crate::call::debug! {
+            [T] $buffer<T> |its, f|
+                $crate::memory::buffer::slice::debug(stringify!($buffer), &its.as_slice(), f)
         }
     };
 }
@@ -243,17 +236,9 @@ impl<'a, T> From<DeviceSliceMut<'a, T>> for DeviceSlice<'a, T> {
     }
 }
 
-impl<T> fmt::Debug for DeviceSlice<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("DeviceSlice", self, f)
-    }
-}
+debug! { [T] DeviceSlice<'_, T> |its, f| debug("DeviceSlice", its, f) }
 
-impl<T> fmt::Debug for DeviceSliceMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("DeviceSliceMut", &self.whole, f)
-    }
-}
+debug! { [T] DeviceSliceMut<'_, T> |its, f| debug("DeviceSliceMut", &its.whole, f) }
 
 /// Formats device memory under the name of the type that holds it.
 pub(crate) fn debug<T>(
@@ -402,25 +387,9 @@ impl<T> Clone for DeviceChunksExact<'_, T> {
     }
 }
 
-impl<T> DeviceChunksExact<'_, T> {
-    fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(name)
-            .field("rest", &self.rest)
-            .field("chunk", &self.chunk)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Debug for DeviceChunksExact<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.debug("DeviceChunksExact", f)
-    }
-}
-
-impl<T> fmt::Debug for DeviceChunksExactMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.chunks.debug("DeviceChunksExactMut", f)
-    }
+debug_struct! { [T] DeviceChunksExact<'_, T> |its| { rest: its.rest, chunk: its.chunk, .. } }
+debug_struct! {
+    [T] DeviceChunksExactMut<'_, T> |its| { rest: its.chunks.rest, chunk: its.chunks.chunk, .. }
 }
 
 impl<'a, T: NoUninit> DeviceSlice<'a, T> {

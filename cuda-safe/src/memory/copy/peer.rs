@@ -1,13 +1,12 @@
 //! Access to memory of other contexts and devices, by copies and by kernels.
 
-use crate::call::{Extent, Region, Result, answer, without_current};
+use crate::call::{Extent, Region, Result, answer, debug, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{
     DeviceBuffer, DeviceSlice, DeviceSliceMut, SharedBuffer, SharedReader, same_length,
 };
 use crate::stream::{Stream, same_stream};
 use cuda_sys::{CUDA_MEMCPY3D_PEER, CUmemorytype};
-use std::fmt;
 
 /// The right to read a [`SharedBuffer`] on a stream of another context, which may be on another
 /// device.
@@ -120,11 +119,7 @@ impl<T> DeviceBuffer<T> {
     }
 }
 
-impl<T> fmt::Debug for PeerReader<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PeerReader").field(&self.0).finish()
-    }
-}
+debug! { [T] PeerReader<T> |its, f| f.debug_tuple("PeerReader").field(&its.0).finish() }
 
 impl<T> DeviceSliceMut<'_, T> {
     /// Enqueues a copy of a 2-D or 3-D region of memory of another context or device to a region of this

@@ -7,7 +7,7 @@ pub use range::{Advice, ManagedRange, RangeInfo};
 use super::buffer::allocation::{Managed, Release};
 use super::buffer::slice;
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
-use crate::call::{Result, answer, bytes_of, call, expect_memory, out, without_current};
+use crate::call::{Result, answer, bytes_of, call, debug, expect_memory, out, without_current};
 use crate::capture_state::Operation;
 use crate::device::Device;
 use crate::device::attribute::CONCURRENT_MANAGED_ACCESS;
@@ -17,7 +17,6 @@ use crate::stream::Stream;
 use bytemuck::AnyBitPattern;
 use cuda_sys::{CUdeviceptr, CUmemAttach_flags};
 use std::any::Any;
-use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -372,8 +371,4 @@ fn concurrent_access(stream: &Stream) -> Result<bool> {
     stream.context().device().attribute(CONCURRENT_MANAGED_ACCESS)
 }
 
-impl<T> fmt::Debug for ManagedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        slice::debug("ManagedBuffer", &self.buffer.as_slice(), f)
-    }
-}
+debug! { [T] ManagedBuffer<T> |its, f| slice::debug("ManagedBuffer", &its.buffer.as_slice(), f) }

@@ -15,13 +15,12 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-use crate::call::Error;
+use crate::call::{Error, copy, debug};
 use crate::device::attribute::explain_newer;
 use cuda_sys::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute,
     CudaVersion,
 };
-use std::fmt;
 use std::marker::PhantomData;
 
 /// An attribute of a memory pool with a value of type `T`. `A` is [`ReadOnly`], [`Settable`] or
@@ -73,19 +72,9 @@ impl<T, A> PoolAttribute<T, A> {
     }
 }
 
-impl<T, A> Clone for PoolAttribute<T, A> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
+copy! { [T, A] PoolAttribute<T, A> }
 
-impl<T, A> Copy for PoolAttribute<T, A> {}
-
-impl<T, A> fmt::Debug for PoolAttribute<T, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
+debug! { [T, A] PoolAttribute<T, A> |its, f| f.write_str(its.name) }
 
 /// The value type of an attribute. This trait is sealed: the values in the driver are 32-bit or 64-bit
 /// integers.
