@@ -34,15 +34,14 @@ mod texel;
 mod texture;
 
 pub use object::{SurfaceObject, TextureObject};
-pub use owned::Array;
-pub use owned::MipmappedArray;
-pub use owned::{ArrayMut, ArrayRef};
+pub use owned::{Array, ArrayMut, ArrayRef, MipmappedArray};
 pub use shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
 pub use sparse::SparseArray;
 pub use surface::{Surface, SurfaceTarget};
 pub use texel::{Half, Normalized, Texel, TexelFormat};
-pub use texture::{AddressMode, FilterMode, ReadMode, Sampler};
-pub use texture::{LinearSource, Texture, TextureSource};
+pub use texture::{
+    AddressMode, FilterMode, LinearSource, ReadMode, Sampler, Texture, TextureSource,
+};
 
 use crate::call::{Error, Invalid};
 

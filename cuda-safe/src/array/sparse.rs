@@ -1,10 +1,8 @@
 //! Sparse arrays: arrays with memory for some tiles only.
 
 use super::array_error;
-use super::owned::{Array, create};
-use super::owned::{ArrayMut, ArrayRef};
-use super::shape::check_array;
-use super::shape::{ArrayOptions, ArrayShape};
+use super::owned::{Array, ArrayMut, ArrayRef, create};
+use super::shape::{ArrayOptions, ArrayShape, check_array};
 use super::texel::{Texel, check_texel};
 use crate::call::{
     Extent, Result, answer, call, count_leak, debug_struct, out_without_current, without_current,

@@ -1,8 +1,7 @@
 //! Surface objects.
 
 use super::object::{Kind, Object};
-use super::owned::Array;
-use super::owned::{ArrayMut, ArrayRef};
+use super::owned::{Array, ArrayMut, ArrayRef};
 use super::sparse::SparseArray;
 use super::texel::{Texel, check_texel};
 use super::texture::of_part;

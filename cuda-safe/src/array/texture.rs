@@ -1,8 +1,7 @@
 //! Texture objects.
 
 use super::object::{Kind, Object};
-use super::owned::ArrayRef;
-use super::owned::{Array, MipmappedArray};
+use super::owned::{Array, ArrayRef, MipmappedArray};
 use super::shape::{check_linear, check_pitched};
 use super::sparse::SparseArray;
 use super::texel::{Texel, TexelFormat, check_texel};

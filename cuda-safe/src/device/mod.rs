@@ -15,8 +15,9 @@ pub mod attribute;
 mod peer;
 
 pub use attribute::{Attribute, AttributeValue};
-pub use peer::{AtomicCapabilities, AtomicOperation, PeerAttribute};
-pub use peer::{FabricClique, FabricCliqueKind};
+pub use peer::{
+    AtomicCapabilities, AtomicOperation, FabricClique, FabricCliqueKind, PeerAttribute,
+};
 
 use crate::call::{Invalid, Result, call, debug, init, newest_or, out};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};

@@ -61,8 +61,7 @@ pub use nodes::{Node, NodeId, NodeType, kind};
 pub use record::GraphRecorder;
 pub(crate) use rules::access::Lifetime;
 pub use rules::edges::{Edge, EdgeKind};
-pub(crate) use rules::order::Earlier;
-pub(crate) use rules::order::{MemoryOrder, new_buffer_number};
+pub(crate) use rules::order::{Earlier, MemoryOrder, new_buffer_number};
 pub(crate) use rules::owners::{Content, RawNode, Retained, UserObject};
 
 pub use crate::graph::memory::access::{GraphAccess, GraphReadAccess};

@@ -54,13 +54,12 @@ mod split_guard;
 
 pub use context::GreenContext;
 pub use current::CurrentGreenContext;
-pub use descriptor::Descriptor;
-pub use descriptor::{WorkqueueScope, Workqueues};
-pub use plan::{EqualSplit, Method, Plan, PlannedPart};
-pub use plan::{Part, PartitionRequest, PartitionSize, Partitions};
+pub use descriptor::{Descriptor, WorkqueueScope, Workqueues};
+pub use plan::{
+    EqualSplit, Method, Part, PartitionRequest, PartitionSize, Partitions, Plan, PlannedPart,
+};
 pub use pool::{GreenPool, GreenPoolOptions, GreenPoolStats, Lease, PooledPartition};
 pub use probe::{AddedSms, SmOverlap, SmOverlapCause, SmProbe, SmProbing, SmTrace};
 pub use resource::{Granularity, SmGroup, SmProperties, SmResource};
-pub use split::{ExactSplit, GroupFlags, GroupRequest};
-pub use split::{Split, SplitByCount, SplitFlags};
+pub use split::{ExactSplit, GroupFlags, GroupRequest, Split, SplitByCount, SplitFlags};
 pub use split_guard::Overlap;

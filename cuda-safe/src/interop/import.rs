@@ -2,8 +2,7 @@
 
 use super::address::grant_for_export;
 use super::array::ArrayInterface;
-use super::dtype::Dtype;
-use super::dtype::{Kind, TypeString};
+use super::dtype::{Dtype, Kind, TypeString};
 use super::layout::Layout;
 use super::refused;
 use super::stream::ExportedStream;
@@ -11,8 +10,7 @@ use crate::call::{
     Error, Invalid, Report, Result, call, debug_struct, refuse_in_host_function, report,
     without_current,
 };
-use crate::capture_state::ForeignStream;
-use crate::capture_state::Operation;
+use crate::capture_state::{ForeignStream, Operation};
 use crate::context::Context;
 use crate::event::Event;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Reads};

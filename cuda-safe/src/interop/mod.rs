@@ -43,8 +43,9 @@ use crate::call::Invalid;
 
 pub use address::grant_peer_access;
 pub use array::{ArrayInterface, RawInterface, ReadOptions};
-pub use dtype::{ByteOrder, DatetimeUnit, Kind, TypeString};
-pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};
+pub use dtype::{
+    ByteOrder, DatetimeUnit, DescrEntry, DescrType, Dtype, Field, Kind, Record, TypeString,
+};
 pub use import::{Element, Imported, ImportedArray, StreamSync};
 pub use layout::{ByteRange, Index, Layout};
 pub use stream::ExportedStream;

@@ -1,7 +1,6 @@
 //! The memory manager of each context.
 
-use super::current;
-use super::{INTERFACE_VERSION, MemoryManager, StreamEnd};
+use super::{INTERFACE_VERSION, MemoryManager, StreamEnd, current};
 use crate::call::{Error, Invalid, Result, fork, refuse_in_host_function};
 use crate::context::{Context, Extension, set_factory, set_first_factory};
 use crate::device::Device;

@@ -3,8 +3,7 @@
 use super::{Block, CleanupGuard, DriverMemory, HostBlock, MemoryManager, Order, StreamEnd};
 use crate::call::{Result, debug, fork, in_host_function, refuse_in_host_function};
 use crate::context::{CurrentContext, MemoryInfo};
-use crate::manager::IpcHandle;
-use crate::manager::PinnedFlags;
+use crate::manager::{IpcHandle, PinnedFlags};
 use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -92,16 +92,15 @@ pub use choice::{clear_memory_manager, set_default_memory_manager, set_memory_ma
 pub use conditions::{in_forked_child, in_host_function, in_report_hook, may_block, report_leak};
 pub use current::with_current_context;
 pub use defer::{CleanupGuard, DeferOptions};
-pub use driver::DriverManager;
-pub use driver::DriverMemory;
+pub use driver::{DriverManager, DriverMemory};
 pub use event::OrderEvent;
 pub use free_counter::{FreeCounter, FreeInProgress};
 pub use ipc::{ExportedMemory, IpcHandle, IpcKind};
 pub(crate) use ipc::{UNSHAREABLE_POOL, not_of_a_shared_pool};
-pub use order::without_invalidating_captures;
-pub use order::{Order, StreamEnd};
-pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
-pub use pointer::{HostPointer, MappedMemory, PinnedMemory};
+pub use order::{Order, StreamEnd, without_invalidating_captures};
+pub use pointer::{
+    AutoFreePointer, Finalizer, HostPointer, MappedMemory, MemoryPointer, PinnedMemory,
+};
 
 use crate::call::{Error, Invalid, Result, error};
 use crate::context::MemoryInfo;

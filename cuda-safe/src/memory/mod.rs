@@ -31,8 +31,7 @@ pub use dma_buf::DmaBufOptions;
 pub use ipc::IpcMemory;
 pub use managed::{Advice, ManagedBuffer, ManagedRange, RangeInfo};
 pub use pinned::{PinnedBuffer, PinnedOptions, PinnedRange, RegisterOptions};
-pub use pointer::MemoryLocation;
-pub use pointer::{MemoryType, PointerInfo};
+pub use pointer::{MemoryLocation, MemoryType, PointerInfo};
 pub use pool::{ImportedPool, MemoryAccess, MemoryPool, MemoryPoolOptions};
 
 use crate::call::{Error, Invalid, Result};

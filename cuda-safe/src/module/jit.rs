@@ -3,8 +3,9 @@
 use super::image;
 use crate::call::{CompileError, Error, Invalid, Result, init};
 use core::ffi::{CStr, c_void};
-use cuda_sys::CudaVersion;
-use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_target, CUresult};
+use cuda_sys::{
+    CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_target, CUresult, CudaVersion,
+};
 
 /// Options for the driver's compiler and linker (`CUjit_option`). The default sets none; an error
 /// always contains the error log.

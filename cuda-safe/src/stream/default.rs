@@ -1,8 +1,6 @@
 //! Default streams, which differ between contexts or threads.
 
-use super::Partition;
-use super::host;
-use super::{ExecutionContext, RetainedStream, query_result};
+use super::{ExecutionContext, Partition, RetainedStream, host, query_result};
 use crate::call::{HostPanic, Result, call, debug_struct, refuse_in_host_function};
 use crate::capture_state::{Operation, State, is_capturing};
 use crate::context::{Context, CurrentContext};

@@ -1,8 +1,7 @@
 //! Memory that is bound to a multicast object or a logical endpoint.
 
 use super::mapping::Mapping;
-use super::physical::PhysicalMemory;
-use super::physical::check_part;
+use super::physical::{PhysicalMemory, check_part};
 use crate::call::{Answer, Rejected, Result};
 use crate::device::Device;
 use crate::release::{self, Destroy, Leftover, Owned};

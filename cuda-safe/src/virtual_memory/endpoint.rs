@@ -1,8 +1,7 @@
 //! Logical endpoints: numbers under which kernels and copies reach memory of one device or of several.
 
 use super::binding::{Bindable, Binding, Target};
-use super::physical::PhysicalMemory;
-use super::physical::check_size;
+use super::physical::{PhysicalMemory, check_size};
 use crate::call::{Invalid, Rejected, Result, answer, call, out};
 use crate::device::Device;
 use crate::release::{self, Keep, Owned, create, destroy};

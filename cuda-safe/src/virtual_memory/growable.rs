@@ -1,10 +1,7 @@
 //! Buffers that grow without moving.
 
-use super::mapping::AccessList;
-use super::mapping::Reservation;
-use super::mapping::{MappedRange, obstacle};
-use super::physical::PhysicalMemory;
-use super::physical::{PhysicalOptions, check_multiple, round_up};
+use super::mapping::{AccessList, MappedRange, Reservation, obstacle};
+use super::physical::{PhysicalMemory, PhysicalOptions, check_multiple, round_up};
 use crate::call::{Answer, Invalid, Result, answer, bytes_of, count_leak};
 use crate::device::Device;
 use crate::event::{Event, LastUse};

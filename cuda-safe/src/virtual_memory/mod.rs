@@ -38,13 +38,9 @@ pub use endpoint::{
     PendingEndpoint,
 };
 pub use growable::{GrowableBuffer, GrowableOptions};
-pub use mapping::Mapping;
-pub use mapping::unmap_after_work;
-pub use mapping::{Reservation, ReservationOptions};
+pub use mapping::{Mapping, Reservation, ReservationOptions, unmap_after_work};
 pub use multicast::{MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam};
-pub use physical::FabricHandle;
 pub(crate) use physical::check_within;
-pub use physical::{PhysicalMemory, PhysicalProperties};
-pub use physical::{PhysicalOptions, Shareable};
+pub use physical::{FabricHandle, PhysicalMemory, PhysicalOptions, PhysicalProperties, Shareable};
 
 pub use crate::virtual_memory::fabric_copy::FabricCopyBatch;

@@ -1,10 +1,8 @@
 //! Multicast objects: memory of several devices behind one address.
 
 use super::binding::{Bindable, Binding, Target};
-use super::mapping::Reservation;
-use super::mapping::set_access;
-use super::physical::PhysicalMemory;
-use super::physical::{Shareable, check_size};
+use super::mapping::{Reservation, set_access};
+use super::physical::{PhysicalMemory, Shareable, check_size};
 use crate::call::{
     DriverError, Invalid, Rejected, Result, answer, call, debug_struct, newest_or, out,
 };

@@ -2,8 +2,7 @@
 
 mod cache;
 
-use super::plan::PartitionRequest;
-use super::plan::Plan;
+use super::plan::{PartitionRequest, Plan};
 use super::split_guard::{Overlap, SplitGuard, acquire};
 use crate::call::{Invalid, Rejected, Result, debug_struct, fork, refuse_in_host_function};
 use crate::context::Context;

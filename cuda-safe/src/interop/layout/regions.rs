@@ -1,7 +1,6 @@
 //! Arrays as regions for the driver's copies.
 
-use super::Layout;
-use super::no_view;
+use super::{Layout, no_view};
 use crate::call::{Extent, Invalid, Region};
 
 /// A dimension of several arrays of the same shape: its extent, and the stride in each array, in

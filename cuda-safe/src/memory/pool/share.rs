@@ -1,8 +1,7 @@
 //! Memory pools that are shared between processes.
 
-use super::MemoryAccess;
-use super::MemoryPool;
 use super::attribute::{PoolAttribute, PoolValue};
+use super::{MemoryAccess, MemoryPool};
 use crate::call::{Invalid, Result, debug_struct};
 use crate::context::Context;
 use crate::device::Device;
