@@ -3,7 +3,10 @@
 use super::array_error;
 use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape, check_array};
 use super::texel::{Texel, check_texel};
-use crate::call::{Extent, Invalid, Ownership, Result, answer, call, copy, debug, debug_struct, expect_handle, out, out_without_current};
+use crate::call::{
+    Extent, Invalid, Ownership, Result, answer, call, convert, copy, debug, debug_struct,
+    expect_handle, out, out_without_current,
+};
 use crate::capture_state::Operation;
 use crate::memory::copy::volume::Side;
 use crate::release::{self, Destroy, Handle, destroy, relaxed, release};
@@ -778,22 +781,10 @@ impl<'a, T> ArrayMut<'a, T> {
 
 copy! { [T] ArrayRef<'_, T> }
 
-impl<'a, T> From<&'a Array<T>> for ArrayRef<'a, T> {
-    fn from(array: &'a Array<T>) -> Self {
-        array.as_ref()
-    }
-}
-
-impl<'a, T> From<ArrayMut<'a, T>> for ArrayRef<'a, T> {
-    fn from(array: ArrayMut<'a, T>) -> Self {
-        array.whole
-    }
-}
-
-impl<'a, T> From<&'a mut Array<T>> for ArrayMut<'a, T> {
-    fn from(array: &'a mut Array<T>) -> Self {
-        array.as_mut()
-    }
+convert! {
+    ['a, T] |array: &'a Array<T>| -> ArrayRef<'a, T> { array.as_ref() }
+    ['a, T] |array: ArrayMut<'a, T>| -> ArrayRef<'a, T> { array.whole }
+    ['a, T] |array: &'a mut Array<T>| -> ArrayMut<'a, T> { array.as_mut() }
 }
 
 debug_struct! {

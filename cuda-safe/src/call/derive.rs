@@ -69,3 +69,30 @@ macro_rules! copy {
     };
 }
 pub(crate) use copy;
+
+/// Implements `From` by an expression for each row. Type parameters are listed before the row:
+///
+/// ```text
+/// convert! { ['a, T] |array: &'a Array<T>| -> ArrayRef<'a, T> { array.as_ref() } }
+/// ```
+///
+/// expands to
+///
+/// ```text
+/// impl<'a, T> From<&'a Array<T>> for ArrayRef<'a, T> {
+///     fn from(array: &'a Array<T>) -> Self {
+///         array.as_ref()
+///     }
+/// }
+/// ```
+macro_rules! convert {
+    ($($([$($generic:tt)*])? |$its:ident: $from:ty| -> $to:ty { $value:expr })*) => {$(
+        impl$(<$($generic)*>)? From<$from> for $to {
+            #[inline]
+            fn from($its: $from) -> Self {
+                $value
+            }
+        }
+    )*};
+}
+pub(crate) use convert;

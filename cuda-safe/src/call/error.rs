@@ -1,8 +1,8 @@
 //! Errors.
 
-use crate::call::driver_log;
 use crate::call::invalid::Invalid;
 use crate::call::texts::texts;
+use crate::call::{convert, driver_log};
 use cuda_sys::{CUresult, CudaVersion, LoadError, MissingFunction};
 use std::fmt;
 use std::sync::Arc;
@@ -377,18 +377,9 @@ impl Eq for Error {}
 /// Has no source, because the text already contains the text of the inner error.
 impl std::error::Error for Error {}
 
-impl From<DriverError> for Error {
-    #[inline]
-    fn from(error: DriverError) -> Self {
-        Self::Driver(error)
-    }
-}
-
-impl From<Invalid> for Error {
-    #[inline]
-    fn from(invalid: Invalid) -> Self {
-        Self::Invalid(Box::new(invalid))
-    }
+convert! {
+    |error: DriverError| -> Error { Self::Driver(error) }
+    |invalid: Invalid| -> Error { Self::Invalid(Box::new(invalid)) }
 }
 
 /// The error of a `try_` function that takes ownership of a value, together with that value.
@@ -471,11 +462,7 @@ impl<T> fmt::Display for Rejected<T> {
 
 impl<T: fmt::Debug> std::error::Error for Rejected<T> {}
 
-impl<T> From<Rejected<T>> for Error {
-    fn from(rejected: Rejected<T>) -> Self {
-        rejected.error
-    }
-}
+convert! { [T] |rejected: Rejected<T>| -> Error { rejected.error } }
 
 /// A launch that the driver rejected because it exceeds a limit of the device or the kernel.
 ///

@@ -16,7 +16,7 @@ pub(crate) mod texts;
 pub(crate) mod zone;
 
 pub(crate) use c_enum::c_enum;
-pub(crate) use derive::{copy, debug, debug_struct};
+pub(crate) use derive::{convert, copy, debug, debug_struct};
 pub(crate) use error::{
     CompileError, DriverError, Error, LaunchError, LaunchLimit, Rejected, Result, ends_all_work,
     is_fatal,

@@ -1,6 +1,6 @@
 //! Structured elements: NumPy's records, as described by `descr`.
 
-use crate::call::Invalid;
+use crate::call::{Invalid, convert};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -273,18 +273,9 @@ impl Record {
     }
 }
 
-impl From<TypeString> for Dtype {
-    #[inline]
-    fn from(ty: TypeString) -> Self {
-        Self::Plain(ty)
-    }
-}
-
-impl From<Record> for Dtype {
-    #[inline]
-    fn from(record: Record) -> Self {
-        Self::Record(record)
-    }
+convert! {
+    |ty: TypeString| -> Dtype { Self::Plain(ty) }
+    |record: Record| -> Dtype { Self::Record(record) }
 }
 
 /// Writes the type string, or the fields of a record.

@@ -7,7 +7,7 @@ use super::layout::Layout;
 use super::refused;
 use super::stream::ExportedStream;
 use crate::call::{
-    Error, Invalid, Report, Result, call, debug_struct, refuse_in_host_function, report,
+    Error, Invalid, Report, Result, call, convert, debug_struct, refuse_in_host_function, report,
     without_current,
 };
 use crate::capture_state::{ForeignStream, Operation};
@@ -491,11 +491,7 @@ impl<T: Element> DeviceBuffer<T> {
     }
 }
 
-impl<'a, T> From<&'a ImportedArray<T>> for DeviceSlice<'a, T> {
-    fn from(array: &'a ImportedArray<T>) -> Self {
-        array.as_slice()
-    }
-}
+convert! { ['a, T] |array: &'a ImportedArray<T>| -> DeviceSlice<'a, T> { array.as_slice() } }
 
 impl Drop for Imported {
     #[inline]

@@ -13,61 +13,7 @@ use super::{
     ArrayInterface, DescrEntry, DescrType, Dtype, ExportedStream, Layout, RawInterface,
     ReadOptions, Record, TypeString,
 };
-use crate::call::Invalid;
-
-impl TryFrom<String> for TypeString {
-    type Error = Invalid;
-
-    #[inline]
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        text.parse()
-    }
-}
-
-impl From<TypeString> for String {
-    #[inline]
-    fn from(ty: TypeString) -> Self {
-        ty.to_string()
-    }
-}
-
-impl TryFrom<DescrType> for Dtype {
-    type Error = Invalid;
-
-    #[inline]
-    fn try_from(ty: DescrType) -> Result<Self, Invalid> {
-        Ok(match ty {
-            DescrType::Text(text) => Self::Plain(text.parse()?),
-            DescrType::Nested(entries) => Self::Record(Record::from_descr(&entries)?),
-        })
-    }
-}
-
-impl From<Dtype> for DescrType {
-    #[inline]
-    fn from(dtype: Dtype) -> Self {
-        match dtype {
-            Dtype::Plain(ty) => Self::Text(ty.to_string()),
-            Dtype::Record(record) => Self::Nested(record.to_descr()),
-        }
-    }
-}
-
-impl TryFrom<Vec<DescrEntry>> for Record {
-    type Error = Invalid;
-
-    #[inline]
-    fn try_from(entries: Vec<DescrEntry>) -> Result<Self, Invalid> {
-        Self::from_descr(&entries)
-    }
-}
-
-impl From<Record> for Vec<DescrEntry> {
-    #[inline]
-    fn from(record: Record) -> Self {
-        record.to_descr()
-    }
-}
+use crate::call::{Invalid, convert};
 
 /// The unchecked fields of a layout.
 #[derive(serde::Deserialize)]
@@ -77,43 +23,43 @@ pub(super) struct LayoutFields {
     item_size: usize,
 }
 
-impl TryFrom<LayoutFields> for Layout {
-    type Error = Invalid;
-
-    #[inline]
-    fn try_from(fields: LayoutFields) -> Result<Self, Invalid> {
-        Self::strided(&fields.shape, &fields.strides, fields.item_size)
+convert! {
+    |ty: TypeString| -> String { ty.to_string() }
+    |dtype: Dtype| -> DescrType {
+        match dtype {
+            Dtype::Plain(ty) => Self::Text(ty.to_string()),
+            Dtype::Record(record) => Self::Nested(record.to_descr()),
+        }
     }
+    |record: Record| -> Vec<DescrEntry> { record.to_descr() }
+    |stream: ExportedStream| -> i128 { stream.number().into() }
+    |array: ArrayInterface| -> RawInterface { array.to_raw() }
 }
 
-impl TryFrom<i128> for ExportedStream {
-    type Error = Invalid;
+/// Implements `TryFrom` by an expression for each row, as [`convert!`](convert) implements `From`.
+macro_rules! check {
+    ($(|$its:ident: $from:ty| -> $to:ty { $value:expr })*) => {$(
+        impl TryFrom<$from> for $to {
+            type Error = Invalid;
 
-    #[inline]
-    fn try_from(number: i128) -> Result<Self, Invalid> {
-        Self::from_number(number)
-    }
+            #[inline]
+            fn try_from($its: $from) -> Result<Self, Invalid> {
+                $value
+            }
+        }
+    )*};
 }
 
-impl From<ExportedStream> for i128 {
-    #[inline]
-    fn from(stream: ExportedStream) -> Self {
-        stream.number().into()
+check! {
+    |text: String| -> TypeString { text.parse() }
+    |ty: DescrType| -> Dtype {
+        Ok(match ty {
+            DescrType::Text(text) => Self::Plain(text.parse()?),
+            DescrType::Nested(entries) => Self::Record(Record::from_descr(&entries)?),
+        })
     }
-}
-
-impl TryFrom<RawInterface> for ArrayInterface {
-    type Error = Invalid;
-
-    #[inline]
-    fn try_from(raw: RawInterface) -> Result<Self, Invalid> {
-        raw.check(ReadOptions { masks: true, ..ReadOptions::default() })
-    }
-}
-
-impl From<ArrayInterface> for RawInterface {
-    #[inline]
-    fn from(array: ArrayInterface) -> Self {
-        array.to_raw()
-    }
+    |entries: Vec<DescrEntry>| -> Record { Self::from_descr(&entries) }
+    |fields: LayoutFields| -> Layout { Self::strided(&fields.shape, &fields.strides, fields.item_size) }
+    |number: i128| -> ExportedStream { Self::from_number(number) }
+    |raw: RawInterface| -> ArrayInterface { raw.check(ReadOptions { masks: true, ..ReadOptions::default() }) }
 }

@@ -8,7 +8,7 @@ use super::address::grant_for_export;
 use super::import::{Element, Imported, type_of};
 use super::layout::{Index, no_view, regions};
 use super::{ArrayInterface, Dtype, ExportedStream, ImportedArray, Kind, Layout};
-use crate::call::{Invalid, Result, debug};
+use crate::call::{Invalid, Result, convert, debug};
 use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -488,11 +488,7 @@ impl<T> Clone for ArrayView<'_, T> {
     }
 }
 
-impl<'a, T> From<ArrayViewMut<'a, T>> for ArrayView<'a, T> {
-    fn from(view: ArrayViewMut<'a, T>) -> Self {
-        view.view
-    }
-}
+convert! { ['a, T] |view: ArrayViewMut<'a, T>| -> ArrayView<'a, T> { view.view } }
 
 debug! { [T] ArrayView<'_, T> |its, f| debug("ArrayView", its, f) }
 

@@ -1,6 +1,6 @@
 //! Memory that is shared with other processes.
 
-use crate::call::{Error, Invalid, Result, call, debug_struct, out};
+use crate::call::{Error, Invalid, Result, call, convert, debug_struct, out};
 use crate::context::Context;
 use crate::device::{Device, Uuid};
 use crate::manager::{AutoFreePointer, Block};
@@ -244,12 +244,7 @@ impl IpcHandle {
     }
 }
 
-impl From<IpcHandle> for Vec<u8> {
-    #[inline]
-    fn from(handle: IpcHandle) -> Self {
-        handle.to_bytes().to_vec()
-    }
-}
+convert! { |handle: IpcHandle| -> Vec<u8> { handle.to_bytes().to_vec() } }
 
 impl TryFrom<Vec<u8>> for IpcHandle {
     type Error = &'static str;

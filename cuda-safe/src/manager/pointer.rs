@@ -1,7 +1,9 @@
 //! Untyped device memory for other libraries.
 
 use super::{Block, HostBlock, Order, PinnedFlags};
-use crate::call::{Invalid, Result, bytes_of, count_leak, debug_struct, expect_memory, fork};
+use crate::call::{
+    Invalid, Result, bytes_of, convert, count_leak, debug_struct, expect_memory, fork,
+};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::release::Handle;
@@ -360,9 +362,8 @@ impl AutoFreePointer {
     }
 }
 
-impl From<MemoryPointer> for AutoFreePointer {
-    #[inline]
-    fn from(memory: MemoryPointer) -> Self {
+convert! {
+    |memory: MemoryPointer| -> AutoFreePointer {
         Self { address: memory.address, size: memory.size, memory: Arc::new(memory) }
     }
 }

@@ -1,7 +1,7 @@
 //! Queries about addresses: pointer attributes and address ranges.
 
 use super::{DeviceBuffer, MemoryAccess};
-use crate::call::{Error, Result, c_enum, call, init};
+use crate::call::{Error, Result, c_enum, call, convert, init};
 use crate::context::Context;
 use crate::device::Device;
 use core::ffi::c_void;
@@ -420,9 +420,4 @@ impl fmt::Display for MemoryLocation {
     }
 }
 
-impl From<Device> for MemoryLocation {
-    #[inline]
-    fn from(device: Device) -> Self {
-        Self::Device(device)
-    }
-}
+convert! { |device: Device| -> MemoryLocation { Self::Device(device) } }

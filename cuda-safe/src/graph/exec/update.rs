@@ -1,7 +1,7 @@
 //! Changes of executable graphs: single nodes, and all nodes at once.
 
 use super::launches::{Noted, Replaced};
-use crate::call::{Error, Invalid, Result, c_enum, call, newest_or, out};
+use crate::call::{Error, Invalid, Result, c_enum, call, convert, newest_or, out};
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::covers;
 use crate::graph::rules::order::Claim;
@@ -333,18 +333,9 @@ impl Graph {
     }
 }
 
-impl From<Error> for UpdateError {
-    #[inline]
-    fn from(error: Error) -> Self {
-        Self { problem: None, node: None, from: None, error }
-    }
-}
-
-impl From<UpdateError> for Error {
-    #[inline]
-    fn from(update: UpdateError) -> Self {
-        update.error
-    }
+convert! {
+    |error: Error| -> UpdateError { Self { problem: None, node: None, from: None, error } }
+    |update: UpdateError| -> Error { update.error }
 }
 
 impl fmt::Display for UpdateError {

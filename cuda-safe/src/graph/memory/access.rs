@@ -2,7 +2,7 @@
 
 use super::GraphBuffer;
 use super::buffer::{GraphMemory, NodeMemory};
-use crate::call::{Invalid, Result, debug_struct};
+use crate::call::{Invalid, Result, convert, debug_struct};
 use crate::event::Event;
 use crate::graph::ExecutableGraph;
 pub(crate) use crate::memory::buffer::shared::Reads;
@@ -155,22 +155,10 @@ impl<T> GraphReadAccess<'_, T> {
     }
 }
 
-impl<'a, T> From<&'a GraphReadAccess<'_, T>> for DeviceSlice<'a, T> {
-    fn from(access: &'a GraphReadAccess<'_, T>) -> Self {
-        access.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a GraphAccess<'_, T>> for DeviceSlice<'a, T> {
-    fn from(access: &'a GraphAccess<'_, T>) -> Self {
-        access.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut GraphAccess<'_, T>> for DeviceSliceMut<'a, T> {
-    fn from(access: &'a mut GraphAccess<'_, T>) -> Self {
-        access.as_mut_slice()
-    }
+convert! {
+    ['a, T] |access: &'a GraphReadAccess<'_, T>| -> DeviceSlice<'a, T> { access.as_slice() }
+    ['a, T] |access: &'a GraphAccess<'_, T>| -> DeviceSlice<'a, T> { access.as_slice() }
+    ['a, T] |access: &'a mut GraphAccess<'_, T>| -> DeviceSliceMut<'a, T> { access.as_mut_slice() }
 }
 
 impl<T> Drop for GraphAccess<'_, T> {

@@ -2,7 +2,7 @@
 
 use super::alloc::GraphAllocation;
 use super::copy::{CopySource, CopyTarget, Part};
-use crate::call::{Rejected, Result, copy, debug, debug_struct};
+use crate::call::{Rejected, Result, convert, copy, debug, debug_struct};
 use crate::capture_state::{Retain, retain};
 use crate::context::Context;
 use crate::graph::{
@@ -380,16 +380,9 @@ macro_rules! memory_of_graph {
             }
         }
 
-        impl<'a, T> From<&'a $name<T>> for GraphSlice<'a, T> {
-            fn from(memory: &'a $name<T>) -> Self {
-                memory.as_slice()
-            }
-        }
-
-        impl<'a, T> From<&'a mut $name<T>> for GraphSliceMut<'a, T> {
-            fn from(memory: &'a mut $name<T>) -> Self {
-                memory.as_mut_slice()
-            }
+        convert! {
+            ['a, T] |memory: &'a $name<T>| -> GraphSlice<'a, T> { memory.as_slice() }
+            ['a, T] |memory: &'a mut $name<T>| -> GraphSliceMut<'a, T> { memory.as_mut_slice() }
         }
 
         impl<T: 'static> NodeArgument<&[T]> for &$name<T> {

@@ -18,7 +18,7 @@ use super::rules::access::Before;
 use super::rules::edges::repeated;
 use super::rules::owners::EdgesBefore;
 use super::{Content, ExecutableNodes, Graph, Retained};
-use crate::call::{Error, Invalid, Result, call, copy, debug};
+use crate::call::{Error, Invalid, Result, call, convert, copy, debug};
 use crate::context::Context;
 use cuda_sys::{CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType, CUresult};
 use kind::Kind;
@@ -162,11 +162,7 @@ impl<K> Node<K> {
     }
 }
 
-impl<K> From<Node<K>> for NodeId {
-    fn from(node: Node<K>) -> Self {
-        node.id
-    }
-}
+convert! { [K] |node: Node<K>| -> NodeId { node.id } }
 
 impl fmt::Display for NodeId {
     #[inline]

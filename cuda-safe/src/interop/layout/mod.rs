@@ -5,7 +5,7 @@ mod regions;
 pub(super) use regions::regions;
 
 use super::refused;
-use crate::call::Invalid;
+use crate::call::{Invalid, convert};
 use std::fmt;
 use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 
@@ -319,39 +319,12 @@ impl Index {
     }
 }
 
-impl From<isize> for Index {
-    #[inline]
-    fn from(at: isize) -> Self {
-        Self::At(at)
-    }
-}
-
-impl From<Range<isize>> for Index {
-    #[inline]
-    fn from(range: Range<isize>) -> Self {
-        Self::Range { start: Some(range.start), end: Some(range.end), step: 1 }
-    }
-}
-
-impl From<RangeFrom<isize>> for Index {
-    #[inline]
-    fn from(range: RangeFrom<isize>) -> Self {
-        Self::Range { start: Some(range.start), end: None, step: 1 }
-    }
-}
-
-impl From<RangeTo<isize>> for Index {
-    #[inline]
-    fn from(range: RangeTo<isize>) -> Self {
-        Self::Range { start: None, end: Some(range.end), step: 1 }
-    }
-}
-
-impl From<RangeFull> for Index {
-    #[inline]
-    fn from(_: RangeFull) -> Self {
-        Self::ALL
-    }
+convert! {
+    |at: isize| -> Index { Self::At(at) }
+    |its: Range<isize>| -> Index { Self::Range { start: Some(its.start), end: Some(its.end), step: 1 } }
+    |its: RangeFrom<isize>| -> Index { Self::Range { start: Some(its.start), end: None, step: 1 } }
+    |its: RangeTo<isize>| -> Index { Self::Range { start: None, end: Some(its.end), step: 1 } }
+    |_its: RangeFull| -> Index { Self::ALL }
 }
 
 pub(crate) fn no_view(what: &'static str, problem: impl Into<String>) -> Invalid {

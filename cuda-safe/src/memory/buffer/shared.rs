@@ -1,6 +1,6 @@
 //! Device memory that several streams can read.
 
-use crate::call::{Invalid, Outcome, Rejected, Result, answer, debug};
+use crate::call::{Invalid, Outcome, Rejected, Result, answer, convert, debug};
 use crate::capture_state::{Retain, retain};
 use crate::event::Event;
 use crate::memory::DeviceBuffer;
@@ -199,11 +199,7 @@ impl<T> SharedReader<T> {
     }
 }
 
-impl<'a, T> From<&'a SharedReader<T>> for DeviceSlice<'a, T> {
-    fn from(reader: &'a SharedReader<T>) -> Self {
-        reader.as_slice()
-    }
-}
+convert! { ['a, T] |reader: &'a SharedReader<T>| -> DeviceSlice<'a, T> { reader.as_slice() } }
 
 retain! {
     Memory |its, other| {

@@ -1,6 +1,6 @@
 //! Borrowed slices of device memory, for reading and for writing.
 
-use crate::call::{Invalid, Rejected, Result, copy, debug, debug_struct};
+use crate::call::{Invalid, Rejected, Result, convert, copy, debug, debug_struct};
 use crate::memory::DeviceBuffer;
 use crate::stream::{AccessWindow, MemoryOperation, Stream, same_context};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -204,22 +204,10 @@ copy! { [T] DeviceSlice<'_, T> }
 /// `as_mut_slice`.
 macro_rules! device_slices {
     ($buffer:ident) => {
-        impl<'a, T> From<&'a $buffer<T>> for DeviceSlice<'a, T> {
-            fn from(buffer: &'a $buffer<T>) -> Self {
-                buffer.as_slice()
-            }
-        }
-
-        impl<'a, T> From<&'a mut $buffer<T>> for DeviceSlice<'a, T> {
-            fn from(buffer: &'a mut $buffer<T>) -> Self {
-                buffer.as_slice()
-            }
-        }
-
-        impl<'a, T> From<&'a mut $buffer<T>> for DeviceSliceMut<'a, T> {
-            fn from(buffer: &'a mut $buffer<T>) -> Self {
-                buffer.as_mut_slice()
-            }
+        $crate::call::convert! {
+            ['a, T] |buffer: &'a $buffer<T>| -> DeviceSlice<'a, T> { buffer.as_slice() }
+            ['a, T] |buffer: &'a mut $buffer<T>| -> DeviceSlice<'a, T> { buffer.as_slice() }
+            ['a, T] |buffer: &'a mut $buffer<T>| -> DeviceSliceMut<'a, T> { buffer.as_mut_slice() }
         }
 
         $crate::call::debug! {
@@ -230,11 +218,7 @@ macro_rules! device_slices {
 }
 pub(crate) use device_slices;
 
-impl<'a, T> From<DeviceSliceMut<'a, T>> for DeviceSlice<'a, T> {
-    fn from(slice: DeviceSliceMut<'a, T>) -> Self {
-        slice.whole
-    }
-}
+convert! { ['a, T] |slice: DeviceSliceMut<'a, T>| -> DeviceSlice<'a, T> { slice.whole } }
 
 debug! { [T] DeviceSlice<'_, T> |its, f| debug("DeviceSlice", its, f) }
 
