@@ -115,8 +115,7 @@ impl<T: Texel> Array<T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuArray3DCreate_v2`](fn@cuda_sys::cuArray3DCreate_v2),
     /// [`cuArrayDestroy`](fn@cuda_sys::cuArrayDestroy).
-    #[doc(alias = "cuArray3DCreate")]
-    #[doc(alias = "cuArrayDestroy")]
+    #[doc(alias = "cuArray3DCreate", alias = "cuArrayDestroy")]
     pub fn new(stream: &Stream, shape: ArrayShape) -> Result<Self> {
         Self::with(stream, shape, ArrayOptions::default())
     }
@@ -375,8 +374,7 @@ impl<T: Texel> MipmappedArray<T> {
     /// Since CUDA 5.0. Raw: [`cuMipmappedArrayCreate`](fn@cuda_sys::cuMipmappedArrayCreate),
     /// [`cuMipmappedArrayGetLevel`](fn@cuda_sys::cuMipmappedArrayGetLevel),
     /// [`cuMipmappedArrayDestroy`](fn@cuda_sys::cuMipmappedArrayDestroy).
-    #[doc(alias = "cuMipmappedArrayCreate")]
-    #[doc(alias = "cuMipmappedArrayGetLevel")]
+    #[doc(alias = "cuMipmappedArrayCreate", alias = "cuMipmappedArrayGetLevel")]
     #[doc(alias = "cuMipmappedArrayDestroy")]
     pub fn new(stream: &Stream, shape: ArrayShape, levels: u32) -> Result<Self> {
         Self::with(stream, shape, levels, ArrayOptions::default())

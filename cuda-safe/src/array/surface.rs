@@ -109,8 +109,7 @@ impl<S: SurfaceTarget> Surface<S> {
     ///
     /// Since CUDA 5.0. Raw: [`cuSurfObjectCreate`](fn@cuda_sys::cuSurfObjectCreate),
     /// [`cuSurfObjectDestroy`](fn@cuda_sys::cuSurfObjectDestroy).
-    #[doc(alias = "cuSurfObjectCreate")]
-    #[doc(alias = "cuSurfObjectDestroy")]
+    #[doc(alias = "cuSurfObjectCreate", alias = "cuSurfObjectDestroy")]
     pub fn new(target: S) -> Result<Self> {
         Ok(Self::try_new(target)?)
     }

@@ -219,8 +219,7 @@ impl<S: TextureSource> Texture<S> {
     ///
     /// Since CUDA 5.0. Raw: [`cuTexObjectCreate`](fn@cuda_sys::cuTexObjectCreate),
     /// [`cuTexObjectDestroy`](fn@cuda_sys::cuTexObjectDestroy).
-    #[doc(alias = "cuTexObjectCreate")]
-    #[doc(alias = "cuTexObjectDestroy")]
+    #[doc(alias = "cuTexObjectCreate", alias = "cuTexObjectDestroy")]
     pub fn new(source: S, sampler: &Sampler) -> Result<Self> {
         Ok(Self::try_new(source, sampler)?)
     }

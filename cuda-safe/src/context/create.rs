@@ -39,8 +39,7 @@ impl Context {
     /// Since CUDA 3.2 (from 12.5 on through `cuCtxCreate_v4`). Raw:
     /// [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4),
     /// [`cuCtxDestroy_v2`](fn@cuda_sys::cuCtxDestroy_v2).
-    #[doc(alias = "cuCtxCreate")]
-    #[doc(alias = "cuCtxDestroy")]
+    #[doc(alias = "cuCtxCreate", alias = "cuCtxDestroy")]
     #[inline]
     pub fn new(device: &Device, flags: ContextFlags) -> Result<Self> {
         Self::create_and_pop(device, Origin::Other(Ownership::Owned), |raw| {

@@ -58,9 +58,7 @@ impl Context {
     /// Since CUDA 4.0. Raw: [`cuCtxPushCurrent_v2`](fn@cuda_sys::cuCtxPushCurrent_v2),
     /// [`cuCtxPopCurrent_v2`](fn@cuda_sys::cuCtxPopCurrent_v2),
     /// [`cuCtxGetCurrent`](fn@cuda_sys::cuCtxGetCurrent).
-    #[doc(alias = "cuCtxPushCurrent")]
-    #[doc(alias = "cuCtxPopCurrent")]
-    #[doc(alias = "cuCtxGetCurrent")]
+    #[doc(alias = "cuCtxPushCurrent", alias = "cuCtxPopCurrent", alias = "cuCtxGetCurrent")]
     #[inline]
     pub fn make_current(&self) -> Result<CurrentContext> {
         let pushed = enter_counted(self.as_raw())?;
@@ -84,8 +82,7 @@ impl Context {
     /// })?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
-    #[doc(alias = "cuCtxPushCurrent")]
-    #[doc(alias = "cuCtxPopCurrent")]
+    #[doc(alias = "cuCtxPushCurrent", alias = "cuCtxPopCurrent")]
     #[inline]
     pub fn with_current<R>(&self, f: impl FnOnce(&CurrentContext) -> R) -> Result<R> {
         let pushed = enter_counted(self.as_raw())?;

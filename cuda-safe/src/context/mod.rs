@@ -131,8 +131,7 @@ impl Context {
     ///
     /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxRetain`](fn@cuda_sys::cuDevicePrimaryCtxRetain),
     /// [`cuDevicePrimaryCtxRelease_v2`](fn@cuda_sys::cuDevicePrimaryCtxRelease_v2).
-    #[doc(alias = "cuDevicePrimaryCtxRetain")]
-    #[doc(alias = "cuDevicePrimaryCtxRelease")]
+    #[doc(alias = "cuDevicePrimaryCtxRetain", alias = "cuDevicePrimaryCtxRelease")]
     #[inline]
     pub fn primary(device: &Device) -> Result<Self> {
         // SAFETY: the device handle comes from the driver, and `create` passes a valid pointer.

@@ -224,8 +224,7 @@ impl Device {
     ///
     /// Since CUDA 13.4. Raw: [`cuDeviceGetCliqueCount`](fn@cuda_sys::cuDeviceGetCliqueCount),
     /// [`cuDeviceGetCliqueInfo`](fn@cuda_sys::cuDeviceGetCliqueInfo).
-    #[doc(alias = "cuDeviceGetCliqueCount")]
-    #[doc(alias = "cuDeviceGetCliqueInfo")]
+    #[doc(alias = "cuDeviceGetCliqueCount", alias = "cuDeviceGetCliqueInfo")]
     #[inline]
     pub fn fabric_cliques(&self) -> Result<Vec<FabricClique>> {
         // SAFETY: `out` passes a valid pointer.

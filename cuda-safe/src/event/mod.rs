@@ -140,8 +140,7 @@ impl Context {
     ///
     /// Since CUDA 2.0. Raw: [`cuEventCreate`](fn@cuda_sys::cuEventCreate),
     /// [`cuEventDestroy_v2`](fn@cuda_sys::cuEventDestroy_v2).
-    #[doc(alias = "cuEventCreate")]
-    #[doc(alias = "cuEventDestroy")]
+    #[doc(alias = "cuEventCreate", alias = "cuEventDestroy")]
     #[inline]
     pub fn event_with(&self, options: EventOptions) -> Result<Event> {
         let flags = options.flags()?;

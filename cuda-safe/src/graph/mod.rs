@@ -339,8 +339,7 @@ impl Graph {
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphClone`](fn@cuda_sys::cuGraphClone),
     /// [`cuGraphNodeFindInClone`](fn@cuda_sys::cuGraphNodeFindInClone).
-    #[doc(alias = "cuGraphClone")]
-    #[doc(alias = "cuGraphNodeFindInClone")]
+    #[doc(alias = "cuGraphClone", alias = "cuGraphNodeFindInClone")]
     // The driver writes to a graph that it clones, although the handle stays the same.
     #[inline]
     pub fn try_clone(&mut self) -> Result<Self> {

@@ -94,8 +94,7 @@ impl Descriptor {
     /// [`cuDevResourceGenerateDesc`](fn@cuda_sys::cuDevResourceGenerateDesc),
     /// [`cuGreenCtxCreate`](fn@cuda_sys::cuGreenCtxCreate),
     /// [`cuGreenCtxDestroy`](fn@cuda_sys::cuGreenCtxDestroy).
-    #[doc(alias = "cuDevResourceGenerateDesc")]
-    #[doc(alias = "cuGreenCtxCreate")]
+    #[doc(alias = "cuDevResourceGenerateDesc", alias = "cuGreenCtxCreate")]
     #[doc(alias = "cuGreenCtxDestroy")]
     #[inline]
     pub fn create(self) -> Result<GreenContext> {

@@ -199,8 +199,7 @@ impl Context {
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcOpenMemHandle_v2`](fn@cuda_sys::cuIpcOpenMemHandle_v2),
     /// [`cuIpcCloseMemHandle`](fn@cuda_sys::cuIpcCloseMemHandle).
-    #[doc(alias = "cuIpcOpenMemHandle")]
-    #[doc(alias = "cuIpcCloseMemHandle")]
+    #[doc(alias = "cuIpcOpenMemHandle", alias = "cuIpcCloseMemHandle")]
     #[inline]
     pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
         handle.check_kind(IpcKind::Synchronous)?;

@@ -145,8 +145,7 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
     ///
     /// Since CUDA 2.2. Raw: [`cuMemHostAlloc`](fn@cuda_sys::cuMemHostAlloc),
     /// [`cuMemFreeHost`](fn@cuda_sys::cuMemFreeHost).
-    #[doc(alias = "cuMemHostAlloc")]
-    #[doc(alias = "cuMemFreeHost")]
+    #[doc(alias = "cuMemHostAlloc", alias = "cuMemFreeHost")]
     pub fn zeroed_with(context: &Context, len: usize, options: PinnedOptions) -> Result<Self> {
         let buffer = Self::allocate(context, len, options)?;
         let bytes = len * size_of::<T>();

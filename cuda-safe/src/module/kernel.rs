@@ -118,8 +118,7 @@ impl Kernel {
     ///
     /// Since CUDA 12.4. Raw: [`cuFuncGetParamInfo`](fn@cuda_sys::cuFuncGetParamInfo),
     /// [`cuFuncGetParamCount`](fn@cuda_sys::cuFuncGetParamCount).
-    #[doc(alias = "cuFuncGetParamInfo")]
-    #[doc(alias = "cuFuncGetParamCount")]
+    #[doc(alias = "cuFuncGetParamInfo", alias = "cuFuncGetParamCount")]
     #[inline]
     pub fn parameters(&self) -> Result<Option<&[Parameter]>> {
         let known = &self.inner.parameters;

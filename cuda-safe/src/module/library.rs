@@ -67,8 +67,7 @@ impl Library {
     ///
     /// Since CUDA 12.0. Raw: [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData),
     /// [`cuLibraryUnload`](fn@cuda_sys::cuLibraryUnload).
-    #[doc(alias = "cuLibraryLoadData")]
-    #[doc(alias = "cuLibraryUnload")]
+    #[doc(alias = "cuLibraryLoadData", alias = "cuLibraryUnload")]
     #[inline]
     pub fn from_ptx(ptx: &str) -> Result<Self> {
         Self::from_ptx_with(ptx, &JitOptions::default())
@@ -249,8 +248,7 @@ impl Library {
     ///
     /// Since CUDA 12.0. Raw: [`cuLibraryGetKernel`](fn@cuda_sys::cuLibraryGetKernel),
     /// [`cuKernelGetFunction`](fn@cuda_sys::cuKernelGetFunction).
-    #[doc(alias = "cuLibraryGetKernel")]
-    #[doc(alias = "cuKernelGetFunction")]
+    #[doc(alias = "cuLibraryGetKernel", alias = "cuKernelGetFunction")]
     #[inline]
     pub fn kernel(&self, context: &Context, name: &str) -> Result<Kernel> {
         let c_name = image::name(name)?;
@@ -296,8 +294,7 @@ impl Library {
     /// Since CUDA 12.4. Raw: [`cuLibraryEnumerateKernels`](fn@cuda_sys::cuLibraryEnumerateKernels),
     /// [`cuLibraryGetKernelCount`](fn@cuda_sys::cuLibraryGetKernelCount),
     /// [`cuKernelGetName`](fn@cuda_sys::cuKernelGetName).
-    #[doc(alias = "cuLibraryEnumerateKernels")]
-    #[doc(alias = "cuLibraryGetKernelCount")]
+    #[doc(alias = "cuLibraryEnumerateKernels", alias = "cuLibraryGetKernelCount")]
     #[doc(alias = "cuKernelGetName")]
     #[inline]
     pub fn kernel_names(&self) -> Result<Vec<String>> {

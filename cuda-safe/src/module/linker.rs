@@ -100,8 +100,7 @@ impl Linker {
     ///
     /// Since CUDA 6.5. Raw: [`cuLinkCreate_v2`](fn@cuda_sys::cuLinkCreate_v2),
     /// [`cuLinkDestroy`](fn@cuda_sys::cuLinkDestroy).
-    #[doc(alias = "cuLinkCreate")]
-    #[doc(alias = "cuLinkDestroy")]
+    #[doc(alias = "cuLinkCreate", alias = "cuLinkDestroy")]
     #[inline]
     pub fn with(context: &Context, options: &JitOptions) -> Result<Self> {
         let mut request = Request::new(options)?;

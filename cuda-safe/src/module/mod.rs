@@ -87,9 +87,7 @@ impl Module {
     /// Since CUDA 2.1. Raw: [`cuModuleLoadData`](fn@cuda_sys::cuModuleLoadData),
     /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx),
     /// [`cuModuleUnload`](fn@cuda_sys::cuModuleUnload).
-    #[doc(alias = "cuModuleLoadData")]
-    #[doc(alias = "cuModuleLoadDataEx")]
-    #[doc(alias = "cuModuleUnload")]
+    #[doc(alias = "cuModuleLoadData", alias = "cuModuleLoadDataEx", alias = "cuModuleUnload")]
     #[inline]
     pub fn from_ptx(context: &Context, ptx: &str) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::default())
@@ -327,8 +325,7 @@ impl Module {
     /// Since CUDA 12.4. Raw: [`cuModuleEnumerateFunctions`](fn@cuda_sys::cuModuleEnumerateFunctions),
     /// [`cuModuleGetFunctionCount`](fn@cuda_sys::cuModuleGetFunctionCount),
     /// [`cuFuncGetName`](fn@cuda_sys::cuFuncGetName).
-    #[doc(alias = "cuModuleEnumerateFunctions")]
-    #[doc(alias = "cuModuleGetFunctionCount")]
+    #[doc(alias = "cuModuleEnumerateFunctions", alias = "cuModuleGetFunctionCount")]
     #[doc(alias = "cuFuncGetName")]
     #[inline]
     pub fn kernel_names(&self) -> Result<Vec<String>> {

@@ -388,8 +388,7 @@ impl DumpCallback {
     /// Since CUDA 13.2. Raw:
     /// [`cuCoredumpRegisterStartCallback`](fn@cuda_sys::cuCoredumpRegisterStartCallback),
     /// [`cuCoredumpDeregisterStartCallback`](fn@cuda_sys::cuCoredumpDeregisterStartCallback).
-    #[doc(alias = "cuCoredumpRegisterStartCallback")]
-    #[doc(alias = "cuCoredumpDeregisterStartCallback")]
+    #[doc(alias = "cuCoredumpRegisterStartCallback", alias = "cuCoredumpDeregisterStartCallback")]
     pub fn on_start(closure: impl Fn(DumpEvent) + Send + Sync + 'static) -> Result<Self> {
         Self::register(Arc::new(closure), |data, raw| {
             // SAFETY: the function takes any argument, and the pointer is to a local variable.

@@ -74,8 +74,7 @@ impl LogCallback {
     ///
     /// Since CUDA 12.9. Raw: [`cuLogsRegisterCallback`](fn@cuda_sys::cuLogsRegisterCallback),
     /// [`cuLogsUnregisterCallback`](fn@cuda_sys::cuLogsUnregisterCallback).
-    #[doc(alias = "cuLogsRegisterCallback")]
-    #[doc(alias = "cuLogsUnregisterCallback")]
+    #[doc(alias = "cuLogsRegisterCallback", alias = "cuLogsUnregisterCallback")]
     pub fn new(closure: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Result<Self> {
         fork::refuse_in_child()?;
         let number = CLOSURES.insert(Arc::new(closure));

@@ -39,8 +39,7 @@ impl Context {
     ///
     /// # Errors
     /// See [`Error`](crate::Error).
-    #[doc(alias = "cuProfilerStart")]
-    #[doc(alias = "cuProfilerStop")]
+    #[doc(alias = "cuProfilerStart", alias = "cuProfilerStop")]
     #[inline]
     pub fn profiler_range(&self) -> Result<ProfilerRange> {
         let _current = self.enter()?;

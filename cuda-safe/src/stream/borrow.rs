@@ -24,8 +24,7 @@ impl Stream {
     ///
     /// Since CUDA 9.2. Raw: [`cuStreamGetCtx`](fn@cuda_sys::cuStreamGetCtx),
     /// [`cuStreamGetGreenCtx`](fn@cuda_sys::cuStreamGetGreenCtx).
-    #[doc(alias = "cuStreamGetCtx")]
-    #[doc(alias = "cuStreamGetGreenCtx")]
+    #[doc(alias = "cuStreamGetCtx", alias = "cuStreamGetGreenCtx")]
     #[inline]
     pub unsafe fn borrow_checked(raw: CUstream, context: &Context) -> Result<Self> {
         refuse_default(raw)?;

@@ -192,10 +192,8 @@ impl Stream {
     /// [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2),
     /// [`cuStreamWaitValue32_v2`](fn@cuda_sys::cuStreamWaitValue32_v2),
     /// [`cuStreamWaitValue64_v2`](fn@cuda_sys::cuStreamWaitValue64_v2).
-    #[doc(alias = "cuStreamWriteValue32")]
-    #[doc(alias = "cuStreamWriteValue64")]
-    #[doc(alias = "cuStreamWaitValue32")]
-    #[doc(alias = "cuStreamWaitValue64")]
+    #[doc(alias = "cuStreamWriteValue32", alias = "cuStreamWriteValue64")]
+    #[doc(alias = "cuStreamWaitValue32", alias = "cuStreamWaitValue64")]
     #[inline]
     pub unsafe fn memory_operation(&self, operation: MemoryOperation) -> Result<()> {
         let stream = self.raw();

@@ -149,8 +149,7 @@ impl Context {
     /// Since CUDA 5.5. Raw: [`cuStreamCreate`](fn@cuda_sys::cuStreamCreate),
     /// [`cuStreamCreateWithPriority`](fn@cuda_sys::cuStreamCreateWithPriority),
     /// [`cuStreamDestroy_v2`](fn@cuda_sys::cuStreamDestroy_v2).
-    #[doc(alias = "cuStreamCreate")]
-    #[doc(alias = "cuStreamCreateWithPriority")]
+    #[doc(alias = "cuStreamCreate", alias = "cuStreamCreateWithPriority")]
     #[doc(alias = "cuStreamDestroy")]
     #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {

@@ -101,8 +101,7 @@ impl<'a> TensorMap<'a> {
     /// Raw: [`cuTensorMapEncodeTiled`](fn@cuda_sys::cuTensorMapEncodeTiled),
     /// [`cuTensorMapEncodeIm2col`](fn@cuda_sys::cuTensorMapEncodeIm2col),
     /// [`cuTensorMapEncodeIm2colWide`](fn@cuda_sys::cuTensorMapEncodeIm2colWide).
-    #[doc(alias = "cuTensorMapEncodeTiled")]
-    #[doc(alias = "cuTensorMapEncodeIm2col")]
+    #[doc(alias = "cuTensorMapEncodeTiled", alias = "cuTensorMapEncodeIm2col")]
     #[doc(alias = "cuTensorMapEncodeIm2colWide")]
     pub fn new<T: 'a>(
         memory: impl Into<DeviceSlice<'a, T>>,

@@ -135,8 +135,7 @@ impl<O: Target, M> Binding<O, M> {
     ///
     /// Since CUDA 12.1, and 13.3 for endpoints. Raw: [`cuMulticastUnbind`](fn@cuda_sys::cuMulticastUnbind),
     /// [`cuLogicalEndpointUnbind`](fn@cuda_sys::cuLogicalEndpointUnbind).
-    #[doc(alias = "cuMulticastUnbind")]
-    #[doc(alias = "cuLogicalEndpointUnbind")]
+    #[doc(alias = "cuMulticastUnbind", alias = "cuLogicalEndpointUnbind")]
     pub fn unbind(self) -> Result<M> {
         let Self { bound, memory } = self;
         // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.

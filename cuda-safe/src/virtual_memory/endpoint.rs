@@ -39,8 +39,7 @@ impl EndpointIds {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointIdReserve`](fn@cuda_sys::cuLogicalEndpointIdReserve),
     /// [`cuLogicalEndpointIdRelease`](fn@cuda_sys::cuLogicalEndpointIdRelease).
-    #[doc(alias = "cuLogicalEndpointIdReserve")]
-    #[doc(alias = "cuLogicalEndpointIdRelease")]
+    #[doc(alias = "cuLogicalEndpointIdReserve", alias = "cuLogicalEndpointIdRelease")]
     #[inline]
     pub fn reserve(count: u32) -> Result<Self> {
         crate::call::init::init()?;
@@ -71,8 +70,7 @@ impl EndpointIds {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointCreate`](fn@cuda_sys::cuLogicalEndpointCreate),
     /// [`cuLogicalEndpointDestroy`](fn@cuda_sys::cuLogicalEndpointDestroy).
-    #[doc(alias = "cuLogicalEndpointCreate")]
-    #[doc(alias = "cuLogicalEndpointDestroy")]
+    #[doc(alias = "cuLogicalEndpointCreate", alias = "cuLogicalEndpointDestroy")]
     #[inline]
     pub fn create(&self, index: u32, options: &EndpointOptions) -> Result<PendingEndpoint> {
         release::drain();
@@ -343,8 +341,7 @@ impl LogicalEndpoint {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindMem`](fn@cuda_sys::cuLogicalEndpointBindMem),
     /// [`cuLogicalEndpointBindAddr`](fn@cuda_sys::cuLogicalEndpointBindAddr).
-    #[doc(alias = "cuLogicalEndpointBindMem")]
-    #[doc(alias = "cuLogicalEndpointBindAddr")]
+    #[doc(alias = "cuLogicalEndpointBindMem", alias = "cuLogicalEndpointBindAddr")]
     #[inline]
     pub fn bind<M: Bindable>(
         &self,

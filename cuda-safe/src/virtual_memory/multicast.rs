@@ -299,8 +299,7 @@ impl MulticastObject {
     /// [`cuMulticastBindMem`](fn@cuda_sys::cuMulticastBindMem),
     /// [`cuMulticastBindAddr_v2`](fn@cuda_sys::cuMulticastBindAddr_v2),
     /// [`cuMulticastBindAddr`](fn@cuda_sys::cuMulticastBindAddr).
-    #[doc(alias = "cuMulticastBindMem")]
-    #[doc(alias = "cuMulticastBindAddr")]
+    #[doc(alias = "cuMulticastBindMem", alias = "cuMulticastBindAddr")]
     #[inline]
     pub fn bind<M: Bindable>(
         &self,

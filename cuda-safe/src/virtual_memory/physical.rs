@@ -65,8 +65,7 @@ impl PhysicalMemory {
     ///
     /// Since CUDA 10.2. Raw: [`cuMemCreate`](fn@cuda_sys::cuMemCreate),
     /// [`cuMemRelease`](fn@cuda_sys::cuMemRelease).
-    #[doc(alias = "cuMemCreate")]
-    #[doc(alias = "cuMemRelease")]
+    #[doc(alias = "cuMemCreate", alias = "cuMemRelease")]
     pub fn new(location: impl Into<MemoryLocation>, size: usize) -> Result<Self> {
         Self::with(size, &PhysicalOptions::new(location))
     }

@@ -166,7 +166,7 @@ impl Sources {
     /// that is, `cu` followed by a capital.
     fn note(&mut self, attributes: &[Attribute]) {
         let linked: BTreeSet<&str> = links(attributes).into_iter().map(Function::base).collect();
-        for alias in attributes.iter().filter_map(alias) {
+        for alias in attributes.iter().flat_map(aliases) {
             let capital = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
             if !alias.strip_prefix("cu").is_some_and(capital) {
                 continue;
@@ -320,17 +320,17 @@ fn type_of(tokens: &TokenStream) -> Option<String> {
     words.skip(1).map(|name| name.to_string()).next()
 }
 
-/// Returns the alias of `#[doc(alias = "…")]`.
-fn alias(attribute: &Attribute) -> Option<String> {
-    let mut alias = None;
+/// Returns the aliases of `#[doc(alias = "…", alias = "…")]`.
+fn aliases(attribute: &Attribute) -> Vec<String> {
+    let mut aliases = Vec::new();
     let _ = attribute.parse_nested_meta(|meta| {
         let value: syn::LitStr = meta.value()?.parse()?;
         if meta.path.is_ident("alias") {
-            alias = Some(value.value());
+            aliases.push(value.value());
         }
         Ok(())
     });
-    alias
+    aliases
 }
 
 /// Returns the raw functions that an item's documentation links to.

@@ -635,8 +635,7 @@ impl Graph {
     /// Since CUDA 11.4 (through `cuGraphInstantiateWithParams` since 12.0). Raw:
     /// [`cuGraphInstantiateWithParams`](fn@cuda_sys::cuGraphInstantiateWithParams),
     /// [`cuGraphInstantiateWithFlags`](fn@cuda_sys::cuGraphInstantiateWithFlags).
-    #[doc(alias = "cuGraphInstantiateWithParams")]
-    #[doc(alias = "cuGraphInstantiateWithFlags")]
+    #[doc(alias = "cuGraphInstantiateWithParams", alias = "cuGraphInstantiateWithFlags")]
     #[inline]
     pub fn instantiate(&self) -> Result<ExecutableGraph> {
         self.instantiate_with(&InstantiateOptions::default())
@@ -664,8 +663,7 @@ impl Graph {
     /// [`cuGraphInstantiateWithParams`](fn@cuda_sys::cuGraphInstantiateWithParams),
     /// [`cuGraphInstantiateWithFlags`](fn@cuda_sys::cuGraphInstantiateWithFlags),
     /// [`cuGraphExecDestroy`](fn@cuda_sys::cuGraphExecDestroy).
-    #[doc(alias = "cuGraphInstantiateWithParams")]
-    #[doc(alias = "cuGraphInstantiateWithFlags")]
+    #[doc(alias = "cuGraphInstantiateWithParams", alias = "cuGraphInstantiateWithFlags")]
     #[doc(alias = "cuGraphExecDestroy")]
     #[inline]
     pub fn instantiate_with(&self, options: &InstantiateOptions<'_>) -> Result<ExecutableGraph> {

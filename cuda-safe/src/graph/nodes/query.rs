@@ -192,8 +192,7 @@ impl Graph {
     /// Since CUDA 11.1. Raw:
     /// [`cuGraphEventRecordNodeGetEvent`](fn@cuda_sys::cuGraphEventRecordNodeGetEvent),
     /// [`cuGraphEventWaitNodeGetEvent`](fn@cuda_sys::cuGraphEventWaitNodeGetEvent).
-    #[doc(alias = "cuGraphEventRecordNodeGetEvent")]
-    #[doc(alias = "cuGraphEventWaitNodeGetEvent")]
+    #[doc(alias = "cuGraphEventRecordNodeGetEvent", alias = "cuGraphEventWaitNodeGetEvent")]
     pub fn raw_node_event(&self, node: impl Into<NodeId>) -> Result<CUevent> {
         let node = node.into();
         let is_wait = self.node_type(node)? == kind::EventWait::TYPE;

@@ -66,8 +66,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemAllocAsync`](fn@cuda_sys::cuMemAllocAsync),
     /// [`cuMemFreeAsync`](fn@cuda_sys::cuMemFreeAsync).
-    #[doc(alias = "cuMemAllocAsync")]
-    #[doc(alias = "cuMemFreeAsync")]
+    #[doc(alias = "cuMemAllocAsync", alias = "cuMemFreeAsync")]
     pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
@@ -105,8 +104,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemAlloc_v2`](fn@cuda_sys::cuMemAlloc_v2),
     /// [`cuMemFree_v2`](fn@cuda_sys::cuMemFree_v2).
-    #[doc(alias = "cuMemAlloc")]
-    #[doc(alias = "cuMemFree")]
+    #[doc(alias = "cuMemAlloc", alias = "cuMemFree")]
     pub fn uninit_sync(stream: &Stream, len: usize) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;

@@ -224,10 +224,8 @@ impl<'a> CopyBatch<'a> {
     /// [`cuMemcpy3DBatchAsync_v2`](fn@cuda_sys::cuMemcpy3DBatchAsync_v2),
     /// [`cuMemcpyWithAttributesAsync`](fn@cuda_sys::cuMemcpyWithAttributesAsync),
     /// [`cuMemcpy3DWithAttributesAsync`](fn@cuda_sys::cuMemcpy3DWithAttributesAsync).
-    #[doc(alias = "cuMemcpyBatchAsync")]
-    #[doc(alias = "cuMemcpy3DBatchAsync")]
-    #[doc(alias = "cuMemcpyWithAttributesAsync")]
-    #[doc(alias = "cuMemcpy3DWithAttributesAsync")]
+    #[doc(alias = "cuMemcpyBatchAsync", alias = "cuMemcpy3DBatchAsync")]
+    #[doc(alias = "cuMemcpyWithAttributesAsync", alias = "cuMemcpy3DWithAttributesAsync")]
     #[inline]
     pub fn enqueue(mut self) -> Result<()> {
         if !self.uses_host_memory() {

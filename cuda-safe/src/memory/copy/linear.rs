@@ -24,8 +24,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyHtoD_v2`](fn@cuda_sys::cuMemcpyHtoD_v2),
     /// [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
-    #[doc(alias = "cuMemcpyHtoD")]
-    #[doc(alias = "cuMemcpyHtoDAsync")]
+    #[doc(alias = "cuMemcpyHtoD", alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
         same_length(slice.len(), self.len())?;
         // This check comes before the copy, because the wait after the copy would be rejected.
@@ -60,9 +59,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// Since CUDA 3.2. Raw: [`cuMemsetD8Async`](fn@cuda_sys::cuMemsetD8Async),
     /// [`cuMemsetD16Async`](fn@cuda_sys::cuMemsetD16Async),
     /// [`cuMemsetD32Async`](fn@cuda_sys::cuMemsetD32Async).
-    #[doc(alias = "cuMemsetD8Async")]
-    #[doc(alias = "cuMemsetD16Async")]
-    #[doc(alias = "cuMemsetD32Async")]
+    #[doc(alias = "cuMemsetD8Async", alias = "cuMemsetD16Async", alias = "cuMemsetD32Async")]
     pub fn fill(&mut self, value: T) -> Result<()> {
         let (target, stream) = (self.as_raw(), self.stream().raw());
         let count = self.len();

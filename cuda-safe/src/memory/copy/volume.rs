@@ -46,8 +46,7 @@ impl<T> DeviceSliceMut<'_, T> {
     ///     .copy_3d_from(both, Region::new(both), &matrix, from)?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
-    #[doc(alias = "cuMemcpy2DAsync")]
-    #[doc(alias = "cuMemcpy3DAsync")]
+    #[doc(alias = "cuMemcpy2DAsync", alias = "cuMemcpy3DAsync")]
     pub fn copy_3d_from<'a>(
         &mut self,
         extent: Extent,
@@ -90,8 +89,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy2DAsync_v2`](fn@cuda_sys::cuMemcpy2DAsync_v2),
     /// [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
-    #[doc(alias = "cuMemcpy2DAsync")]
-    #[doc(alias = "cuMemcpy3DAsync")]
+    #[doc(alias = "cuMemcpy2DAsync", alias = "cuMemcpy3DAsync")]
     pub fn copy_3d_from_slice(
         &mut self,
         extent: Extent,
@@ -132,9 +130,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// Since CUDA 3.2. Raw: [`cuMemsetD2D8Async`](fn@cuda_sys::cuMemsetD2D8Async),
     /// [`cuMemsetD2D16Async`](fn@cuda_sys::cuMemsetD2D16Async),
     /// [`cuMemsetD2D32Async`](fn@cuda_sys::cuMemsetD2D32Async).
-    #[doc(alias = "cuMemsetD2D8Async")]
-    #[doc(alias = "cuMemsetD2D16Async")]
-    #[doc(alias = "cuMemsetD2D32Async")]
+    #[doc(alias = "cuMemsetD2D8Async", alias = "cuMemsetD2D16Async", alias = "cuMemsetD2D32Async")]
     pub fn fill_3d(&mut self, extent: Extent, region: Region, value: T) -> Result<()> {
         let size = size_of::<T>();
         if !matches!(size, 1 | 2 | 4) {
@@ -186,8 +182,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy2D_v2`](fn@cuda_sys::cuMemcpy2D_v2),
     /// [`cuMemcpy3D_v2`](fn@cuda_sys::cuMemcpy3D_v2).
-    #[doc(alias = "cuMemcpy2D")]
-    #[doc(alias = "cuMemcpy3D")]
+    #[doc(alias = "cuMemcpy2D", alias = "cuMemcpy3D")]
     pub fn copy_3d_to_slice(
         &self,
         extent: Extent,

@@ -120,8 +120,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolCreate`](fn@cuda_sys::cuMemPoolCreate),
     /// [`cuMemPoolDestroy`](fn@cuda_sys::cuMemPoolDestroy).
-    #[doc(alias = "cuMemPoolCreate")]
-    #[doc(alias = "cuMemPoolDestroy")]
+    #[doc(alias = "cuMemPoolCreate", alias = "cuMemPoolDestroy")]
     #[inline]
     pub fn new(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
         let props = options.props(context.device())?;
