@@ -6,6 +6,7 @@
 use crate::call::region::{Extent, Region};
 use crate::call::texts::texts;
 use cuda_sys::{CUdeviceptr, CUresult, CudaVersion};
+use std::ffi::CString;
 
 texts! {
     /// An argument that this crate rejects, or for which it explains the error of the driver.
@@ -506,6 +507,12 @@ texts! {
 }
 
 impl std::error::Error for Invalid {}
+
+/// Converts text without a NUL byte to a C string.
+#[inline]
+pub(crate) fn c_text(text: impl Into<Vec<u8>>) -> Result<CString, Invalid> {
+    CString::new(text).map_err(|error| Invalid::NulInText { position: error.nul_position() })
+}
 
 /// Returns the label of an object, in quotes, or nothing if it has none.
 #[inline]

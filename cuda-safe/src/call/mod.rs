@@ -26,7 +26,7 @@ pub(crate) use function::{
     expect_current, fail, leak_on_stack, newest_or, out, out_without_current, pop, push,
     set_current, under_current, with_raw_current, without_current,
 };
-pub(crate) use invalid::Invalid;
+pub(crate) use invalid::{Invalid, c_text};
 pub(crate) use ownership::{Ownership, expect_handle};
 pub(crate) use region::{Extent, Region, bytes_of, expect_memory};
 pub(crate) use report::{Report, count_leak, report};

@@ -19,9 +19,8 @@ pub use peer::{
     AtomicCapabilities, AtomicOperation, FabricClique, FabricCliqueKind, PeerAttribute,
 };
 
-use crate::call::{Invalid, Result, call, debug, init, newest_or, out};
+use crate::call::{Invalid, Result, c_text, call, debug, init, newest_or, out};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};
-use std::ffi::CString;
 use std::fmt;
 
 /// A GPU that this process can use (`CUdevice`). The value is a plain integer and is cheap to copy.
@@ -102,8 +101,7 @@ impl Device {
     #[inline]
     pub fn by_pci_bus_id(bus_id: &str) -> Result<Self> {
         init::init()?;
-        let text = CString::new(bus_id)
-            .map_err(|error| Invalid::NulInText { position: error.nul_position() })?;
+        let text = c_text(bus_id)?;
         // SAFETY: the text ends with a NUL, and `out` passes a valid pointer.
         let raw = out(|place| unsafe { call!(cuDeviceGetByPCIBusId(place, text.as_ptr())) })?;
         Ok(Self { raw })

@@ -1,8 +1,8 @@
 //! Variables of modules: `__device__`, `__constant__` and `__managed__` in CUDA C++.
 
 use super::kernel::Code;
-use super::{Library, Module, image};
-use crate::call::{Error, Invalid, Result, answer, call, debug_struct, without_current};
+use super::{Library, Module};
+use crate::call::{Error, Invalid, Result, answer, c_text, call, debug_struct, without_current};
 use crate::context::Context;
 use cuda_sys::{CUdeviceptr, CUresult};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Module {
     #[doc(alias = "cuModuleGetGlobal")]
     #[inline]
     pub fn global(&self, name: &str) -> Result<Global> {
-        let c_name = image::name(name)?;
+        let c_name = c_text(name)?;
         let (mut address, mut size) = (0, 0);
         let (address_out, size_out) = (&raw mut address, &raw mut size);
         let (module, text) = (self.as_raw(), c_name.as_ptr());
@@ -136,7 +136,7 @@ impl Library {
         name: &str,
         query: impl FnOnce(*mut CUdeviceptr, *mut usize, *const std::ffi::c_char) -> Result<()>,
     ) -> Result<Global> {
-        let c_name = image::name(name)?;
+        let c_name = c_text(name)?;
         let (mut address, mut size) = (0, 0);
         let result = {
             let _current = context.enter()?;

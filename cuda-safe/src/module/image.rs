@@ -1,6 +1,6 @@
 //! Checks of module images before they are passed to the driver.
 
-use crate::call::{Error, Invalid, Result, init};
+use crate::call::{Error, Invalid, Result, c_text, init};
 use crate::context::Context;
 use cuda_sys::CUresult;
 use cuda_sys::image::{self, CodeKind};
@@ -15,7 +15,7 @@ pub(super) fn ptx(text: &str) -> Result<CString> {
     if text.trim().is_empty() {
         return Err(Invalid::EmptyImage.into());
     }
-    let c_text = name(text)?;
+    let c_text = c_text(text)?;
     let start = after_comments(text);
     if start.starts_with(".version") {
         return Ok(c_text);
@@ -48,12 +48,6 @@ fn after_comments(mut text: &str) -> &str {
         // Nothing follows a comment that extends to the end.
         text = rest.map_or("", |(_, rest)| rest);
     }
-}
-
-/// Converts text without a NUL to a C string.
-#[inline]
-pub(super) fn name(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|error| Invalid::NulInText { position: error.nul_position() }.into())
 }
 
 const ELF: [u8; 4] = [0x7f, b'E', b'L', b'F'];

@@ -119,19 +119,14 @@ impl JitOptions {
             verbose,
             _non_exhaustive: (),
         } = *self;
-        let at_least_one =
+        let positive =
             |number: Option<u32>| number.map(|number| (number, 1..=u32::MAX, "1 or more"));
         let any = |number: Option<u32>| number.map(|number| (number, 0..=u32::MAX, ""));
         let flag = |is_set: bool| any(is_set.then_some(1));
         let level = optimization_level.map(|level| (level, 0..=4, "0 to 4"));
         let rows = [
-            ("max_registers", Key::CU_JIT_MAX_REGISTERS, at_least_one(max_registers), None),
-            (
-                "threads_per_block",
-                Key::CU_JIT_THREADS_PER_BLOCK,
-                at_least_one(threads_per_block),
-                None,
-            ),
+            ("max_registers", Key::CU_JIT_MAX_REGISTERS, positive(max_registers), None),
+            ("threads_per_block", Key::CU_JIT_THREADS_PER_BLOCK, positive(threads_per_block), None),
             ("optimization_level", Key::CU_JIT_OPTIMIZATION_LEVEL, level, None),
             ("target", Key::CU_JIT_TARGET, any(target.map(|value| value.0)), None),
             ("fallback", Key::CU_JIT_FALLBACK_STRATEGY, any(fallback.map(|value| value.0)), None),
@@ -147,13 +142,13 @@ impl JitOptions {
             (
                 "min_blocks_per_sm",
                 Key::CU_JIT_MIN_CTA_PER_SM,
-                at_least_one(min_blocks_per_sm),
+                positive(min_blocks_per_sm),
                 Some((12, 3)),
             ),
             (
                 "max_threads_per_block",
                 Key::CU_JIT_MAX_THREADS_PER_BLOCK,
-                at_least_one(max_threads_per_block),
+                positive(max_threads_per_block),
                 Some((12, 4)),
             ),
             (

@@ -2,7 +2,9 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
-use crate::call::{Error, Ownership, Result, answer, call, debug_struct, expect_handle, init, out};
+use crate::call::{
+    Error, Ownership, Result, answer, c_text, call, debug_struct, expect_handle, init, out,
+};
 use crate::context::Context;
 use crate::release::{Handle, Keep, create, destroy, owners, release};
 use core::ffi::c_void;
@@ -251,7 +253,7 @@ impl Library {
     #[doc(alias = "cuLibraryGetKernel", alias = "cuKernelGetFunction")]
     #[inline]
     pub fn kernel(&self, context: &Context, name: &str) -> Result<Kernel> {
-        let c_name = image::name(name)?;
+        let c_name = c_text(name)?;
         let mut kernel = std::ptr::null_mut();
         let (out, library, text) = (&raw mut kernel, self.as_raw(), c_name.as_ptr());
         // SAFETY: the library is alive, the name ends with a NUL, and the pointer refers to a local

@@ -2,7 +2,7 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
-use crate::call::{DriverError, Invalid, Result, answer, c_enum, call, debug_struct};
+use crate::call::{DriverError, Invalid, Result, answer, c_enum, c_text, call, debug_struct};
 use crate::context::Context;
 use crate::release::{Handle, create_in, destroy, owners, release};
 use core::ffi::{CStr, c_void};
@@ -166,7 +166,7 @@ impl Linker {
     /// `data` must be a complete input of that format. PTX must end with a NUL.
     #[inline]
     unsafe fn add(&mut self, kind: LinkInput, name: &str, data: &[u8]) -> Result<()> {
-        let name = image::name(name)?;
+        let name = c_text(name)?;
         let start = data.as_ptr().cast_mut().cast::<c_void>();
         let size = data.len();
         let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -194,8 +194,7 @@ impl Linker {
     #[doc(alias = "cuLinkAddFile")]
     pub unsafe fn add_file(&mut self, kind: LinkInput, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref().as_os_str().as_encoded_bytes();
-        let path = std::ffi::CString::new(path)
-            .map_err(|error| Invalid::NulInText { position: error.nul_position() })?;
+        let path = c_text(path)?;
         let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (state, kind) = (self.raw, kind.raw());
         let path: &CStr = &path;

@@ -20,8 +20,8 @@ pub use library::Library;
 pub use linker::{LinkInput, Linked, Linker};
 
 use crate::call::{
-    DriverError, Invalid, Ownership, Result, answer, c_enum, call, debug_struct, expect_handle,
-    init, out, without_current,
+    DriverError, Invalid, Ownership, Result, answer, c_enum, c_text, call, debug_struct,
+    expect_handle, init, out, without_current,
 };
 use crate::context::Context;
 use crate::release::{Handle, create_in, destroy, release};
@@ -305,7 +305,7 @@ impl Module {
     #[doc(alias = "cuModuleGetFunction")]
     #[inline]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
-        let c_name = image::name(name)?;
+        let c_name = c_text(name)?;
         let mut raw = std::ptr::null_mut();
         let (function, module, text) = (&raw mut raw, self.as_raw(), c_name.as_ptr());
         let result = without_current(self.context(), || {

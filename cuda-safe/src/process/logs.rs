@@ -20,7 +20,7 @@
 //! [`DriverError::log`]: crate::error::DriverError::log
 
 use crate::call::{
-    Closures, Error, Invalid, Result, answer, argument, c_enum, call, debug_struct, driver_log,
+    Closures, Error, Result, answer, argument, c_enum, c_text, call, debug_struct, driver_log,
     fork, out, run_report_hook,
 };
 use crate::release::{Handle, Root, destroy, release_now};
@@ -234,9 +234,6 @@ pub(crate) fn path_text(path: &Path) -> Result<CString, Error> {
     #[cfg(unix)]
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
     #[cfg(not(unix))]
-    let bytes = path.to_str().ok_or(Invalid::PathEncoding)?.as_bytes();
-    CString::new(bytes).map_err(|error| {
-        let position = error.nul_position();
-        Invalid::NulInText { position }.into()
-    })
+    let bytes = path.to_str().ok_or(crate::call::Invalid::PathEncoding)?.as_bytes();
+    Ok(c_text(bytes)?)
 }

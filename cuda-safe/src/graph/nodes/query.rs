@@ -1,6 +1,6 @@
 //! Queries: nodes, edges, parameters, numbers, and a drawing.
 
-use crate::call::{Error, Invalid, Result, call, newest_or, out};
+use crate::call::{Error, Invalid, Result, c_text, call, newest_or, out};
 use crate::event::Event;
 use crate::graph::kind::Kind;
 use crate::graph::rules::owners::EdgesBefore;
@@ -10,7 +10,6 @@ use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent,
     CUgraphDebugDot_flags, CUgraphEdgeData, CUgraphNode, Zeroable,
 };
-use std::ffi::CString;
 use std::path::Path;
 
 impl Graph {
@@ -261,8 +260,7 @@ impl Graph {
     #[inline]
     pub fn write_dot(&self, path: &Path, flags: CUgraphDebugDot_flags) -> Result<()> {
         let text = path.to_str().ok_or(Invalid::NotUnicode)?;
-        let text = CString::new(text)
-            .map_err(|nul| Invalid::NulInText { position: nul.nul_position() })?;
+        let text = c_text(text)?;
         // SAFETY: the graph is alive, and the path ends with a NUL.
         unsafe { call!(cuGraphDebugDotPrint(self.raw, text.as_ptr(), flags.0)) }
     }
