@@ -513,10 +513,7 @@ impl Sampler {
                 .addressMode
                 .map(|its| AddressMode::from_raw(its).unwrap_or_default()),
             filter: FilterMode::from_raw(raw.filterMode).unwrap_or_default(),
-            read: match reads_fractions {
-                true => ReadMode::Normalized,
-                false => ReadMode::Element,
-            },
+            read: if reads_fractions { ReadMode::Normalized } else { ReadMode::Element },
             normalized_coordinates: has(CU_TRSF_NORMALIZED_COORDINATES),
             border_color: raw.borderColor,
             srgb: has(CU_TRSF_SRGB),

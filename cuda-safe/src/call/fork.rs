@@ -25,10 +25,7 @@ pub(crate) fn in_child() -> bool {
 /// [`Error::Forked`].
 #[inline]
 pub(crate) fn refuse_in_child() -> Result<()> {
-    match in_child() {
-        true => Err(Error::Forked),
-        false => Ok(()),
-    }
+    if in_child() { Err(Error::Forked) } else { Ok(()) }
 }
 
 /// Runs an initialization of the driver. If it succeeds, later forks are detected.

@@ -28,10 +28,7 @@ impl Ownership {
 /// # Errors
 /// [`Invalid::Handle`] if the handle is null. `what` is the kind of object.
 pub(crate) fn expect_handle<T>(what: &'static str, raw: *mut T) -> Result<()> {
-    if raw.is_null() {
-        return Err(Invalid::Handle { what, value: 0 }.into());
-    }
-    Ok(())
+    if raw.is_null() { Err(Invalid::Handle { what, value: 0 }.into()) } else { Ok(()) }
 }
 
 impl fmt::Debug for Ownership {

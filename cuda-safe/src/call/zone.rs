@@ -29,10 +29,7 @@ pub(crate) fn in_host_function() -> bool {
 /// never end.
 #[inline]
 pub(crate) fn refuse_in_host_function() -> Result<()> {
-    if in_host_function() {
-        return Err(Error::InHostFunction);
-    }
-    Ok(())
+    if in_host_function() { Err(Error::InHostFunction) } else { Ok(()) }
 }
 
 /// Runs a host function, which must not unwind.

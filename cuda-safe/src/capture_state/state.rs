@@ -12,10 +12,7 @@ use std::sync::{Arc, Weak};
 
 /// The number of attempts to make a change that calls in progress prevent. Most calls take less than a
 /// microsecond. With the `explore` feature, each attempt is a scheduling point.
-const ATTEMPTS: u32 = match cfg!(feature = "explore") {
-    true => 4,
-    false => 256,
-};
+const ATTEMPTS: u32 = if cfg!(feature = "explore") { 4 } else { 256 };
 
 /// The kinds of counted calls, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

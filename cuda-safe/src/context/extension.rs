@@ -62,10 +62,7 @@ pub(crate) fn set_first_factory<E: Extension>(
     let mut current = sync::lock(&FACTORY);
     let is_first = current.is_none();
     // The objects that the rejected function owns are not dropped under the lock.
-    let rejected = match is_first {
-        true => current.replace(factory),
-        false => Some(factory),
-    };
+    let rejected = if is_first { current.replace(factory) } else { Some(factory) };
     drop(current);
     drop(rejected);
     is_first

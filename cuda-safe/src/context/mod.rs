@@ -242,10 +242,7 @@ impl Context {
     /// Returns the extension slot, or `None` if it is empty.
     #[inline]
     fn slot(&self) -> Option<&Slot> {
-        match self.inner.is_extended {
-            true => self.inner.slot.as_deref(),
-            false => None,
-        }
+        if self.inner.is_extended { self.inner.slot.as_deref() } else { None }
     }
 
     /// The context of a green context (`cuCtxFromGreenCtx`). `owner` keeps the green context alive,

@@ -123,10 +123,7 @@ impl Dtype {
             )));
         }
         // For plain bytes, NumPy also writes a `descr`, which consists only of padding.
-        if record.fields.is_empty() {
-            return Ok(Self::Plain(plain));
-        }
-        Ok(Self::Record(record))
+        if record.fields.is_empty() { Ok(Self::Plain(plain)) } else { Ok(Self::Record(record)) }
     }
 }
 

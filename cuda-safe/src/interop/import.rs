@@ -415,10 +415,7 @@ impl Imported {
 
     #[inline]
     pub(super) fn check_writable(&self) -> Result<(), Invalid> {
-        match self.read_only {
-            true => Err(refused("data", "the array is read-only")),
-            false => Ok(()),
-        }
+        if self.read_only { Err(refused("data", "the array is read-only")) } else { Ok(()) }
     }
 
     /// Returns the stream on which work on the array must run.

@@ -17,6 +17,7 @@ pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, Prog
 pub use builder::{LaunchArgument, LaunchBuilder};
 pub use occupancy::{OccupancyOptions, SuggestedBlock};
 pub use params::{Argument, Arguments, KernelValue, Param, Params, Value};
+pub(crate) use params::{pointer, sealed, tuples};
 
 use crate::call::{
     Answer, Error, Invalid, Outcome, Result, answer, debug_struct, under_current, without_current,
@@ -111,10 +112,7 @@ impl LaunchConfig {
         let threads = row.min(u64::from(u32::MAX) + 1) * z;
         let [a, b, c] = self.grid;
         let is_empty = threads == 0 || a == 0 || b == 0 || c == 0;
-        if is_empty || threads > u64::from(u32::MAX) {
-            return Err(self.refused());
-        }
-        Ok(())
+        if is_empty || threads > u64::from(u32::MAX) { Err(self.refused()) } else { Ok(()) }
     }
 
     #[cold]

@@ -316,10 +316,7 @@ impl DriverMemory {
     /// Returns the device address of host memory if it is mapped, otherwise 0.
     #[inline]
     fn address_of(&self, start: *mut c_void, flags: PinnedFlags) -> Result<CUdeviceptr> {
-        match flags.contains(PinnedFlags::MAPPED) {
-            true => self.context.device_address(start),
-            false => Ok(0),
-        }
+        if flags.contains(PinnedFlags::MAPPED) { self.context.device_address(start) } else { Ok(0) }
     }
 }
 

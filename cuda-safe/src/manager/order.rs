@@ -322,8 +322,5 @@ pub(crate) fn enqueue_now(
 /// # Errors
 /// The driver refuses to change the mode; errors of `calls`.
 pub fn without_invalidating_captures<T>(calls: impl FnOnce() -> Result<T>) -> Result<T> {
-    match capture::may_be_open() {
-        true => CaptureMode::Relaxed.with(calls)?,
-        false => calls(),
-    }
+    if capture::may_be_open() { CaptureMode::Relaxed.with(calls)? } else { calls() }
 }

@@ -817,10 +817,7 @@ fn can_join<T>(ranges: &[PinnedRange<T>]) -> Result<(), Error> {
     // Only a range can make further ranges of its buffer, and all that are counted are here. So the
     // number can only fall, and not below the number of these ranges.
     let existing = Arc::strong_count(&first.whole);
-    if existing != ranges.len() {
-        return Err(missing(ranges.len(), existing));
-    }
-    Ok(())
+    if existing != ranges.len() { Err(missing(ranges.len(), existing)) } else { Ok(()) }
 }
 
 #[inline]

@@ -20,10 +20,7 @@ pub(super) fn ptx(text: &str) -> Result<CString> {
     if start.starts_with(".version") {
         return Ok(c_text);
     }
-    Err(match is_cuda_source(start) {
-        true => Invalid::CudaSource.into(),
-        false => Invalid::NotPtx.into(),
-    })
+    Err(if is_cuda_source(start) { Invalid::CudaSource.into() } else { Invalid::NotPtx.into() })
 }
 
 /// Returns whether text that is not PTX is probably CUDA C++.
@@ -69,10 +66,7 @@ pub(super) fn check(image: &[u8]) -> Result<()> {
         _ => return Err(Invalid::NotAnImage { starts_with }.into()),
     };
     let given = image.len() as u64;
-    if needed > given {
-        return Err(Invalid::TruncatedImage { needed, given }.into());
-    }
-    Ok(())
+    if needed > given { Err(Invalid::TruncatedImage { needed, given }.into()) } else { Ok(()) }
 }
 
 /// Returns the length that an ELF file's headers imply, in bytes.
@@ -125,10 +119,7 @@ pub(super) fn explain(error: Error, image: &[u8], context: &Context) -> Error {
     let device = context.device().compute_capability();
     if let (true, Ok((major, minor))) = (has_no_code, device) {
         let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
-        let codes = match codes.is_empty() {
-            true => "no code".to_owned(),
-            false => codes.join(", "),
-        };
+        let codes = if codes.is_empty() { "no code".to_owned() } else { codes.join(", ") };
         notes.push(format!("the image has {codes}; the device is sm_{major}{minor}"));
     }
     let cubins = codes.iter().filter(|code| code.kind == CodeKind::Cubin);

@@ -269,10 +269,7 @@ impl Request {
     #[inline]
     fn full_log(&self) -> String {
         let (errors, info) = (self.errors(), self.info());
-        match info.is_empty() {
-            true => errors,
-            false => format!("{errors}\n{info}").trim_start().to_owned(),
-        }
+        if info.is_empty() { errors } else { format!("{errors}\n{info}").trim_start().to_owned() }
     }
 
     /// Adds the log to a compiler error.

@@ -180,10 +180,7 @@ fn destroy_after_work(
 
 #[inline(always)]
 fn accept(answer: Answer) -> Result<(), Failure> {
-    match answer.is_done() {
-        true => Ok(()),
-        false => Err(Failure::Refused(answer)),
-    }
+    if answer.is_done() { Ok(()) } else { Err(Failure::Refused(answer)) }
 }
 
 #[inline]

@@ -448,10 +448,7 @@ impl Destroy for Tail {
                 let mut mapped = self.space.lock();
                 mapped.is_unmapping = false;
                 self.space.has_unmapped.notify_all();
-                match answer.code.is_success() {
-                    true => mapped.ranges.pop(),
-                    false => None,
-                }
+                if answer.code.is_success() { mapped.ranges.pop() } else { None }
             };
             // Released without the lock.
             drop(unmapped);

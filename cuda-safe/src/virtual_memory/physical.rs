@@ -603,10 +603,7 @@ impl PhysicalOptions {
                 // The values are below 256.
                 compressionType: compression.0 as u8,
                 gpuDirectRDMACapable: u8::from(self.gpu_direct_rdma),
-                usage: match self.is_tile_pool {
-                    true => CU_MEM_CREATE_USAGE_TILE_POOL as u16,
-                    false => 0,
-                },
+                usage: if self.is_tile_pool { CU_MEM_CREATE_USAGE_TILE_POOL as u16 } else { 0 },
                 reserved: [0; 4],
             },
         }
@@ -656,10 +653,7 @@ pub(super) fn check_part(offset: usize, size: usize, granularity: usize, len: us
 #[inline]
 pub(crate) fn check_within(offset: usize, size: usize, len: usize) -> Result<()> {
     let (start, end) = (offset, offset.saturating_add(size));
-    match end <= len {
-        true => Ok(()),
-        false => Err(Invalid::Range { start, end, len }.into()),
-    }
+    if end <= len { Ok(()) } else { Err(Invalid::Range { start, end, len }.into()) }
 }
 
 #[inline]

@@ -58,10 +58,7 @@ const UNSAFE: u64 = 1;
 
 /// The number of noted streams at which idle ones are removed for the first time. It is small with the
 /// `explore` feature, so that few streams show every order of launches and removals.
-const LIMIT: usize = match cfg!(feature = "explore") {
-    true => 3,
-    false => 16,
-};
+const LIMIT: usize = if cfg!(feature = "explore") { 3 } else { 16 };
 
 impl Launches {
     pub(crate) fn new(earlier: impl IntoIterator<Item = Earlier>) -> Self {

@@ -117,10 +117,7 @@ impl ExecutableGraph {
         if stream.is_borrowed() {
             return Err(Invalid::BorrowedStream.into());
         }
-        let end = match stream == memory.stream() {
-            true => None,
-            false => Some(stream.context().event()?),
-        };
+        let end = if stream == memory.stream() { None } else { Some(stream.context().event()?) };
         self.exchange_order(stream)?;
         Ok(Using { end, stream: stream.clone(), memory: Arc::clone(memory) })
     }

@@ -127,10 +127,7 @@ impl Graph {
                 location: MemoryLocation::Device(self.context().device()).raw(),
                 ..CUmemPoolProps::default()
             },
-            accessDescs: match access.is_empty() {
-                true => std::ptr::null(),
-                false => access.as_ptr(),
-            },
+            accessDescs: if access.is_empty() { std::ptr::null() } else { access.as_ptr() },
             accessDescCount: access.len(),
             bytesize: size,
             dptr: 0,

@@ -98,10 +98,7 @@ impl Graph {
     /// the same handle.
     #[inline]
     fn refuse_itself(&self, child: &Self) -> Result<()> {
-        match self.raw == child.raw {
-            true => Err(Invalid::GraphInItself.into()),
-            false => Ok(()),
-        }
+        if self.raw == child.raw { Err(Invalid::GraphInItself.into()) } else { Ok(()) }
     }
 
     #[inline]

@@ -369,10 +369,7 @@ impl Slots {
         }
         let copy = node.in_graph(self.number);
         self.get(copy).map_err(|_| missing())?;
-        match self.slots[copy.index()].is_copied {
-            true => Ok(copy),
-            false => Err(missing().into()),
-        }
+        if self.slots[copy.index()].is_copied { Ok(copy) } else { Err(missing().into()) }
     }
 
     /// Returns the handle of a node with its kind.
@@ -481,10 +478,7 @@ impl Slots {
     /// [`Invalid::MemoryNodes`].
     #[inline]
     pub(crate) fn refuse_memory_nodes(&self, what: &'static str) -> Result<()> {
-        match self.has_memory_nodes {
-            true => Err(Invalid::MemoryNodes { what }.into()),
-            false => Ok(()),
-        }
+        if self.has_memory_nodes { Err(Invalid::MemoryNodes { what }.into()) } else { Ok(()) }
     }
 
     /// Calls `visit` for each access of the nodes, in child graphs too.
@@ -1187,10 +1181,7 @@ impl Slots {
     /// Returns the body in this graph that a node belongs to. Otherwise returns this graph.
     #[inline]
     pub(crate) fn level_of(&self, id: NodeId) -> &Self {
-        match id.graph() == self.number {
-            true => self,
-            false => self.body_of(id).unwrap_or(self),
-        }
+        if id.graph() == self.number { self } else { self.body_of(id).unwrap_or(self) }
     }
 
     /// Returns the body with the number of the node's graph, at any depth.

@@ -286,10 +286,7 @@ impl ManagedTensor {
         let array =
             ArrayInterface::new(dtype, self.description.layout.clone(), self.description.address)?;
         let array = array.with_stream(self.stream);
-        Ok(match self.is_read_only() {
-            true => array.read_only(),
-            false => array,
-        })
+        Ok(if self.is_read_only() { array.read_only() } else { array })
     }
 }
 

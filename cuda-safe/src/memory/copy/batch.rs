@@ -272,10 +272,7 @@ impl<'a> CopyBatch<'a> {
 
     #[inline]
     fn give(&mut self) -> Result<Calls> {
-        match self.has_arrays {
-            true => self.give_arrays(),
-            false => self.give_copies(),
-        }
+        if self.has_arrays { self.give_arrays() } else { self.give_copies() }
     }
 
     /// Enqueues the copies on a stream that is not captured: single copies could be captured, but a graph

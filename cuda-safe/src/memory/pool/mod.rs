@@ -514,10 +514,7 @@ destroy! {
 /// Returns the work after which a pool may be destroyed.
 #[inline]
 fn after_frees(has_unrecorded_frees: bool) -> After {
-    match has_unrecorded_frees {
-        true => After::AllWork,
-        false => After::Uses,
-    }
+    if has_unrecorded_frees { After::AllWork } else { After::Uses }
 }
 
 /// Pools are equal if they have the same driver handle.
@@ -807,10 +804,7 @@ impl MemoryPoolOptions {
             true => descriptors(device)?,
             false => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
         };
-        let usage = match hw_decompress {
-            true => CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS,
-            false => 0,
-        };
+        let usage = if hw_decompress { CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS } else { 0 };
         Ok(CUmemPoolProps {
             allocType: allocation_type(managed),
             handleTypes: handle_types,
