@@ -103,9 +103,7 @@ impl<T: Texel> ArrayMut<'_, T> {
         let (source, extent) = (source.into(), self.extent());
         let from = from.checked(extent, source.len())?;
         same_stream("the source of the copy", source.stream(), self.stream())?;
-        let Some(from) = from else {
-            return Ok(());
-        };
+        let Some(from) = from else { return Ok(()) };
         let sides = (Side::of_device(&source, from), self.as_ref().side());
         // SAFETY: both sides are within memory that is bound to this stream and is released after its work.
         // Nothing else uses the texels, which are borrowed mutably.
@@ -247,9 +245,7 @@ impl<T: Texel> ArrayRef<'_, T> {
         let target = target.into();
         let to = to.checked(self.extent(), target.len())?;
         same_stream("the target of the copy", target.stream(), self.stream())?;
-        let Some(to) = to else {
-            return Ok(());
-        };
+        let Some(to) = to else { return Ok(()) };
         let sides = (self.side(), Side::of_device(&target.as_slice(), to));
         // SAFETY: both sides are within memory that is bound to this stream and is released after its work.
         // Nothing else uses the target, which is borrowed mutably.

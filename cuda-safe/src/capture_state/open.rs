@@ -145,9 +145,7 @@ impl Open {
     pub(crate) fn add(&self, member: &Member<'_>) {
         self.retain(Arc::clone(&member.retained));
         let is_open = self.add_state(member.state);
-        let Some(stream) = member.stream.as_ref().filter(|_| is_open) else {
-            return;
-        };
+        let Some(stream) = member.stream.as_ref().filter(|_| is_open) else { return };
         let mut content = lock(&self.content);
         if !content.is_closed() && !content.streams.iter().any(|its| stream.is_same(&**its)) {
             content.streams.push(Arc::clone(stream));

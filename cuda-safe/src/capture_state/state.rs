@@ -334,9 +334,7 @@ fn table() -> Option<MutexGuard<'static, Table>> {
 /// Inserts the state of a handle, and replaces an entry that an earlier object may have left.
 #[inline]
 fn insert(state: &Arc<State>, handle: usize) {
-    let Some(mut table) = table() else {
-        return;
-    };
+    let Some(mut table) = table() else { return };
     state.published.store(handle, Ordering::Release);
     table.insert((state.kind, handle), Arc::downgrade(state));
 }
@@ -344,9 +342,7 @@ fn insert(state: &Arc<State>, handle: usize) {
 /// Removes a state.
 #[inline]
 fn remove(state: &State) {
-    let Some(mut table) = table() else {
-        return;
-    };
+    let Some(mut table) = table() else { return };
     let handle = state.published.swap(0, Ordering::AcqRel);
     let key = (state.kind, handle);
     let is_its = |its: &Weak<State>| std::ptr::eq(its.as_ptr(), state);
@@ -360,9 +356,7 @@ fn remove(state: &State) {
 fn find_or_insert(kind: Kind, handle: usize) -> Arc<State> {
     let new = State::new(kind);
     new.share();
-    let Some(mut table) = table() else {
-        return new;
-    };
+    let Some(mut table) = table() else { return new };
     let key = (kind, handle);
     match table.get(&key).and_then(Weak::upgrade) {
         Some(state) => {

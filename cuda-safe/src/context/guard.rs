@@ -149,9 +149,7 @@ impl CurrentContext {
     /// Pops the context if this guard pushed it.
     #[inline(always)]
     fn leave(&mut self) -> Result<()> {
-        let Some(position) = self.pushed.take() else {
-            return Ok(());
-        };
+        let Some(position) = self.pushed.take() else { return Ok(()) };
         match self.pop_own_push(position) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.leak_with(error)),

@@ -33,9 +33,7 @@ static ALL: Mutex<Vec<Weak<dyn Reserve>>> = Mutex::new(Vec::new());
 impl Reserves {
     #[inline]
     pub(super) fn close(&mut self) {
-        let Self::Own(reserves) = self else {
-            return;
-        };
+        let Self::Own(reserves) = self else { return };
         // In a forked child, nothing is destroyed.
         if fork::in_child() {
             return;
@@ -60,9 +58,7 @@ impl Context {
     /// object alive, or `None` if this is not a user's context object.
     #[inline]
     pub(crate) fn add_reserve(&self, reserve: Arc<dyn Reserve>) -> Option<Self> {
-        let Reserves::Own(reserves) = &self.inner.reserves else {
-            return None;
-        };
+        let Reserves::Own(reserves) = &self.inner.reserves else { return None };
         let mut all = lock(&ALL);
         all.retain(|its| its.strong_count() != 0);
         all.push(Arc::downgrade(&reserve));

@@ -69,9 +69,7 @@ impl Device {
     pub fn get(ordinal: u32) -> Result<Self> {
         let count = Self::count()?;
         let refused = Invalid::DeviceOrdinal { ordinal, count };
-        let Ok(number) = i32::try_from(ordinal) else {
-            return Err(refused.into());
-        };
+        let Ok(number) = i32::try_from(ordinal) else { return Err(refused.into()) };
         if ordinal >= count {
             return Err(refused.into());
         }

@@ -129,9 +129,7 @@ fn take_slowly(
         Some(cache)
     };
     // This fails while the thread exits.
-    let Ok(Some(cache)) = OWN.try_with(find) else {
-        return Err((context.clone(), None));
-    };
+    let Ok(Some(cache)) = OWN.try_with(find) else { return Err((context.clone(), None)) };
     if let Some(event) = cache.take(flags) {
         return Ok(event);
     }

@@ -438,9 +438,7 @@ impl Event {
     /// called inside a host function.
     #[inline]
     pub(crate) fn wait_for_record(&self) -> Result<()> {
-        let Some(event) = self.raw_to_wait() else {
-            return fork::refuse_in_child();
-        };
+        let Some(event) = self.raw_to_wait() else { return fork::refuse_in_child() };
         // SAFETY: the event is alive.
         without_current(self.context(), || unsafe { answer!(cuEventSynchronize(event)) })
     }

@@ -117,9 +117,7 @@ impl Context {
     #[doc(alias = "cuCtxWaitEvent")]
     #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
-        let Some(event) = event.raw_to_wait() else {
-            return fork::refuse_in_child();
-        };
+        let Some(event) = event.raw_to_wait() else { return fork::refuse_in_child() };
         without_current(self, || {
             // SAFETY: the context and the event are alive.
             unsafe { answer!(cuCtxWaitEvent(self.as_raw(), event)) }
@@ -142,9 +140,7 @@ impl DefaultStream<'_> {
     #[doc(alias = "cuStreamWaitEvent")]
     #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
-        let Some(raw) = event.raw_to_wait() else {
-            return fork::refuse_in_child();
-        };
+        let Some(raw) = event.raw_to_wait() else { return fork::refuse_in_child() };
         let _current = self.current_context().enter()?;
         let on_event = event.state().enter(Operation::Wait);
         // SAFETY: the context of the stream is current. The event is alive, and the driver keeps the state that the

@@ -139,9 +139,7 @@ impl GreenContext {
     #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _lock = self.lock()?;
-        let Some(event) = event.raw_to_wait() else {
-            return fork::refuse_in_child();
-        };
+        let Some(event) = event.raw_to_wait() else { return fork::refuse_in_child() };
         captured(without_current(self.context(), || {
             // SAFETY: the green context and the event are alive.
             unsafe { answer!(cuGreenCtxWaitEvent(self.as_raw(), event)) }

@@ -322,9 +322,7 @@ impl SmOverlap {
 impl fmt::Display for SmOverlap {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(cause) = self.cause else {
-            return f.write_str("the streams share no SMs");
-        };
+        let Some(cause) = self.cause else { return f.write_str("the streams share no SMs") };
         write!(f, "the streams share SMs {:?}: {cause}", self.shared)
     }
 }

@@ -160,9 +160,7 @@ pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Resu
         return Ok(());
     }
     let _current = context.enter()?;
-    let Some(info) = context.pointer_info(address)? else {
-        return Ok(());
-    };
+    let Some(info) = context.pointer_info(address)? else { return Ok(()) };
     if info.pool.is_null() || info.memory_type != MemoryType::Device {
         return Ok(());
     }

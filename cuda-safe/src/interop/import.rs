@@ -304,9 +304,7 @@ impl ArrayInterface {
     /// nor `stream`. The result does not keep the stream alive.
     #[inline]
     fn foreign_producer_stream(&self, stream: &Stream) -> Result<Option<Stream>> {
-        let Some(exported @ ExportedStream::Handle(_)) = self.stream() else {
-            return Ok(None);
-        };
+        let Some(exported @ ExportedStream::Handle(_)) = self.stream() else { return Ok(None) };
         let raw = exported.raw()?;
         if raw == stream.raw() {
             return Ok(None);

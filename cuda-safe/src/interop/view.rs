@@ -431,9 +431,7 @@ impl Imported {
     /// Use `mask().view()` to read such a mask.
     #[inline]
     pub fn mask_view(&self) -> Result<Option<ArrayView<'_, u8>>> {
-        let Some(mask) = self.mask() else {
-            return Ok(None);
-        };
+        let Some(mask) = self.mask() else { return Ok(None) };
         let is_bytes = match mask.dtype() {
             Dtype::Plain(ty) => {
                 ty.item_size() == 1 && matches!(ty.kind(), Kind::Bool | Kind::Int | Kind::Uint)

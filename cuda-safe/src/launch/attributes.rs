@@ -302,9 +302,7 @@ impl List {
         set: impl FnOnce(&mut CUlaunchAttributeValue),
     ) {
         // The array has a place for every attribute.
-        let Some(place) = self.attributes.get_mut(self.count as usize) else {
-            return;
-        };
+        let Some(place) = self.attributes.get_mut(self.count as usize) else { return };
         let mut value = CUlaunchAttributeValue { pad: [0; 64] };
         set(&mut value);
         place.write(CUlaunchAttribute { id, pad: [0; 4], value });
@@ -319,9 +317,7 @@ impl List {
 
     #[inline]
     fn check_driver(&self) -> Result<()> {
-        let Some((attribute, since)) = self.newest else {
-            return Ok(());
-        };
+        let Some((attribute, since)) = self.newest else { return Ok(()) };
         // The version was stored when the driver was opened, so this makes no driver call.
         let driver = init::version()?;
         if driver < since {

@@ -22,9 +22,7 @@ pub(super) fn explain(
     config: LaunchConfig,
     attributes: Option<&LaunchAttributes<'_>>,
 ) -> Error {
-    let Error::Driver(driver_error) = &error else {
-        return error;
-    };
+    let Error::Driver(driver_error) = &error else { return error };
     let is_rejection = matches!(
         driver_error.code,
         CUresult::CUDA_ERROR_INVALID_VALUE

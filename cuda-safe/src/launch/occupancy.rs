@@ -353,9 +353,7 @@ impl Drop for TableGuard<'_> {
 /// There are no conditions; `unsafe` is part of the type of C's callback.
 #[inline]
 unsafe extern "C" fn shared_bytes_of(threads: c_int) -> usize {
-    let Some(table) = CURRENT_TABLE.try_with(Cell::get).ok().flatten() else {
-        return 0;
-    };
+    let Some(table) = CURRENT_TABLE.try_with(Cell::get).ok().flatten() else { return 0 };
     // SAFETY: a `TableGuard` on this thread is alive, and with it the borrow of the table.
     let table = unsafe { &*table };
     let threads = unsigned(threads);

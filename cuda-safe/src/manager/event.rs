@@ -110,9 +110,7 @@ impl Order<'_> {
     #[inline]
     pub fn wait_event(self, event: &OrderEvent, context: &Context) -> Result<()> {
         self.expect_stream("a wait for an event")?;
-        let Some(event) = event.event.raw_to_wait() else {
-            return fork::refuse_in_child();
-        };
+        let Some(event) = event.event.raw_to_wait() else { return fork::refuse_in_child() };
         enqueue_now(self, Operation::Wait, context, |raw| {
             // SAFETY: the event is alive and not part of a capture, and the order promises that the
             // stream is alive. The driver keeps the state that the wait needs.

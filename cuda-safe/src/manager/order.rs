@@ -144,9 +144,7 @@ impl<'a> Order<'a> {
         context: &Context,
         mut call: impl FnMut(CUstream) -> Result<()>,
     ) -> Result<()> {
-        let Some(raw) = self.raw() else {
-            return Ok(());
-        };
+        let Some(raw) = self.raw() else { return Ok(()) };
         if is_default(raw) {
             let _current = context.enter()?;
             return call(raw);

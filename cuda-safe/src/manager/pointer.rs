@@ -271,9 +271,7 @@ impl MemoryPointer {
             End::Function(finalizer) => finalizer(),
             End::Manager(Managed { block, order, migrates }) => {
                 // The manager allocated the memory, so there is one.
-                let Some(manager) = self.context.made_manager() else {
-                    return count_leak();
-                };
+                let Some(manager) = self.context.made_manager() else { return count_leak() };
                 let other = other.map(|other| match other.stream() {
                     Some(stream) => Order::of(stream),
                     None => other,

@@ -285,9 +285,7 @@ impl<T> PinnedBuffer<T> {
         // The manager exists, because it allocated this memory. (In a forked child it must not be
         // called.)
         let manager = self.context.made_manager().filter(|_| !fork::in_child());
-        let Some(manager) = manager else {
-            return count_leak();
-        };
+        let Some(manager) = manager else { return count_leak() };
         let order = used_on.map_or(Order::NONE, Order::of);
         match managed.capacity {
             // SAFETY: the block was allocated by this manager and is freed exactly once, here. Safe
@@ -788,9 +786,7 @@ impl<T> PinnedRange<T> {
 
     /// Waits for the last copy.
     pub(crate) fn wait_for_event(&mut self) -> Result<()> {
-        let Some(event) = &self.copied else {
-            return Ok(());
-        };
+        let Some(event) = &self.copied else { return Ok(()) };
         refuse_in_host_function()?;
         event.wait_for_record()?;
         // A range does not keep other contexts than its own alive.
@@ -808,9 +804,7 @@ impl<T> PinnedRange<T> {
 
 /// Checks that these are all ranges of one buffer.
 fn can_join<T>(ranges: &[PinnedRange<T>]) -> Result<(), Error> {
-    let Some(first) = ranges.first() else {
-        return Err(missing(0, 0));
-    };
+    let Some(first) = ranges.first() else { return Err(missing(0, 0)) };
     if !ranges.iter().all(|its| Arc::ptr_eq(&its.whole, &first.whole)) {
         return Err(Invalid::SeveralBuffers.into());
     }

@@ -286,9 +286,7 @@ mod tests {
             return part(0, [(6, 2), (8, 8)]).map_or(16, |(header, rest)| header + rest);
         }
         let table = number(40, 8).zip(part(0, [(58, 2), (60, 2)]));
-        let Some((table, (entry, count))) = table else {
-            return 64;
-        };
+        let Some((table, (entry, count))) = table else { return 64 };
         let sections = (0..count).map(|index| table + index * entry);
         let ends = sections.filter_map(|section| {
             let (start, size) = part(section, [(24, 8), (32, 8)])?;

@@ -172,9 +172,7 @@ impl JitOptions {
         }
         let mut entries = Vec::new();
         for (name, key, value, since) in rows {
-            let Some((number, range, possible)) = value else {
-                continue;
-            };
+            let Some((number, range, possible)) = value else { continue };
             if !range.contains(&number) {
                 return Err(refused(name, number.to_string(), possible));
             }
@@ -314,9 +312,7 @@ fn text(log: &[u8]) -> String {
 /// Returns an error that names the option if the driver is too old for it.
 #[inline]
 fn check_driver(entry: &RawOption) -> Result<()> {
-    let Some((major, minor)) = entry.since else {
-        return Ok(());
-    };
+    let Some((major, minor)) = entry.since else { return Ok(()) };
     let (since, driver) = (CudaVersion::new(major, minor), init::version()?);
     if driver < since {
         return Err(Invalid::JitOptionNeedsNewerDriver { option: entry.name, since, driver }.into());

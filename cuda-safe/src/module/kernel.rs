@@ -165,9 +165,7 @@ impl Kernel {
     /// Checks the number and the sizes of arguments, in bytes, if the driver can report the parameters.
     #[inline]
     pub(crate) fn check_sizes(&self, given: &[usize]) -> Result<()> {
-        let Some(parameters) = self.parameters()? else {
-            return Ok(());
-        };
+        let Some(parameters) = self.parameters()? else { return Ok(()) };
         if parameters.len() != given.len() {
             return Err(Invalid::ArgumentCount {
                 kernel: self.name().to_owned(),

@@ -465,9 +465,7 @@ destroy! {
 #[inline]
 unsafe extern "C" fn run(data: *mut c_void, pid: c_int, device: CUdevice) {
     // A closure that was dropped meanwhile is no longer in the table.
-    let Some(closure) = CLOSURES.get(data) else {
-        return;
-    };
+    let Some(closure) = CLOSURES.get(data) else { return };
     let event = DumpEvent { pid: pid.unsigned_abs(), device: device.unsigned_abs() };
     run_host_function(|| {
         // A panic must not unwind into the driver. The closure is also dropped inside: this may be the

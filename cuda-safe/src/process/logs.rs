@@ -141,9 +141,7 @@ unsafe extern "C" fn run(
         // last reference.
         let done = catch_unwind(AssertUnwindSafe(|| {
             // A closure that was dropped meanwhile is no longer in the table.
-            let Some(closure) = CLOSURES.get(data) else {
-                return;
-            };
+            let Some(closure) = CLOSURES.get(data) else { return };
             // SAFETY: the driver passes a message of `length` bytes, which is valid during the callback.
             let bytes = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), length) };
             closure(LogLevel::from_raw(level), &String::from_utf8_lossy(bytes));
@@ -215,7 +213,8 @@ impl LogPosition {
     /// log. Calls `cuLogsDumpToFile`.
     ///
     /// # Errors
-    /// [`Invalid::NulInText`] or [`Invalid::PathEncoding`] for a path that the driver cannot receive; the
+    /// [`Invalid::NulInText`](crate::Invalid::NulInText) or
+    /// [`Invalid::PathEncoding`](crate::Invalid::PathEncoding) for a path that the driver cannot receive; the
     /// error of the driver if it cannot write the file.
     ///
     /// Since CUDA 12.9. Raw: [`cuLogsDumpToFile`](fn@cuda_sys::cuLogsDumpToFile).

@@ -41,9 +41,7 @@ fn count_call<'a>(
     stream: Option<StreamRef<'a>>,
     context: Option<&dyn ContextHandle>,
 ) -> Result<Option<CallGuard<'a>>, Failure> {
-    let (Some(stream), Some(context)) = (stream, context) else {
-        return Ok(None);
-    };
+    let (Some(stream), Some(context)) = (stream, context) else { return Ok(None) };
     // SAFETY: the owners keep the stream alive. A default stream is that of their context.
     match unsafe { stream.uncaptured(Operation::Release, context) } {
         Ok(call) => Ok(call),

@@ -498,9 +498,7 @@ fn drain_queue() {
     // appended to the queue. They are dequeued one by one, so that a foreign owner that panics when it
     // is dropped leaves the others in the queue.
     for _ in 0..QUEUED.load(Ordering::Acquire) {
-        let Some(release) = pop() else {
-            return;
-        };
+        let Some(release) = pop() else { return };
         retry(release);
     }
 }
@@ -508,9 +506,7 @@ fn drain_queue() {
 #[inline]
 fn retry(mut release: Deferred) {
     let (handle, owners) = (&mut *release.handle, &*release.owners);
-    let Err(failure) = attempt(handle, owners) else {
-        return;
-    };
+    let Err(failure) = attempt(handle, owners) else { return };
     if let Some(retries) = failure.retries_or_leak(handle, owners, release.retries) {
         release.retries = retries;
         push(release);

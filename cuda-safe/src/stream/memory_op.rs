@@ -309,9 +309,7 @@ pub(crate) fn explain(context: &Context, error: Error, operations: &[MemoryOpera
         return error;
     }
     for (address, _) in targets {
-        let Ok(Some(info)) = context.pointer_info(address) else {
-            continue;
-        };
+        let Ok(Some(info)) = context.pointer_info(address) else { continue };
         let memory = if info.managed {
             "managed"
         } else if !info.pool.is_null() {

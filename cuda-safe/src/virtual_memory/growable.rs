@@ -433,9 +433,7 @@ impl Destroy for Tail {
                     return answer;
                 }
                 let is_due = mapped.shrinks == self.number;
-                let Some(last) = mapped.unused().filter(|_| is_due) else {
-                    return answer;
-                };
+                let Some(last) = mapped.unused().filter(|_| is_due) else { return answer };
                 let range = (last.address(), last.size());
                 mapped.is_unmapping = true;
                 range

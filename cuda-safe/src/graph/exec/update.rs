@@ -341,9 +341,7 @@ convert! {
 impl fmt::Display for UpdateError {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(problem) = self.problem else {
-            return self.error.fmt(f);
-        };
+        let Some(problem) = self.problem else { return self.error.fmt(f) };
         write!(f, "the executable graph cannot be updated: {problem}")?;
         if let Some(node) = self.node {
             write!(f, " ({node})")?;

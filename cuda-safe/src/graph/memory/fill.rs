@@ -173,9 +173,7 @@ fn prepare<T: NoUninit>(
             return Err(Invalid::FillSize { size }.into());
         }
     };
-    let Some(region) = checked else {
-        return Err(Invalid::EmptyNode { what: "a fill" }.into());
-    };
+    let Some(region) = checked else { return Err(Invalid::EmptyNode { what: "a fill" }.into()) };
     let mut content = Content::default();
     let mut uses = NodeUses::new(graph.context(), &mut content);
     target.declare(region.elements(extent), true, &mut uses)?;

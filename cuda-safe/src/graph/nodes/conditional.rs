@@ -429,9 +429,7 @@ impl Conditional {
     /// # Errors
     /// [`Invalid::NotInBody`].
     pub(crate) fn check_node<K: Kind>(&self, content: ContentRef<'_>) -> Result<()> {
-        let Some(body) = &self.body else {
-            return Ok(());
-        };
+        let Some(body) = &self.body else { return Ok(()) };
         let reason = match refused_in_body(content) {
             Some(reason) => reason,
             None if K::TYPE == kind::Kernel::TYPE => {
@@ -489,9 +487,7 @@ impl Slots {
     /// [`Invalid::GraphHasConditionals`]; [`Invalid::ConditionalHandleWithoutNode`].
     #[inline]
     pub(crate) fn check_conditionals(&self) -> Result<()> {
-        let Some(conditional) = &self.conditional else {
-            return Ok(());
-        };
+        let Some(conditional) = &self.conditional else { return Ok(()) };
         if conditional.body.is_some() {
             return self.refuse_conditionals("be instantiated, because it is a body");
         }
@@ -605,9 +601,7 @@ impl Graph {
     #[inline]
     fn note_bodies(&mut self, node: NodeId, home: &Retained, bodies: &[CUgraph]) {
         let slots = self.slots_mut();
-        let Some(conditional) = slots.conditional.as_deref_mut() else {
-            return;
-        };
+        let Some(conditional) = slots.conditional.as_deref_mut() else { return };
         conditional.nodes.push(node);
         let (root, handles) = (conditional.root, Arc::clone(&conditional.handles));
         let bodies = bodies.iter().map(|raw| {

@@ -445,9 +445,7 @@ impl Slots {
     #[inline]
     fn describe_index(&self, index: usize) -> String {
         let node = self.slots.get(index).and_then(|slot| slot.node.as_ref());
-        let Some(node) = node else {
-            return format!("node {index}");
-        };
+        let Some(node) = node else { return format!("node {index}") };
         let content = self.slots.node(node).content;
         match content.kernel_name() {
             Some(name) => format!("node {index} (kernel \"{name}\")"),

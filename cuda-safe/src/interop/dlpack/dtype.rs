@@ -143,9 +143,7 @@ impl DataType {
     #[inline]
     pub fn from_numpy(dtype: &Dtype) -> Result<Self, Invalid> {
         let none = |why: &str| refused("dtype", format!("{dtype}: {why}"));
-        let Dtype::Plain(ty) = dtype else {
-            return Err(none("DLPack does not support records"));
-        };
+        let Dtype::Plain(ty) = dtype else { return Err(none("DLPack does not support records")) };
         let code = code_of(ty.kind()).ok_or_else(|| none("DLPack supports only numbers"))?;
         if ty.byte_order() != ByteOrder::None && !ty.is_native() {
             return Err(none("DLPack supports only native byte order"));

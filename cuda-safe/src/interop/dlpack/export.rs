@@ -298,9 +298,7 @@ fn consumer_and_end_event(
     consumer: ConsumerStream,
     stream: &Stream,
 ) -> Result<Option<(ForeignStream, Event)>> {
-    let Some(exported) = consumer.exported() else {
-        return Ok(None);
-    };
+    let Some(exported) = consumer.exported() else { return Ok(None) };
     if exported == ExportedStream::PerThread {
         let problem = "the per-thread default stream is a different stream on the deleter's thread";
         return Err(refused("stream", problem).into());

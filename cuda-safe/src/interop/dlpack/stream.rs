@@ -78,9 +78,7 @@ impl ConsumerStream {
     #[doc(alias = "cuStreamWaitEvent")]
     #[inline]
     pub unsafe fn wait_stream(&self, stream: &Stream) -> Result<()> {
-        let Some(exported) = self.exported() else {
-            return Ok(());
-        };
+        let Some(exported) = self.exported() else { return Ok(()) };
         let raw = exported.raw()?;
         if raw == stream.raw() {
             return Ok(());

@@ -94,9 +94,7 @@ impl Layout {
             shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
         let extents = extents
             .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
-        let Some(strides) = strides else {
-            return Self::c_contiguous(&extents, item_size);
-        };
+        let Some(strides) = strides else { return Self::c_contiguous(&extents, item_size) };
         let in_bytes = |stride: &N| {
             isize::try_from(*stride)
                 .ok()?
@@ -365,9 +363,7 @@ impl Layout {
                     dimensions_left.by_ref().take(rest).for_each(|(n, s)| builder.push(n, s))
                 }
                 Index::At(at) => {
-                    let Some((extent, stride)) = dimensions_left.next() else {
-                        continue;
-                    };
+                    let Some((extent, stride)) = dimensions_left.next() else { continue };
                     let at = resolve_index(at, extent).ok_or_else(|| {
                         let problem = format!(
                             "index {at} is out of range for an extent of {extent} (argument {position})"
@@ -377,9 +373,7 @@ impl Layout {
                     offset = offset.saturating_add((at as i128).saturating_mul(stride as i128));
                 }
                 Index::Range { start, end, step } => {
-                    let Some((extent, stride)) = dimensions_left.next() else {
-                        continue;
-                    };
+                    let Some((extent, stride)) = dimensions_left.next() else { continue };
                     if step == 0 {
                         return Err(no_view("index", format!("a step of 0 (argument {position})")));
                     }

@@ -190,9 +190,7 @@ mod tests {
         for one in &layouts {
             for other in layouts.iter().filter(|its| its.shape() == one.shape()) {
                 cases += 1;
-                let Ok((extent, regions)) = regions([one, other]) else {
-                    continue;
-                };
+                let Ok((extent, regions)) = regions([one, other]) else { continue };
                 accepted += 1;
                 for (region, layout) in regions.into_iter().zip([one, other]) {
                     let found = Some(elements_of(region, extent));

@@ -151,9 +151,7 @@ impl Allocation {
         size: usize,
     ) -> Result<Option<Self>> {
         let _call = stream.uncaptured(Operation::Allocate)?;
-        let Some(manager) = choice.manager(stream.context())? else {
-            return Ok(None);
-        };
+        let Some(manager) = choice.manager(stream.context())? else { return Ok(None) };
         let block = manager.allocate(size, Order::of(stream))?;
         let managed = Managed { size, token: block.token, migrates: false };
         let release = Release::Managed(managed);
@@ -174,9 +172,7 @@ impl Allocation {
             return count_leak();
         }
         // The manager exists, because it allocated this memory.
-        let Some(manager) = self.stream.context().made_manager() else {
-            return count_leak();
-        };
+        let Some(manager) = self.stream.context().made_manager() else { return count_leak() };
         let block = Block { address: self.address, size: managed.size, token: managed.token };
         let order = Order::of(&self.stream);
         match managed.migrates {

@@ -148,9 +148,7 @@ impl<T> DeviceSliceMut<'_, T> {
         let from = from.checked(extent, memory.len())?;
         same_stream("the source of the copy", memory.stream(), self.stream())?;
         let width = extent.width * size_of::<T>();
-        let (Some(to), Some(from)) = (to, from) else {
-            return Ok(());
-        };
+        let (Some(to), Some(from)) = (to, from) else { return Ok(()) };
         if width == 0 {
             return Ok(());
         }

@@ -61,9 +61,7 @@ impl<T> DeviceSliceMut<'_, T> {
         let to = region.checked(extent, self.len())?;
         let from = from.checked(extent, source.len())?;
         same_stream("the source of the copy", source.stream(), self.stream())?;
-        let (Some(to), Some(from)) = (to, from) else {
-            return Ok(());
-        };
+        let (Some(to), Some(from)) = (to, from) else { return Ok(()) };
         let to = Side::of_device(&self.as_slice(), to);
         let copy = Copy::new::<T>(extent, &Side::of_device(&source, from), &to);
         // SAFETY: both regions are within memory that is bound to this stream and is freed in the
@@ -99,9 +97,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     ) -> Result<()> {
         let to = region.checked(extent, self.len())?;
         let from = from.checked(extent, source.len())?;
-        let (Some(to), Some(from)) = (to, from) else {
-            return Ok(());
-        };
+        let (Some(to), Some(from)) = (to, from) else { return Ok(()) };
         // This check comes before the copy, because the wait after the copy would be rejected.
         refuse_in_host_function()?;
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
@@ -136,9 +132,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         if !matches!(size, 1 | 2 | 4) {
             return Err(Invalid::FillSize { size }.into());
         }
-        let Some(region) = region.checked(extent, self.len())? else {
-            return Ok(());
-        };
+        let Some(region) = region.checked(extent, self.len())? else { return Ok(()) };
         let (width, height) = (extent.width, extent.height);
         let (pitch, stream) = (region.pitch * size, self.stream().raw());
         for z in 0..extent.depth {
@@ -194,9 +188,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
         let to = to.checked(extent, target.len())?;
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
         self.stream().wait_for_work()?;
-        let (Some(from), Some(to)) = (from, to) else {
-            return Ok(());
-        };
+        let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
         let to = Side::of_host(target.as_mut_ptr(), to);
         let copy = Copy::new::<T>(extent, &Side::of_device(self, from), &to);
         let _current = self.stream().context().enter()?;
