@@ -5,7 +5,7 @@ use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape, check_array};
 use super::texel::{Texel, check_texel};
 use crate::call::{
     Extent, Invalid, Ownership, Result, answer, call, convert, copy, debug, debug_struct,
-    expect_handle, out, out_without_current,
+    expect_handle, out, out_without_current, refuse_if,
 };
 use crate::capture_state::Operation;
 use crate::memory::copy::volume::Side;
@@ -80,9 +80,7 @@ where
         }
         let context = self.stream.context();
         same_context("the stream", to.context(), context)?;
-        if !is_owned {
-            return Err(Invalid::ForeignMemory.into());
-        }
+        refuse_if!(!is_owned, Invalid::ForeignMemory);
         let event = context.event()?;
         event.record_uncaptured(&self.stream)?;
         to.wait_private(&event)?;

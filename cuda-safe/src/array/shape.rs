@@ -3,7 +3,7 @@
 
 use super::texel::{Texel, TexelFormat};
 use super::{array_error, texture_error};
-use crate::call::{Extent, Result};
+use crate::call::{Extent, Result, refuse_if};
 use crate::device::attribute::Attribute;
 use crate::device::{Device, attribute};
 use cuda_sys::{
@@ -392,10 +392,7 @@ fn surfaces(shape: ArrayShape) -> &'static [Attribute<u32>] {
 /// [`Invalid::Texture`](crate::Invalid::Texture); errors of the driver.
 #[inline]
 pub(super) fn check_linear(device: &Device, address: u64, len: usize) -> Result<()> {
-    if len == 0 {
-        let problem = "a texture has at least one element";
-        return Err(texture_error("the memory", problem));
-    }
+    refuse_if!(len == 0, texture_error("the memory", "a texture has at least one element"));
     check_alignment(device, address)?;
     let bounds = [("the number of elements", len, attribute::MAXIMUM_TEXTURE1D_LINEAR_WIDTH)];
     exceeds_none(device, &bounds)

@@ -8,8 +8,8 @@
 
 use crate::call::error::Result;
 use crate::call::function::fail;
-use crate::call::init;
 use crate::call::zone::in_host_function;
+use crate::call::{init, refuse_if};
 use cuda_sys::{CUlogIterator, CUresult};
 use std::sync::Arc;
 
@@ -64,9 +64,7 @@ fn read(iterator: Option<&mut CUlogIterator>) -> Result<String, CUresult> {
     // SAFETY: the iterator is null, which stands for all entries, or that of the caller, and the buffer
     // has `size` bytes.
     let code = unsafe { cuda_sys::cuLogsDumpToMemory(iterator, start, &raw mut size, 0) };
-    if !code.is_success() {
-        return Err(code);
-    }
+    refuse_if!(!code.is_success(), code);
     bytes.truncate(size);
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.trim_end_matches('\0').to_owned())

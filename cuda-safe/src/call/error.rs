@@ -10,6 +10,16 @@ use std::sync::Arc;
 /// A `Result` with [`Error`] as the default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Returns an error from the function if a condition holds: `refuse_if!(count == 0, Invalid::NoBodies)`.
+macro_rules! refuse_if {
+    ($condition:expr, $error:expr) => {
+        if $condition {
+            return Err($error.into());
+        }
+    };
+}
+pub(crate) use refuse_if;
+
 /// The error type of this crate.
 ///
 /// The type is small, `Send`, `Sync` and `'static`, so that it converts to any other error type. The

@@ -1,9 +1,9 @@
 //! Initialization and version of the driver.
 
 use crate::call::error::{Error, Result};
-use crate::call::fork;
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
+use crate::call::{fork, refuse_if};
 use cuda_sys::{CUresult, CudaVersion};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,8 +62,6 @@ pub fn version() -> Result<CudaVersion> {
 #[inline]
 pub(crate) fn needs(what: &'static str, since: CudaVersion) -> Result<()> {
     let driver = version()?;
-    if driver < since {
-        return Err(Invalid::NeedsNewerDriver { what, since, driver }.into());
-    }
+    refuse_if!(driver < since, Invalid::NeedsNewerDriver { what, since, driver });
     Ok(())
 }

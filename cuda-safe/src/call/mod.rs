@@ -19,7 +19,7 @@ pub(crate) use c_enum::c_enum;
 pub(crate) use derive::{convert, copy, debug, debug_struct};
 pub(crate) use error::{
     CompileError, DriverError, Error, LaunchError, LaunchLimit, Rejected, Result, ends_all_work,
-    is_fatal,
+    is_fatal, refuse_if,
 };
 pub(crate) use function::{
     Answer, ContextHandle, Entered, Outcome, answer, call, check, copy_without_current, current,

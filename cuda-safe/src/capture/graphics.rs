@@ -1,7 +1,7 @@
 //! Captures into the commands of a graphics API (CIG, CUDA in Graphics).
 
 use super::has_not_begun;
-use crate::call::{Error, Report, Result, answer, call, fork, report, without_current};
+use crate::call::{Error, Report, Result, answer, call, fork, refuse_if, report, without_current};
 use crate::capture_state::Open;
 use crate::release;
 use crate::stream::Stream;
@@ -66,9 +66,7 @@ impl Stream {
         commands: GraphicsCommands,
     ) -> Result<GraphicsCapture> {
         release::drain();
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        refuse_if!(fork::in_child(), Error::Forked);
         let (kind, data) = match commands {
             GraphicsCommands::D3d12CommandList(list) => {
                 (CUstreamCigDataType::STREAM_CIG_DATA_TYPE_D3D12_COMMAND_LIST, list)
@@ -129,9 +127,7 @@ impl GraphicsCapture {
 
     #[inline]
     fn end_once(&mut self) -> Result<()> {
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        refuse_if!(fork::in_child(), Error::Forked);
         self.open.will_end();
         without_current(self.stream.context(), || {
             // SAFETY: the stream is alive.

@@ -1,7 +1,7 @@
 //! Captures into existing graphs, and into the bodies of conditional nodes.
 
 use super::{Around, Capture, CaptureMode, Destination, OnFailure};
-use crate::call::{Error, Invalid, Rejected, Result, answer};
+use crate::call::{Error, Invalid, Rejected, Result, answer, refuse_if};
 use crate::graph::{BodyPlace, Graph, Node, NodeId, kind};
 use crate::stream::{Stream, same_context};
 
@@ -197,9 +197,7 @@ impl Stream {
         dependencies: &[NodeId],
         mode: CaptureMode,
     ) -> Result<Capture, Rejected<Option<Graph>>> {
-        if !graph.is_owned() {
-            return Err(Rejected::new(Invalid::ForeignGraph, Some(graph)));
-        }
+        refuse_if!(!graph.is_owned(), Rejected::new(Invalid::ForeignGraph, Some(graph)));
         match graph.open_body(node, index) {
             Ok((place, body)) => {
                 self.begin_into(body, Some(Around { graph, place }), dependencies, mode)

@@ -11,7 +11,7 @@ pub use recapture::{Recapture, RecapturedNode};
 
 use crate::call::{
     Error, Invalid, Outcome, Rejected, Report, Result, answer, c_enum, count_leak, fork,
-    out_without_current, report, without_current,
+    out_without_current, refuse_if, report, without_current,
 };
 use crate::capture::recapture::Changes;
 use crate::capture_state::{CapturedBy, DriverStatus, Open, Operation, Retain, any_open};
@@ -147,9 +147,7 @@ impl Stream {
             Rejected::new(error, destination.map(Destination::into_graph))
         };
         release::drain();
-        if fork::in_child() {
-            return Err(rejected(Error::Forked, destination));
-        }
+        refuse_if!(fork::in_child(), rejected(Error::Forked, destination));
         let open = Open::new();
         let state = self.state();
         let beginning = match state.begin(&open) {
@@ -257,9 +255,7 @@ impl Capture {
 
     #[inline]
     fn end_capture(&mut self) -> Result<Graph> {
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        refuse_if!(fork::in_child(), Error::Forked);
         self.open.will_end();
         let first = match self.end_once() {
             Err(error) if !has_ended(&error) => error,

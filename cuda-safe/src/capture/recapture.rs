@@ -1,7 +1,7 @@
 //! Recaptures: the nodes of a graph get the parameters of newly captured work.
 
 use super::{Capture, CaptureMode, Destination, OnFailure};
-use crate::call::{Error, Invalid, Rejected, Result, answer};
+use crate::call::{Error, Invalid, Rejected, Result, answer, refuse_if};
 use crate::graph::{Before, Graph, NodeId, RawNode};
 use crate::stream::{Stream, same_context};
 use core::ffi::c_void;
@@ -102,9 +102,7 @@ impl Stream {
         graph: Graph,
         mode: CaptureMode,
     ) -> Result<Recapture, Rejected<Option<Graph>>> {
-        if !graph.is_owned() {
-            return Err(Rejected::new(Invalid::ForeignGraph, Some(graph)));
-        }
+        refuse_if!(!graph.is_owned(), Rejected::new(Invalid::ForeignGraph, Some(graph)));
         if let Err(error) = same_context("the stream", self.context(), graph.context()) {
             return Err(Rejected::new(error, Some(graph)));
         }

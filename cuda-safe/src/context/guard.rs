@@ -3,7 +3,7 @@
 use super::Context;
 use crate::call::{
     Entered, Error, HostPanic, Invalid, Report, Result, current, expect_current, leak_on_stack,
-    pop, push, report, set_current,
+    pop, push, refuse_if, report, set_current,
 };
 use cuda_sys::CUcontext;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -287,9 +287,7 @@ impl Context {
     #[inline]
     pub fn bind_to_thread(&self) -> Result<()> {
         let guards = open_guards();
-        if guards != 0 {
-            return Err(inside_guards(guards));
-        }
+        refuse_if!(guards != 0, inside_guards(guards));
         if current()? != self.as_raw() {
             set_current(self.as_raw())?;
         }

@@ -19,7 +19,7 @@ pub use peer::{
     AtomicCapabilities, AtomicOperation, FabricClique, FabricCliqueKind, PeerAttribute,
 };
 
-use crate::call::{Invalid, Result, c_text, call, debug, init, newest_or, out};
+use crate::call::{Invalid, Result, c_text, call, debug, init, newest_or, out, refuse_if};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};
 use std::fmt;
 
@@ -70,9 +70,7 @@ impl Device {
         let count = Self::count()?;
         let refused = Invalid::DeviceOrdinal { ordinal, count };
         let Ok(number) = i32::try_from(ordinal) else { return Err(refused.into()) };
-        if ordinal >= count {
-            return Err(refused.into());
-        }
+        refuse_if!(ordinal >= count, refused);
         // SAFETY: `out` passes a valid pointer.
         let raw = out(|place| unsafe { call!(cuDeviceGet(place, number)) })?;
         Ok(Self { raw })

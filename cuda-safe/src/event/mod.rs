@@ -10,7 +10,7 @@ pub use ipc::EventIpcHandle;
 
 use crate::call::{
     Answer, Error, Invalid, Ownership, Result, answer, call, debug_struct, ends_all_work,
-    expect_handle, fail, fork, newest_or, out, refuse_in_host_function, without_current,
+    expect_handle, fail, fork, newest_or, out, refuse_if, refuse_in_host_function, without_current,
 };
 use crate::capture_state::{CapturedBy, Entry, Kind, Operation, State, retain};
 use crate::context::Context;
@@ -113,9 +113,7 @@ impl EventOptions {
             flags |= CUevent_flags::CU_EVENT_BLOCKING_SYNC;
         }
         if interprocess {
-            if timing {
-                return Err(Invalid::InterprocessTiming.into());
-            }
+            refuse_if!(timing, Invalid::InterprocessTiming);
             flags |= CUevent_flags::CU_EVENT_INTERPROCESS;
         }
         Ok(flags.0)
@@ -423,7 +421,7 @@ impl Event {
     /// An event that was never recorded counts as complete.
     ///
     /// # Errors
-    /// Errors of the work; [`Error::Forked`](crate::Error::Forked).
+    /// Errors of the work; [`Error::Forked`].
     ///
     /// Since CUDA 2.0. Raw: [`cuEventSynchronize`](fn@cuda_sys::cuEventSynchronize).
     #[doc(alias = "cuEventSynchronize")]
@@ -446,7 +444,7 @@ impl Event {
     /// Returns whether the work of the last record is complete. Calls `cuEventQuery`.
     ///
     /// # Errors
-    /// Errors of the work; [`Error::Forked`](crate::Error::Forked).
+    /// Errors of the work; [`Error::Forked`].
     ///
     /// Since CUDA 2.0. Raw: [`cuEventQuery`](fn@cuda_sys::cuEventQuery).
     #[doc(alias = "cuEventQuery")]

@@ -5,7 +5,7 @@ use super::pool::is_leased;
 use super::resource::{Description, SmGroup};
 use crate::call::{
     Invalid, Ownership, Rejected, Result, answer, call, debug, expect_handle, fork, newest_or, out,
-    out_without_current,
+    out_without_current, refuse_if,
 };
 use crate::context::Context;
 use crate::device::Device;
@@ -178,9 +178,7 @@ impl GreenContext {
     #[doc(alias = "cuStreamGetGreenCtx")]
     #[inline]
     pub fn of_stream(stream: &Stream) -> Result<Option<Self>> {
-        if is_leased(stream) {
-            return Err(Invalid::StreamOfPool.into());
-        }
+        refuse_if!(is_leased(stream), Invalid::StreamOfPool);
         Self::of_any_stream(stream)
     }
 
@@ -320,9 +318,7 @@ impl GreenContext {
     #[doc(alias = "cuGreenCtxStreamCreate")]
     #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
-        if options.blocking {
-            return Err(Invalid::BlockingGreenStream.into());
-        }
+        refuse_if!(options.blocking, Invalid::BlockingGreenStream);
         release::drain();
         let mut raw = std::ptr::null_mut();
         let stream = &raw mut raw;

@@ -3,7 +3,9 @@
 use super::GreenContext;
 use super::split::GroupFlags;
 use super::split_guard::{Kept, SplitGuard};
-use crate::call::{Error, Invalid, Result, answer, call, debug_struct, init, without_current};
+use crate::call::{
+    Error, Invalid, Result, answer, call, debug_struct, init, refuse_if, without_current,
+};
 use crate::context::Context;
 use crate::device::Device;
 use crate::stream::Stream;
@@ -220,9 +222,7 @@ impl SmResource {
     ) -> Result<Self> {
         let mut description = Description::default();
         get(description.as_mut_raw(), CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
-        if !description.is_of_sms() {
-            return Err(unexpected_resource(function));
-        }
+        refuse_if!(!description.is_of_sms(), unexpected_resource(function));
         Ok(Self { device, description, kept })
     }
 

@@ -3,7 +3,7 @@
 use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split_guard::{Kept, Overlap, SplitGuard};
-use crate::call::{Error, Invalid, Rejected, Result, call, init, out};
+use crate::call::{Error, Invalid, Rejected, Result, call, init, out, refuse_if};
 use crate::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{
@@ -139,9 +139,7 @@ struct CheckedSplit<'a> {
 impl<'a> CheckedSplit<'a> {
     #[inline]
     fn new(source: &Description, split: &'a SplitByCount) -> Result<Self> {
-        if split.max_groups == Some(0) {
-            return Err(Invalid::NoGroups.into());
-        }
+        refuse_if!(split.max_groups == Some(0), Invalid::NoGroups);
         check(source, split.min, split.flags)?;
         // An upper bound on the number of groups. The driver returns the actual number.
         let max_count = source.sm_count() / split.min.max(1);
@@ -169,9 +167,7 @@ impl<'a> CheckedSplit<'a> {
                 split.min
             ))
         }?;
-        if count == 0 {
-            return Err(Invalid::NoGroups.into());
-        }
+        refuse_if!(count == 0, Invalid::NoGroups);
         Ok(Split::new(source.device, split_guard, descriptions, count as usize))
     }
 }
@@ -220,9 +216,7 @@ fn count_groups(source: &Description, min: u32, flags: SplitFlags) -> Result<u32
 #[inline]
 fn check(source: &Description, min: u32, flags: SplitFlags) -> Result<()> {
     let sm_count = source.sm_count();
-    if min > sm_count {
-        return Err(Invalid::SplitAboveResource { min, sm_count }.into());
-    }
+    refuse_if!(min > sm_count, Invalid::SplitAboveResource { min, sm_count });
     if flags.is_all() || !SplitFlags::all().contains(flags) {
         return Err(Invalid::SplitFlags { flags: flags.bits() }.into());
     }
@@ -503,9 +497,7 @@ fn check_groups(
     description: &Description,
     groups: &[GroupRequest],
 ) -> Result<GroupParams> {
-    if groups.is_empty() {
-        return Err(Invalid::NoGroups.into());
-    }
+    refuse_if!(groups.is_empty(), Invalid::NoGroups);
     let mut remaining = description.sm_count();
     for (index, group) in groups.iter().enumerate() {
         check_flags(index, group)?;

@@ -4,7 +4,7 @@ use super::dtype::{DescrEntry, Dtype};
 use super::layout::Layout;
 use super::refused;
 use super::stream::ExportedStream;
-use crate::call::Invalid;
+use crate::call::{Invalid, refuse_if};
 
 /// The keys of a `__cuda_array_interface__` without any checks. A field is `None` if the key is
 /// missing or `None`.
@@ -142,9 +142,7 @@ impl RawInterface {
         if !options.masks {
             return Err(refused("mask", "masked arrays are not supported by this reader"));
         }
-        if mask.mask.is_some() {
-            return Err(refused("mask", "the mask has a mask"));
-        }
+        refuse_if!(mask.mask.is_some(), refused("mask", "the mask has a mask"));
         let mask = mask.check(options)?;
         let (mask_shape, shape) = (mask.layout.shape(), layout.shape());
         let matches = |(mask, array): (&usize, &usize)| mask == array || *mask == 1;

@@ -1,6 +1,6 @@
 //! Structured elements: NumPy's records, as described by `descr`.
 
-use crate::call::{Invalid, convert};
+use crate::call::{Invalid, convert, refuse_if};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -146,9 +146,7 @@ impl Record {
         let mut names = BTreeSet::new();
         let mut end = 0;
         for field in &fields {
-            if field.name.is_empty() {
-                return Err(refused("a field has no name"));
-            }
+            refuse_if!(field.name.is_empty(), refused("a field has no name"));
             for name in std::iter::once(&field.name).chain(&field.title) {
                 if !names.insert(name) {
                     return Err(refused(format!("two fields have the name \"{name}\"")));
@@ -495,9 +493,7 @@ impl TypeString {
         }
         // Byte offsets are signed.
         let max = isize::MAX.unsigned_abs() / 4;
-        if count > max {
-            return Err("the size exceeds the address space");
-        }
+        refuse_if!(count > max, "the size exceeds the address space");
         let order = match (kind.has_order(count), order) {
             (false, _) => ByteOrder::None,
             (true, ByteOrder::None) => ByteOrder::NATIVE,

@@ -1,7 +1,7 @@
 //! Launch attributes.
 
 use super::LaunchConfig;
-use crate::call::{Invalid, Result, init};
+use crate::call::{Invalid, Result, init, refuse_if};
 use crate::context::Context;
 use crate::event::Event;
 use crate::stream::same_context;
@@ -261,9 +261,7 @@ impl LaunchAttributes<'_> {
             });
         }
         if let Some(percent) = *carveout {
-            if percent > 100 {
-                return Err(refused("carveout", percent, "0 to 100 percent"));
-            }
+            refuse_if!(percent > 100, refused("carveout", percent, "0 to 100 percent"));
             let id = Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
             list.add("carveout", id, Some((12, 5)), |value| {
                 value.sharedMemCarveout = percent.into();
@@ -320,9 +318,7 @@ impl List {
         let Some((attribute, since)) = self.newest else { return Ok(()) };
         // The version was stored when the driver was opened, so this makes no driver call.
         let driver = init::version()?;
-        if driver < since {
-            return Err(Invalid::UnknownAttribute { attribute, since, driver }.into());
-        }
+        refuse_if!(driver < since, Invalid::UnknownAttribute { attribute, since, driver });
         Ok(())
     }
 

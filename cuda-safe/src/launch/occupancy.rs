@@ -1,6 +1,6 @@
 //! Occupancy: how many blocks and clusters of a kernel fit on the device.
 
-use crate::call::{Error, Invalid, Result, call, out};
+use crate::call::{Invalid, Result, call, out, refuse_if};
 use crate::launch::{LaunchAttributes, LaunchConfig, List};
 use crate::module::{Kernel, kernel_attribute};
 use crate::stream::{Stream, same_context};
@@ -309,9 +309,7 @@ fn unsigned(number: c_int) -> u32 {
 /// exceeds what the driver allows.
 #[inline]
 fn at_least_one(number: u32) -> Result<c_int> {
-    if number == 0 {
-        return Err(Error::from(Invalid::LaunchConfig { grid: [1; 3], block: [0, 1, 1] }));
-    }
+    refuse_if!(number == 0, Invalid::LaunchConfig { grid: [1; 3], block: [0, 1, 1] });
     Ok(c_int::try_from(number).unwrap_or(c_int::MAX))
 }
 

@@ -1,7 +1,7 @@
 //! The memory manager of each context.
 
 use super::{INTERFACE_VERSION, MemoryManager, StreamEnd, current};
-use crate::call::{Error, Invalid, Result, fork, refuse_in_host_function};
+use crate::call::{Error, Invalid, Result, fork, refuse_if, refuse_in_host_function};
 use crate::context::{Context, Extension, set_factory, set_first_factory};
 use crate::device::Device;
 use crate::release::attempts;
@@ -135,9 +135,7 @@ impl ManagerSlot {
     #[inline]
     fn make(&self, context: &Context) -> Result<Option<&dyn MemoryManager>> {
         // In a forked child, a lock may be held forever by a thread that does not exist there.
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
+        refuse_if!(fork::in_child(), Error::Forked);
         // The thread that creates the manager may be waiting for this host function.
         refuse_in_host_function()?;
         if MAKING.with(Cell::get) {

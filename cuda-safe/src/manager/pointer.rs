@@ -2,7 +2,7 @@
 
 use super::{Block, HostBlock, Order, PinnedFlags};
 use crate::call::{
-    Invalid, Result, bytes_of, convert, count_leak, debug_struct, expect_memory, fork,
+    Invalid, Result, bytes_of, convert, count_leak, debug_struct, expect_memory, fork, refuse_if,
 };
 use crate::capture_state::Operation;
 use crate::context::Context;
@@ -144,9 +144,7 @@ impl MemoryPointer {
             same_context("the stream", stream.context(), context)?;
             // It is the same context, but without its manager, which would not be notified of the
             // stream's end.
-            if !stream.context().has_manager_of(context) {
-                return Err(Invalid::OtherManager.into());
-            }
+            refuse_if!(!stream.context().has_manager_of(context), Invalid::OtherManager);
             drop(stream.uncaptured(Operation::Allocate)?);
         }
         let manager = context.expect_manager()?;

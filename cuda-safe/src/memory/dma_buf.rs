@@ -1,7 +1,7 @@
 //! Device memory for other devices of the machine, as a DMA-BUF of the Linux kernel.
 
 use super::{DeviceSlice, descriptor};
-use crate::call::{Error, Invalid, Result, call};
+use crate::call::{Error, Invalid, Result, call, refuse_if};
 use crate::release;
 use cuda_sys::{CUmemRangeFlags, CUmemRangeHandleType, CUresult};
 use std::os::fd::OwnedFd;
@@ -47,9 +47,7 @@ impl<T> DeviceSlice<'_, T> {
         release::drain();
         let refused =
             || Error::from(Invalid::DmaBuf { address: self.as_raw(), bytes: self.size_bytes() });
-        if self.size_bytes() == 0 {
-            return Err(refused());
-        }
+        refuse_if!(self.size_bytes() == 0, refused());
         let mut descriptor: core::ffi::c_int = -1;
         let place = (&raw mut descriptor).cast();
         let kind = CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;

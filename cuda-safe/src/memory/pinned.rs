@@ -3,7 +3,7 @@
 use super::same_length;
 use crate::call::{
     Error, Invalid, Rejected, Result, answer, bytes_of, call, count_leak, debug, fork, out,
-    out_without_current, refuse_in_host_function, without_current,
+    out_without_current, refuse_if, refuse_in_host_function, without_current,
 };
 use crate::context::{Context, PinnedMemory};
 use crate::event::Event;
@@ -683,9 +683,7 @@ impl<T> PinnedBuffer<T> {
     /// # Errors
     /// [`Invalid::EmptyChunks`] if `len` is 0. The buffer is then dropped.
     pub fn into_chunks(self, len: usize) -> Result<Vec<PinnedRange<T>>> {
-        if len == 0 {
-            return Err(Invalid::EmptyChunks.into());
-        }
+        refuse_if!(len == 0, Invalid::EmptyChunks);
         let mut ranges = Vec::with_capacity(self.len.div_ceil(len));
         let mut rest = self.into_range();
         while rest.len > len {

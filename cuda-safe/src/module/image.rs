@@ -1,6 +1,6 @@
 //! Checks of module images before they are passed to the driver.
 
-use crate::call::{Error, Invalid, Result, c_text, init};
+use crate::call::{Error, Invalid, Result, c_text, init, refuse_if};
 use crate::context::Context;
 use cuda_sys::CUresult;
 use cuda_sys::image::{self, CodeKind};
@@ -12,9 +12,7 @@ use std::ffi::CString;
 /// can be valid UTF-8, so the text must begin as PTX does.
 #[inline]
 pub(super) fn ptx(text: &str) -> Result<CString> {
-    if text.trim().is_empty() {
-        return Err(Invalid::EmptyImage.into());
-    }
+    refuse_if!(text.trim().is_empty(), Invalid::EmptyImage);
     let c_text = c_text(text)?;
     let start = after_comments(text);
     if start.starts_with(".version") {
@@ -54,9 +52,7 @@ const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 /// is a convenience and not a guarantee.
 #[inline]
 pub(super) fn check(image: &[u8]) -> Result<()> {
-    if image.is_empty() {
-        return Err(Invalid::EmptyImage.into());
-    }
+    refuse_if!(image.is_empty(), Invalid::EmptyImage);
     let mut starts_with = [0; 4];
     let copied = image.len().min(4);
     starts_with[..copied].copy_from_slice(&image[..copied]);

@@ -1,7 +1,7 @@
 //! Options, logs and errors of the driver's compiler.
 
 use super::image;
-use crate::call::{CompileError, Error, Invalid, Result, init};
+use crate::call::{CompileError, Error, Invalid, Result, init, refuse_if};
 use core::ffi::{CStr, c_void};
 use cuda_sys::{
     CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_target, CUresult, CudaVersion,
@@ -173,9 +173,7 @@ impl JitOptions {
         let mut entries = Vec::new();
         for (name, key, value, since) in rows {
             let Some((number, range, possible)) = value else { continue };
-            if !range.contains(&number) {
-                return Err(refused(name, number.to_string(), possible));
-            }
+            refuse_if!(!range.contains(&number), refused(name, number.to_string(), possible));
             entries.push(RawOption { name, key, value: number as usize, since });
         }
         Ok(entries)

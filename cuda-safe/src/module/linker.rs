@@ -2,7 +2,9 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
-use crate::call::{DriverError, Invalid, Result, answer, c_enum, c_text, call, debug_struct};
+use crate::call::{
+    DriverError, Invalid, Result, answer, c_enum, c_text, call, debug_struct, refuse_if,
+};
 use crate::context::Context;
 use crate::release::{Handle, create_in, destroy, owners, release};
 use core::ffi::{CStr, c_void};
@@ -153,9 +155,7 @@ impl Linker {
             }
             LinkInput::Cubin | LinkInput::Fatbin => image::check(data)?,
             LinkInput::Object | LinkInput::Library => {
-                if data.is_empty() {
-                    return Err(Invalid::EmptyImage.into());
-                }
+                refuse_if!(data.is_empty(), Invalid::EmptyImage);
             }
         }
         // SAFETY: the caller guarantees the conditions of this function.

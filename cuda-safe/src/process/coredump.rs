@@ -31,8 +31,8 @@
 
 use super::logs::path_text;
 use crate::call::{
-    Closures, Invalid, Report, Result, answer, argument, call, debug_struct, fork, init, report,
-    run_host_function,
+    Closures, Invalid, Report, Result, answer, argument, call, debug_struct, fork, init, refuse_if,
+    report, run_host_function,
 };
 use crate::context::Context;
 use crate::release::{Handle, Root, destroy, release_now};
@@ -325,9 +325,7 @@ fn size_of_value(attribute: Attribute) -> usize {
 fn path_bytes(path: &std::path::Path) -> Result<Vec<u8>> {
     let bytes = path_text(path)?.into_bytes_with_nul();
     let length = bytes.len() - 1;
-    if length > MAX_PATH {
-        return Err(Invalid::PathLength { length, max: MAX_PATH }.into());
-    }
+    refuse_if!(length > MAX_PATH, Invalid::PathLength { length, max: MAX_PATH });
     Ok(bytes)
 }
 

@@ -4,7 +4,7 @@
 
 use crate::call::{
     Answer, ContextHandle, Entered, Error, Invalid, Outcome, Report, Result, answer, count_leak,
-    current, fail, fork, in_host_function, in_report_hook, is_fatal, report,
+    current, fail, fork, in_host_function, in_report_hook, is_fatal, refuse_if, report,
 };
 use crate::capture_state::{CallGuard, Operation, State, StreamRef, is_default};
 use crate::release::{After, Destroy, Keep, Leftover, has_failed, release};
@@ -16,9 +16,7 @@ pub(super) fn attempt(
     handle: &mut (impl Destroy + ?Sized),
     owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
-    if in_host_function() {
-        return Err(Failure::Obstacle);
-    }
+    refuse_if!(in_host_function(), Failure::Obstacle);
     let _calls = count_calls(owners)?;
     check_and_destroy(handle, owners)?;
     handle.has_been_destroyed();
@@ -355,9 +353,7 @@ fn restore_again(before: CUstreamCaptureMode, code: CUresult) {
 pub(crate) fn relaxed<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let code = exchange_mode(&mut mode);
-    if !code.is_success() {
-        return Err(fail("cuThreadExchangeStreamCaptureMode", code));
-    }
+    refuse_if!(!code.is_success(), fail("cuThreadExchangeStreamCaptureMode", code));
     let done = f();
     restore_mode(mode);
     done

@@ -1,7 +1,7 @@
 //! Borrowed streams with a check of their context.
 
 use super::{Stream, other_context, refuse_default};
-use crate::call::{Error, Result, call, init, out, without_current};
+use crate::call::{Error, Result, call, init, out, refuse_if, without_current};
 use crate::context::{Context, device_of};
 use crate::device::Device;
 use cuda_sys::{CUcontext, CUresult, CUstream};
@@ -91,9 +91,7 @@ fn context_of(stream: CUstream) -> Result<CUcontext> {
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
             // SAFETY: as above.
             let green = out(|place| unsafe { call!(cuStreamGetGreenCtx(stream, place)) })?;
-            if green.is_null() {
-                return Err(error);
-            }
+            refuse_if!(green.is_null(), error);
             // SAFETY: the green context is alive, because its stream is in use; the pointer is to a
             // local.
             unsafe { call!(cuCtxFromGreenCtx(&raw mut actual, green)) }?;

@@ -18,7 +18,7 @@ pub use memory_op::{AtomicReduction, BarrierScope, MemoryOperation, WaitConditio
 
 use crate::call::{
     Answer, Error, HostPanic, Invalid, Ownership, Result, answer, call, debug_struct,
-    ends_all_work, fork, out_without_current, refuse_in_host_function, without_current,
+    ends_all_work, fork, out_without_current, refuse_if, refuse_in_host_function, without_current,
 };
 use crate::capture_state::{
     CallGuard, DriverStatus, Entry, Kind, Member, Operation, State, StreamRef, capture_status,
@@ -467,9 +467,7 @@ impl Stream {
 /// Rejects the handles of the default streams, which mean a different stream in each context or thread.
 #[inline]
 fn refuse_default(raw: CUstream) -> Result<()> {
-    if is_default(raw) {
-        return Err(Invalid::Handle { what: "non-default stream", value: raw.addr() }.into());
-    }
+    refuse_if!(is_default(raw), Invalid::Handle { what: "non-default stream", value: raw.addr() });
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! that it does not check.
 
 use super::options::{Swizzle, TensorDataType, TensorFill, TensorLayout, TensorMapOptions};
-use crate::call::{Error, Invalid, Result};
+use crate::call::{Error, Invalid, Result, refuse_if};
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
 
@@ -21,9 +21,7 @@ pub(super) fn refused(parameter: &'static str, given: impl Debug, rule: &'static
 
 #[inline]
 pub(super) fn address(address: u64) -> Result<()> {
-    if address == 0 {
-        return Err(refused("memory", address, "must not be empty"));
-    }
+    refuse_if!(address == 0, refused("memory", address, "must not be empty"));
     if address % ALIGNMENT != 0 {
         let rule = "must start at a multiple of 16 bytes";
         return Err(refused("memory", format_args!("{address:#x}"), rule));
@@ -51,9 +49,7 @@ pub(super) fn layout(
     (ranks, rule): (RangeInclusive<usize>, &'static str),
 ) -> Result<usize> {
     let TensorLayout { data_type, dims, strides } = layout;
-    if !ranks.contains(&dims.len()) {
-        return Err(refused("dims", dims, rule));
-    }
+    refuse_if!(!ranks.contains(&dims.len()), refused("dims", dims, rule));
     if !dims.iter().all(|dim| (1..=MAX_DIM).contains(dim)) {
         let rule = "must have from 1 to 4294967296 elements in each dimension";
         return Err(refused("dims", dims, rule));

@@ -2,7 +2,7 @@
 
 use super::binding::{Bindable, Binding, Target};
 use super::physical::{PhysicalMemory, check_size};
-use crate::call::{Invalid, Rejected, Result, answer, call, out};
+use crate::call::{Invalid, Rejected, Result, answer, call, out, refuse_if};
 use crate::device::Device;
 use crate::release::{self, Keep, Owned, create, destroy};
 use cuda_sys::{
@@ -78,9 +78,7 @@ impl EndpointIds {
         let limits = options.limits()?;
         let size = options.size;
         check_size(size, limits.alignment)?;
-        if size > limits.size {
-            return Err(Invalid::TooLarge { len: size, size: 1 }.into());
-        }
+        refuse_if!(size > limits.size, Invalid::TooLarge { len: size, size: 1 });
         let properties = options.properties();
         // SAFETY: the pointer refers to a local variable.
         unsafe { call!(cuLogicalEndpointCreate(id, &raw const properties)) }?;

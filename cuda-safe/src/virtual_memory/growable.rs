@@ -2,7 +2,7 @@
 
 use super::mapping::{AccessList, MappedRange, Reservation, obstacle};
 use super::physical::{PhysicalMemory, PhysicalOptions, check_multiple, round_up};
-use crate::call::{Answer, Invalid, Result, answer, bytes_of, count_leak};
+use crate::call::{Answer, Invalid, Result, answer, bytes_of, count_leak, refuse_if};
 use crate::device::Device;
 use crate::event::{Event, LastUse};
 use crate::launch::LaunchArgument;
@@ -298,9 +298,7 @@ impl<T> GrowableBuffer<T> {
             return Ok(());
         }
         let capacity = self.capacity();
-        if len > capacity {
-            return Err(Invalid::AboveCapacity { len, capacity }.into());
-        }
+        refuse_if!(len > capacity, Invalid::AboveCapacity { len, capacity });
         let mapped = self.space.require(len * size_of::<T>());
         match &mapped {
             Ok(()) => self.len = len,

@@ -1,6 +1,6 @@
 //! Physical memory.
 
-use crate::call::{Error, Invalid, Result, answer, call, debug_struct, init, out};
+use crate::call::{Error, Invalid, Result, answer, call, debug_struct, init, out, refuse_if};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::release::{self, Root, create, destroy, release};
@@ -136,9 +136,7 @@ impl PhysicalMemory {
     ///   races with the uses of that mapping.
     #[inline]
     pub unsafe fn from_raw(raw: CUmemGenericAllocationHandle, size: usize) -> Result<Self> {
-        if raw == 0 {
-            return Err(Invalid::Handle { what: "physical memory", value: 0 }.into());
-        }
+        refuse_if!(raw == 0, Invalid::Handle { what: "physical memory", value: 0 });
         let (granularity, location) = describe(raw, size)?;
         Ok(Self::own(raw, size, granularity, location))
     }

@@ -3,7 +3,7 @@
 use super::launches::{ClaimingHandle, Launched, Launches, Noted, Replaced, Retired, Used};
 use crate::call::{
     Error, Invalid, Ownership, Result, answer, call, count_leak, debug_struct, expect_handle, fork,
-    newest_or, without_current,
+    newest_or, refuse_if, without_current,
 };
 use crate::capture_state::Operation;
 use crate::context::Context;
@@ -300,12 +300,8 @@ impl ExecutableGraph {
     #[cold]
     #[inline(never)]
     fn check_and_enqueue_first(&self, stream: &Stream) -> Result<()> {
-        if !self.is_owned {
-            return Err(Invalid::GraphBorrows.into());
-        }
-        if stream.is_borrowed() {
-            return Err(Invalid::BorrowedStream.into());
-        }
+        refuse_if!(!self.is_owned, Invalid::GraphBorrows);
+        refuse_if!(stream.is_borrowed(), Invalid::BorrowedStream);
         self.enqueue_first(stream)
     }
 
@@ -395,9 +391,7 @@ impl ExecutableGraph {
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Launch)?;
         if !self.launches.is_admitted_for_unsafe(stream) {
-            if stream.is_borrowed() {
-                return Err(Invalid::BorrowedStream.into());
-            }
+            refuse_if!(stream.is_borrowed(), Invalid::BorrowedStream);
             same_context("the graph", self.context(), stream.context())?;
             let _ = self.launches.admit(stream)?;
         }
@@ -605,9 +599,7 @@ impl InstantiateOptions<'_> {
             use_node_priority,
             _non_exhaustive: (),
         } = *self;
-        if auto_free_on_launch && device_launch {
-            return Err(Invalid::InstantiateOptions.into());
-        }
+        refuse_if!(auto_free_on_launch && device_launch, Invalid::InstantiateOptions);
         let mut flags = Flags(0);
         if auto_free_on_launch {
             flags |= Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
@@ -685,9 +677,7 @@ impl Graph {
         let mut _call = None;
         if let Some(stream) = options.upload {
             same_context("the stream", stream.context(), self.context())?;
-            if stream.is_borrowed() {
-                return Err(Invalid::BorrowedStream.into());
-            }
+            refuse_if!(stream.is_borrowed(), Invalid::BorrowedStream);
             _call = Some(stream.uncaptured(Operation::Launch)?);
             // Noted before the upload, which uses the objects of the graph.
             let _ = launches.admit(stream)?;

@@ -1,7 +1,7 @@
 //! Changes of executable graphs: single nodes, and all nodes at once.
 
 use super::launches::{Noted, Replaced};
-use crate::call::{Error, Invalid, Result, c_enum, call, convert, newest_or, out};
+use crate::call::{Error, Invalid, Result, c_enum, call, convert, newest_or, out, refuse_if};
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::covers;
 use crate::graph::rules::order::Claim;
@@ -387,9 +387,7 @@ impl ExecutableGraph {
         if content.accesses.is_empty() {
             return Ok(Vec::new());
         }
-        if self.objects.updated.is_some() {
-            return Err(Invalid::UpdatedFromOtherGraph.into());
-        }
+        refuse_if!(self.objects.updated.is_some(), Invalid::UpdatedFromOtherGraph);
         let slots = &self.objects.slots;
         let before = slots.get_in_bodies(id)?.content.accesses;
         if covers(before, &content.accesses) {

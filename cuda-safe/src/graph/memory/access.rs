@@ -2,7 +2,7 @@
 
 use super::GraphBuffer;
 use super::buffer::{GraphMemory, NodeMemory};
-use crate::call::{Invalid, Result, convert, debug_struct};
+use crate::call::{Invalid, Result, convert, debug_struct, refuse_if};
 use crate::event::Event;
 use crate::graph::ExecutableGraph;
 pub(crate) use crate::memory::buffer::shared::Reads;
@@ -114,9 +114,7 @@ impl ExecutableGraph {
             }
             .into());
         }
-        if stream.is_borrowed() {
-            return Err(Invalid::BorrowedStream.into());
-        }
+        refuse_if!(stream.is_borrowed(), Invalid::BorrowedStream);
         let end = if stream == memory.stream() { None } else { Some(stream.context().event()?) };
         self.exchange_order(stream)?;
         Ok(Using { end, stream: stream.clone(), memory: Arc::clone(memory) })

@@ -1,7 +1,7 @@
 //! Nodes that allocate and free memory.
 
 use super::buffer::NodeMemory;
-use crate::call::{Invalid, Result, bytes_of, call};
+use crate::call::{Invalid, Result, bytes_of, call, refuse_if};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::device::Device;
@@ -116,9 +116,7 @@ impl Graph {
     ) -> Result<(Node<kind::Alloc>, GraphAllocation<T>)> {
         let AllocOptions { access, _non_exhaustive: () } = *options;
         let size = bytes_of::<T>(len)?;
-        if size == 0 {
-            return Err(Invalid::EmptyNode { what: "an allocation" }.into());
-        }
+        refuse_if!(size == 0, Invalid::EmptyNode { what: "an allocation" });
         let describe = |(device, access): &(Device, MemoryAccess)| access.at((*device).into());
         let access: Vec<CUmemAccessDesc> = access.iter().map(describe).collect();
         let mut parameters = CUDA_MEM_ALLOC_NODE_PARAMS {

@@ -1,6 +1,6 @@
 //! The arguments of kernel nodes, and the memory that a node uses.
 
-use crate::call::{Invalid, Result, debug_struct};
+use crate::call::{Invalid, Result, debug_struct, refuse_if};
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::event::Event;
@@ -217,9 +217,7 @@ impl<'a> NodeUses<'a> {
         }
         if let Some(handle) = self.graph_of_handles {
             let graph = slots.root();
-            if handle != graph {
-                return Err(Invalid::ConditionalHandleOfOtherGraph { handle, graph }.into());
-            }
+            refuse_if!(handle != graph, Invalid::ConditionalHandleOfOtherGraph { handle, graph });
         }
         self.content.node_type = K::TYPE;
         self.content.owners.extend(owners);

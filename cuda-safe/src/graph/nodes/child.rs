@@ -1,7 +1,7 @@
 //! Child graphs.
 
 use super::conditional::Conditional;
-use crate::call::{Invalid, Ownership, Rejected, Result, call, debug, init};
+use crate::call::{Invalid, Ownership, Rejected, Result, call, debug, init, refuse_if};
 use crate::graph::{Content, Edge, Graph, Node, NodeId, NodeType, kind};
 use crate::launch::LaunchConfig;
 use cuda_sys::{
@@ -113,9 +113,7 @@ impl Graph {
             }
             .into());
         }
-        if !child.ownership.is_owned() {
-            return Err(Invalid::ForeignGraph.into());
-        }
+        refuse_if!(!child.ownership.is_owned(), Invalid::ForeignGraph);
         self.refuse_itself(child)?;
         let mut content = Content::new::<kind::Child>(Vec::new());
         content.child = Some(Arc::clone(&child.owners.slots));

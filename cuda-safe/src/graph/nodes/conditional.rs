@@ -1,6 +1,6 @@
 //! Conditional nodes: handles, and the nodes whose bodies they control.
 
-use crate::call::{Invalid, Ownership, Result, call, count_leak, current, init, out};
+use crate::call::{Invalid, Ownership, Result, call, count_leak, current, init, out, refuse_if};
 use crate::capture_state::Retain;
 use crate::graph::kind::Kind;
 use crate::graph::rules::owners::{ContentRef, Slots};
@@ -298,9 +298,7 @@ impl Graph {
         count: u32,
         mut body: impl FnMut(u32, &mut Self) -> Result<()>,
     ) -> Result<Node<kind::Conditional>> {
-        if count == 0 {
-            return Err(Invalid::NoBodies.into());
-        }
+        refuse_if!(count == 0, Invalid::NoBodies);
         require_branches("a switch")?;
         let form = Form::CU_GRAPH_COND_TYPE_SWITCH;
         let node = self.add_conditional(dependencies, handle, form, count)?;
@@ -534,9 +532,7 @@ impl Graph {
         let mut open = OpenBody { graph: self, place, body };
         let edited = edit(&mut open.body);
         drop(open);
-        if self.raw.is_null() {
-            return Err(Invalid::BodyReplaced.into());
-        }
+        refuse_if!(self.raw.is_null(), Invalid::BodyReplaced);
         edited
     }
 

@@ -1,6 +1,6 @@
 //! Executable graphs that kernels launch.
 
-use crate::call::{Invalid, Rejected, Result};
+use crate::call::{Invalid, Rejected, Result, refuse_if};
 use crate::capture_state::{Operation, retain};
 use crate::context::Context;
 use crate::event::Event;
@@ -133,12 +133,8 @@ impl DeviceGraph {
 /// Uploads an executable graph. Returns an event after the upload.
 #[inline]
 fn upload(executable: &ExecutableGraph, stream: &Stream) -> Result<Event> {
-    if !executable.is_device_launch {
-        return Err(Invalid::NotDeviceLaunch.into());
-    }
-    if !executable.is_owned() {
-        return Err(Invalid::GraphBorrows.into());
-    }
+    refuse_if!(!executable.is_device_launch, Invalid::NotDeviceLaunch);
+    refuse_if!(!executable.is_owned(), Invalid::GraphBorrows);
     let uploaded = stream.context().event()?;
     executable.upload(stream)?;
     let _call = stream.uncaptured(Operation::Launch)?;

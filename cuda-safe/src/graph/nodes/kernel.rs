@@ -1,6 +1,6 @@
 //! Kernel nodes.
 
-use crate::call::{Invalid, Result, call, newest_or};
+use crate::call::{Invalid, Result, call, newest_or, refuse_if};
 use crate::context::Context;
 use crate::graph::nodes::Specification;
 use crate::graph::rules::owners::Slots;
@@ -106,9 +106,7 @@ impl sealed::Sealed for Stream {}
 impl NodeContext for Stream {
     #[inline]
     fn home(&self) -> Result<NodeExecutionContext<'_>> {
-        if !self.is_own() && self.may_have_green_context() {
-            return Err(Invalid::UnknownGreenContext.into());
-        }
+        refuse_if!(!self.is_own() && self.may_have_green_context(), Invalid::UnknownGreenContext);
         Ok(NodeExecutionContext(Home::Other(Cow::Borrowed(self.execution_context()))))
     }
 }

@@ -1,6 +1,6 @@
 //! The edges of a graph.
 
-use crate::call::{Error, Invalid, Result, call, newest_or};
+use crate::call::{Error, Invalid, Result, call, newest_or, refuse_if};
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::Before;
 use crate::graph::{Graph, NodeId, NodeType, kind};
@@ -102,9 +102,7 @@ impl Graph {
     ) -> Result<()> {
         let (from, to) = (from.into(), to.into());
         let (raw_from, raw_to) = (self.raw_node(from)?, self.raw_node(to)?);
-        if from == to {
-            return Err(self.edge_error(from, to, "connects a node with itself"));
-        }
+        refuse_if!(from == to, self.edge_error(from, to, "connects a node with itself"));
         let is_kernel = |its: NodeType| its == kind::Kernel::TYPE;
         let types = [from, to].map(|id| self.slots().get(id).map(|its| its.content.node_type));
         if kind != EdgeKind::Full && !types.into_iter().flatten().all(is_kernel) {

@@ -7,7 +7,7 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor,
 };
 use super::{MAJOR, TensorDescription, from_layout_error, refused};
-use crate::call::{Invalid, Result, debug};
+use crate::call::{Invalid, Result, debug, refuse_if};
 use crate::interop::{
     ArrayInterface, Dtype, Element, ExportedStream, Imported, ImportedArray, Layout, StreamSync,
 };
@@ -194,9 +194,7 @@ impl ManagedTensor {
         };
         let address =
             start.checked_add(tensor.byte_offset).ok_or_else(|| exceeds("byte_offset"))?;
-        if !layout.fits_at(address) {
-            return Err(exceeds("data"));
-        }
+        refuse_if!(!layout.fits_at(address), exceeds("data"));
         Ok(Self {
             description: Box::new(TensorDescription {
                 dtype,

@@ -5,7 +5,7 @@ mod regions;
 pub(super) use regions::regions;
 
 use super::refused;
-use crate::call::{Invalid, convert};
+use crate::call::{Invalid, convert, refuse_if};
 use std::fmt;
 use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 
@@ -501,9 +501,7 @@ impl Layout {
             while left % extent != 0 || left < *extent {
                 let (old_extent, stride) = old.next().ok_or_else(needs_copy)?;
                 let expected = scaled_stride(step, left);
-                if expected != Some(*stride) {
-                    return Err(needs_copy());
-                }
+                refuse_if!(expected != Some(*stride), needs_copy());
                 left = left.checked_mul(*old_extent).ok_or_else(needs_copy)?;
             }
             if left > *extent {

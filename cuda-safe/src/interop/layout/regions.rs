@@ -1,7 +1,7 @@
 //! Arrays as regions for the driver's copies.
 
 use super::{Layout, no_view};
-use crate::call::{Extent, Invalid, Region};
+use crate::call::{Extent, Invalid, Region, refuse_if};
 
 /// A dimension of several arrays of the same shape: its extent, and the stride in each array, in
 /// elements.
@@ -38,16 +38,12 @@ pub(crate) fn regions<const N: usize>(
     // With one row or one slice, the pitch does not matter.
     let (height, pitches) = take_dimension().unwrap_or((1, [width; N]));
     let (depth, slices) = take_dimension().unwrap_or((1, pitches.map(|pitch| pitch * height)));
-    if !rest.is_empty() {
-        return Err(problem());
-    }
+    refuse_if!(!rest.is_empty(), problem());
     let mut regions = [Region { offset: 0, pitch: 0, rows: 0 }; N];
     for (index, region) in regions.iter_mut().enumerate() {
         let (pitch, slice) = (pitches[index], slices[index]);
         let rows = slice / pitch.max(1);
-        if pitch < width || slice % pitch.max(1) != 0 || rows < height {
-            return Err(problem());
-        }
+        refuse_if!(pitch < width || slice % pitch.max(1) != 0 || rows < height, problem());
         (region.pitch, region.rows) = (pitch, rows);
     }
     Ok((Extent::new_3d(width, height, depth), regions))

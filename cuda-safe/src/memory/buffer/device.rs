@@ -3,7 +3,7 @@
 use super::allocation::{Allocation, Release};
 use super::slice::{DeviceChunksExact, DeviceChunksExactMut, device_slices};
 use crate::call::{
-    Invalid, Result, answer, bytes_of, call, expect_memory, out, out_without_current,
+    Invalid, Result, answer, bytes_of, call, expect_memory, out, out_without_current, refuse_if,
 };
 use crate::capture_state::Operation;
 use crate::launch::{Argument, LaunchArgument, sealed};
@@ -430,12 +430,8 @@ impl<T> DeviceBuffer<T> {
     fn follow(&self, stream: &Stream) -> Result<()> {
         let context = self.stream().context();
         same_context("the stream", stream.context(), context)?;
-        if self.is_foreign() {
-            return Err(Invalid::ForeignMemory.into());
-        }
-        if !self.memory.may_move_to(stream) {
-            return Err(Invalid::OtherManager.into());
-        }
+        refuse_if!(self.is_foreign(), Invalid::ForeignMemory);
+        refuse_if!(!self.memory.may_move_to(stream), Invalid::OtherManager);
         // The event is private. If other code recorded it again before the wait, the wait would be
         // for a different point in the stream.
         let event = context.event()?;

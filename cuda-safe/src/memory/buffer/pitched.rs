@@ -1,6 +1,6 @@
 //! 2-D arrays in device memory with pitched rows.
 
-use crate::call::{Extent, Invalid, Region, Result, bytes_of, call, debug_struct};
+use crate::call::{Extent, Invalid, Region, Result, bytes_of, call, debug_struct, refuse_if};
 use crate::capture_state::Operation;
 use crate::memory::buffer::allocation::{Allocation, Release};
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
@@ -54,9 +54,7 @@ impl<T> PitchedBuffer<T> {
     pub fn zeroed(stream: &Stream, width: usize, height: usize) -> Result<Self> {
         release::drain();
         let size = size_of::<T>();
-        if !matches!(size, 1 | 2 | 4 | 8 | 16) {
-            return Err(Invalid::PitchSize { size, pitch: None }.into());
-        }
+        refuse_if!(!matches!(size, 1 | 2 | 4 | 8 | 16), Invalid::PitchSize { size, pitch: None });
         let row = bytes_of::<T>(width)?;
         let len = width.saturating_mul(height);
         bytes_of::<T>(len)?;

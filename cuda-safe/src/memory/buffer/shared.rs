@@ -1,6 +1,6 @@
 //! Device memory that several streams can read.
 
-use crate::call::{Invalid, Outcome, Rejected, Result, answer, convert, debug};
+use crate::call::{Invalid, Outcome, Rejected, Result, answer, convert, debug, refuse_if};
 use crate::capture_state::{Retain, retain};
 use crate::event::Event;
 use crate::memory::DeviceBuffer;
@@ -96,9 +96,7 @@ impl<T> DeviceBuffer<T> {
     }
 
     pub(crate) fn mark_written(&self) -> Result<Event> {
-        if self.is_foreign() {
-            return Err(Invalid::ForeignMemory.into());
-        }
+        refuse_if!(self.is_foreign(), Invalid::ForeignMemory);
         let written = self.stream().context().event()?;
         written.record_uncaptured(self.stream())?;
         Ok(written)

@@ -1,6 +1,6 @@
 //! Borrowed slices of device memory, for reading and for writing.
 
-use crate::call::{Invalid, Rejected, Result, convert, copy, debug, debug_struct};
+use crate::call::{Invalid, Rejected, Result, convert, copy, debug, debug_struct, refuse_if};
 use crate::memory::DeviceBuffer;
 use crate::stream::{AccessWindow, MemoryOperation, Stream, same_context};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -274,9 +274,7 @@ impl<'a, T> DeviceSlice<'a, T> {
     /// # Errors
     /// [`Invalid::EmptyChunks`] if `len` is 0.
     pub fn chunks_exact(self, len: usize) -> Result<DeviceChunksExact<'a, T>> {
-        if len == 0 {
-            return Err(Invalid::EmptyChunks.into());
-        }
+        refuse_if!(len == 0, Invalid::EmptyChunks);
         let (rest, remainder) = self.halves(self.len() - self.len() % len);
         Ok(DeviceChunksExact { rest, remainder, chunk: len })
     }

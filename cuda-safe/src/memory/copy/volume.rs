@@ -5,7 +5,7 @@
 //! then makes a synchronous copy.
 
 use crate::call::{
-    Extent, Invalid, Region, Result, call, copy_without_current, refuse_in_host_function,
+    Extent, Invalid, Region, Result, call, copy_without_current, refuse_if, refuse_in_host_function,
 };
 use crate::capture_state::Operation;
 use crate::context::Context;
@@ -129,9 +129,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     #[doc(alias = "cuMemsetD2D8Async", alias = "cuMemsetD2D16Async", alias = "cuMemsetD2D32Async")]
     pub fn fill_3d(&mut self, extent: Extent, region: Region, value: T) -> Result<()> {
         let size = size_of::<T>();
-        if !matches!(size, 1 | 2 | 4) {
-            return Err(Invalid::FillSize { size }.into());
-        }
+        refuse_if!(!matches!(size, 1 | 2 | 4), Invalid::FillSize { size });
         let Some(region) = region.checked(extent, self.len())? else { return Ok(()) };
         let (width, height) = (extent.width, extent.height);
         let (pitch, stream) = (region.pitch * size, self.stream().raw());

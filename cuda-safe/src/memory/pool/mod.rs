@@ -26,7 +26,7 @@ use super::buffer::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation};
 use crate::call::{
     Answer, Invalid, Ownership, Result, answer, bytes_of, c_enum, call, count_leak, debug_struct,
-    expect_handle, init, out, out_without_current, without_current,
+    expect_handle, init, out, out_without_current, refuse_if, without_current,
 };
 use crate::capture_state::Operation;
 use crate::context::Context;
@@ -831,8 +831,6 @@ fn allocation_type(managed: bool) -> CUmemAllocationType {
 fn descriptors(device: Device) -> Result<CUmemAllocationHandleType> {
     let its = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     let supported = device.attribute(MEMPOOL_SUPPORTED_HANDLE_TYPES)?.0;
-    if supported & its.0 == 0 || !cfg!(unix) {
-        return Err(Invalid::PoolHandles { supported }.into());
-    }
+    refuse_if!(supported & its.0 == 0 || !cfg!(unix), Invalid::PoolHandles { supported });
     Ok(its)
 }
