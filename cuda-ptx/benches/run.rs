@@ -3,13 +3,13 @@
 //! and on one with shared memory and barriers.
 
 use cuda_ptx::check::{Check, Checks};
-use cuda_ptx::{Access, Device, Launch, Program, Region, run, syntax};
+use cuda_ptx::{Access, Device, Launch, Program, Region, Validity, run, syntax};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-/// Memory with one allocation.
-struct Memory(Vec<AtomicU64>);
+/// Memory with one allocation, and the bits of it that were written.
+struct Memory(Vec<AtomicU64>, Vec<AtomicU64>);
 
 const BASE: u64 = 0x7000_0000_0000;
 
@@ -20,6 +20,11 @@ impl Device for Memory {
             return Err("nothing is allocated there".to_owned());
         }
         Ok(Region { base: BASE, words: &self.0, start: BASE, end, is_writable: true })
+    }
+    fn validity(&self, _address: u64, _len: u64) -> Validity<'_> {
+        let end = BASE + 8 * self.1.len() as u64;
+        let written = Region { base: BASE, words: &self.1, start: BASE, end, is_writable: true };
+        Validity { start: BASE, end, written: Some(written), is_host_visible: false }
     }
     fn print(&self, _text: &str) {}
     fn allocate(&self, _size: u64) -> Option<u64> {
@@ -232,7 +237,8 @@ fn bench_product(memory: &Memory) {
 }
 
 fn main() {
-    let memory = Memory((0..1 << 21).map(|_| AtomicU64::new(0)).collect());
+    let words = |value| (0..1 << 21).map(|_| AtomicU64::new(value)).collect();
+    let memory = Memory(words(0), words(u64::MAX));
     let chosen = std::env::args().nth(1).filter(|its| !its.starts_with("--"));
     let is_chosen = |name: &str| chosen.as_ref().is_none_or(|chosen| chosen == name);
     if is_chosen("mixed") {

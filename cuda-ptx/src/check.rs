@@ -10,6 +10,8 @@ pub enum Check {
     /// Accesses outside of memory that the kernel may access, and misaligned ones. It is always on: such an access ends
     /// the kernel with a [`Fault`](crate::Fault).
     Memcheck,
+    /// Uses of memory that nothing has written.
+    Initcheck,
     /// Accesses of two threads to the same memory that nothing orders.
     Racecheck,
     /// Incorrect uses of barriers, of functions of warps, and of asynchronous copies.
@@ -18,12 +20,13 @@ pub enum Check {
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 3] = [Self::Memcheck, Self::Racecheck, Self::Synccheck];
+    pub const ALL: [Self; 4] = [Self::Memcheck, Self::Initcheck, Self::Racecheck, Self::Synccheck];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Memcheck => "memcheck",
+            Self::Initcheck => "initcheck",
             Self::Racecheck => "racecheck",
             Self::Synccheck => "synccheck",
         }
@@ -160,6 +163,15 @@ pub enum Address {
         /// The offset in bytes.
         offset: u32,
     },
+    /// An offset in the local memory of a thread.
+    Local {
+        /// The block.
+        block: [u32; 3],
+        /// The thread in the block.
+        thread: [u32; 3],
+        /// The offset in bytes.
+        offset: u32,
+    },
 }
 
 impl fmt::Display for Address {
@@ -169,6 +181,10 @@ impl fmt::Display for Address {
             Self::Shared { block: [x, y, z], offset } => {
                 write!(f, "the offset {offset:#x} of the shared memory of block ({x}, {y}, {z})")
             }
+            Self::Local { block: [bx, by, bz], thread: [tx, ty, tz], offset } => write!(
+                f,
+                "the offset {offset:#x} of the local memory of block ({bx}, {by}, {bz}), thread ({tx}, {ty}, {tz})"
+            ),
         }
     }
 }
@@ -185,7 +201,8 @@ pub struct Finding {
     pub kernel: String,
     /// The instruction.
     pub site: Site,
-    /// The other instruction, if the error is between two threads.
+    /// The other instruction: of the other thread, if the error is between two threads, or the load of memory that was
+    /// never written.
     pub other: Option<Site>,
     /// The address, if the error is an access to memory.
     pub address: Option<Address>,

@@ -58,6 +58,20 @@ impl<'a> Region<'a> {
     }
 }
 
+/// Which bits of some memory have a value, for [initcheck](crate::check).
+#[derive(Clone, Copy, Debug)]
+pub struct Validity<'a> {
+    /// The address of the first byte.
+    pub start: u64,
+    /// The address after the last byte.
+    pub end: u64,
+    /// Words that have a bit for each bit of the memory, at the same addresses. The bit is set if the memory's bit has
+    /// a value, and the engine sets and clears it. `None` if all bits have values.
+    pub written: Option<Region<'a>>,
+    /// Whether the host can read the memory without a copy.
+    pub is_host_visible: bool,
+}
+
 /// The device whose kernels the engine runs.
 pub trait Device: Sync {
     /// Returns the memory around an address: at least the `len` bytes there, if the kernel may access them.
@@ -66,6 +80,12 @@ pub trait Device: Sync {
     /// # Errors
     /// The bytes are not part of one live allocation, or the access is not allowed.
     fn region(&self, address: u64, len: u64, access: Access) -> Result<Region<'_>, String>;
+
+    /// Returns which bits have a value, of at least the `len` bytes at an address, or of as many as the device knows.
+    /// By default all bits have values.
+    fn validity(&self, _address: u64, _len: u64) -> Validity<'_> {
+        Validity { start: 0, end: u64::MAX, written: None, is_host_visible: false }
+    }
 
     /// Prints the output of `vprintf`.
     fn print(&self, text: &str);

@@ -104,8 +104,8 @@
 //! A warp runs in lockstep with a mask of active lanes. Lanes that diverge take turns, so lanes of one warp may wait
 //! for each other. [`Launch::seed`] chooses the order of blocks and warps, and [`Launch::threads`] the number of host
 //! threads. A kernel whose threads wait for each other without end is a [deadlock](FaultKind::Deadlock), and
-//! [`Launch::steps`] limits a kernel that does not end. [`Launch::checks`] turns on [checks](check) for races between
-//! threads, incorrect barriers and masks, and copies that are read too early.
+//! [`Launch::steps`] limits a kernel that does not end. [`Launch::checks`] turns on [checks](check) for uses of memory
+//! that was never written, races between threads, incorrect barriers and masks, and copies that are read too early.
 
 #![forbid(unsafe_code)]
 
@@ -128,6 +128,6 @@ pub mod syntax;
 pub mod texture;
 
 pub use decode::is_device_function;
-pub use device::{Access, Device, Region};
+pub use device::{Access, Device, Region, Validity};
 pub use engine::{Fault, FaultKind, Launch, run};
 pub use program::{Kernel, LinkError, Param, Program, Relocation, Target, Variable};

@@ -17,6 +17,7 @@ mod space;
 mod texture;
 mod totals;
 mod virtual_memory;
+mod written;
 
 pub(crate) use contents::Contents;
 pub(crate) use endpoint::Endpoint;
@@ -30,6 +31,7 @@ pub(crate) use texture::{Object, Texels};
 pub(crate) use virtual_memory::{
     GRANULARITY, MapError, READ_WRITE, Use, device_of, domain_of, is_of_host,
 };
+pub(crate) use written::Known;
 
 use crate::account::misuse;
 use crate::checks::Checks;
@@ -155,7 +157,7 @@ impl Memory {
         if self.used(device).saturating_add(size) > limit {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let bytes = Contents::new(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let bytes = self.new_contents(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let address = BASE + self.next;
         // Addresses are never reused, so the use of a stale address can be detected.
         self.next += (size + GAP).next_multiple_of(ALIGNMENT);
@@ -314,6 +316,9 @@ impl Memory {
             return self.host_bytes(address, len);
         }
         let (start, offset) = self.device_place(address, len)?;
+        if wanted == Use::Write {
+            self.note_written(start, offset..offset + len);
+        }
         let Some(allocation) = self.device.get_mut(&start) else {
             return Err(format!("{len} bytes at {address:#x} are not allocated"));
         };

@@ -71,7 +71,7 @@ fn a_wrong_value_of_any_variable_gives_a_driver_without_devices() {
         (
             "CUDA_SIM_CHECKS",
             "sync",
-            "no check \"sync\": the checks are memcheck, racecheck, synccheck",
+            "no check \"sync\": the checks are memcheck, initcheck, racecheck, synccheck",
         ),
         ("CUDA_SIM_LENIENT", "yes", "\"yes\" is neither \"0\" nor \"1\""),
         ("CUDA_SIM_ACCOUNT", "stderr", "\"stderr\" is neither \"-\" nor the absolute path"),

@@ -329,6 +329,47 @@ fn checks_of_kernels_are_an_option_and_an_unknown_one_is_an_error() {
     assert_eq!(text(&output.stdout), "memcheck,synccheck 0\n");
 }
 
+/// Launches a kernel that branches on a word of memory that nothing has written.
+const UNWRITTEN: &str = r#"
+text = b""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 a) {
+    .reg .pred %p; .reg .b32 %r; .reg .b64 %d;
+    ld.param.u64 %d, [a];
+    ld.global.u32 %r, [%d];
+    setp.eq.u32 %p, %r, 0;
+    @%p st.global.u32 [%d+4], 1;
+    ret;
+}"""
+V = ctypes.c_void_p; context, module, kernel, memory = V(), V(), V(), ctypes.c_uint64()
+codes = [cu.cuInit(0), cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cu.cuCtxSetCurrent(context),
+    cu.cuModuleLoadData(ctypes.byref(module), text), cu.cuModuleGetFunction(ctypes.byref(kernel), module, b'k'),
+    cu.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(64))]
+arguments = (V * 1)(ctypes.cast(ctypes.byref(memory), V))
+codes += [cu.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, arguments, None), cu.cuCtxSynchronize()]
+print(*codes)
+"#;
+
+#[test]
+fn initcheck_of_the_option_and_of_the_variable_finds_memory_that_was_never_written() {
+    let expected =
+        "misuse: initcheck: kernel `k`: a condition depends on memory that was never written";
+    let option = or_skip!(python(&["--no-account", "--check", "initcheck"], UNWRITTEN));
+    let driver = or_skip!(crate::driver());
+    let mut run = crate::command("python3", &driver, "h200");
+    let run = run.args(["-c", &format!("{OPEN}{UNWRITTEN}")]);
+    let variable = run.env("CUDA_SIM_CHECKS", "initcheck").output().expect("python3 runs");
+    for output in [option, variable] {
+        let errors = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "0 0 0 0 0 0 0 0\n", "{errors}");
+        assert!(errors.contains(expected), "{errors}");
+        assert!(errors.contains("the byte 0 of 64 bytes of device memory"), "{errors}");
+    }
+    let without = or_skip!(python(&["--no-account"], UNWRITTEN));
+    assert_eq!(text(&without.stderr), "");
+}
+
 #[test]
 fn the_account_says_which_process_ended_without_one() {
     let output = or_skip!(python(&[], "cu.cuInit(0); os.kill(os.getpid(), 9)"));

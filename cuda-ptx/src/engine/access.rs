@@ -674,7 +674,7 @@ fn misaligned(lane: usize, address: u64, len: u64, access: Access) -> Raise {
     Raise::new(FaultKind::MisalignedAddress, lane, text).at(address)
 }
 
-fn from_bytes(bytes: &[u8]) -> u64 {
+pub(super) fn from_bytes(bytes: &[u8]) -> u64 {
     match bytes.len() {
         4 => bytes.try_into().map_or(0, |bytes| u64::from(u32::from_le_bytes(bytes))),
         8 => bytes.try_into().map_or(0, u64::from_le_bytes),
@@ -683,7 +683,7 @@ fn from_bytes(bytes: &[u8]) -> u64 {
 }
 
 #[inline]
-fn sign(value: u64, size: u32, is_signed: bool) -> u64 {
+pub(super) fn sign(value: u64, size: u32, is_signed: bool) -> u64 {
     match (is_signed, size) {
         (true, 1) => value as i8 as u64,
         (true, 2) => value as i16 as u64,

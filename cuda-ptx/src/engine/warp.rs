@@ -225,7 +225,12 @@ impl Warp {
                 };
                 let mask = match inst.guard {
                     None => group,
-                    Some(guard) => group & self.registers.condition(guard),
+                    Some(guard) => {
+                        if CHECKED {
+                            Watch::condition(self, cx, guard, group);
+                        }
+                        group & self.registers.condition(guard)
+                    }
                 };
                 let next = match &inst.op {
                     Op::Branch(target) => {

@@ -1,7 +1,7 @@
 //! A device with a list of allocations.
 
 use cuda_ptx::check::Finding;
-use cuda_ptx::{Access, Device, Fault, Launch, Program, Region, run, syntax};
+use cuda_ptx::{Access, Device, Fault, Launch, Program, Region, Validity, run, syntax};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,10 +10,20 @@ const BASE: u64 = 0x7000_0000_0000;
 /// The distance between allocations.
 const STEP: u64 = 1 << 32;
 
-/// A device for tests. Allocations are words, and have some bytes less than these if a test wants it.
+/// Words, and the number of bytes, which may be some less if a test wants it.
+#[derive(Debug)]
+struct Allocation {
+    words: Vec<AtomicU64>,
+    len: u64,
+    /// The bits that were written, if they are tracked.
+    written: Option<Vec<AtomicU64>>,
+    is_host_visible: bool,
+}
+
+/// A device for tests.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    allocations: Vec<(Vec<AtomicU64>, u64)>,
+    allocations: Vec<Allocation>,
     pub(crate) printed: Mutex<String>,
     pub(crate) conditionals: Mutex<Vec<(u64, u32)>>,
     pub(crate) findings: Mutex<Vec<Finding>>,
@@ -27,8 +37,44 @@ impl Memory {
             word[..chunk.len()].copy_from_slice(chunk);
             AtomicU64::new(u64::from_le_bytes(word))
         });
-        self.allocations.push((words.collect(), bytes.len() as u64));
+        self.allocations.push(Allocation {
+            words: words.collect(),
+            len: bytes.len() as u64,
+            written: None,
+            is_host_visible: false,
+        });
         BASE + STEP * (self.allocations.len() as u64 - 1)
+    }
+
+    /// Allocates zeros, and tracks which bits are written. None are so far.
+    pub(crate) fn unwritten(&mut self, bytes: usize) -> u64 {
+        let address = self.bytes(&vec![0; bytes]);
+        self.track(address, 0);
+        address
+    }
+
+    /// Allocates zeros that count as written, and tracks later writes.
+    pub(crate) fn written(&mut self, bytes: usize) -> u64 {
+        let address = self.bytes(&vec![0; bytes]);
+        self.track(address, u64::MAX);
+        address
+    }
+
+    /// Allocates zeros that the host can see.
+    pub(crate) fn of_host(&mut self, bytes: usize) -> u64 {
+        let address = self.bytes(&vec![0; bytes]);
+        self.allocations.last_mut().unwrap().is_host_visible = true;
+        address
+    }
+
+    fn track(&mut self, address: u64, bits: u64) {
+        let its = &mut self.allocations[((address - BASE) / STEP) as usize];
+        its.written = Some(its.words.iter().map(|_| AtomicU64::new(bits)).collect());
+    }
+
+    fn find(&self, address: u64) -> Option<(u64, &Allocation)> {
+        let index = address.checked_sub(BASE)? / STEP;
+        Some((BASE + STEP * index, self.allocations.get(usize::try_from(index).ok()?)?))
     }
 
     /// Allocates numbers of 32 bits.
@@ -39,7 +85,7 @@ impl Memory {
 
     /// Returns the numbers of an allocation.
     pub(crate) fn read(&self, address: u64) -> Vec<u32> {
-        let (words, len) = &self.allocations[((address - BASE) / STEP) as usize];
+        let Allocation { words, len, .. } = &self.allocations[((address - BASE) / STEP) as usize];
         let all = words.iter().flat_map(|word| {
             let word = word.load(Ordering::Relaxed);
             [word as u32, (word >> 32) as u32]
@@ -50,11 +96,21 @@ impl Memory {
 
 impl Device for Memory {
     fn region(&self, address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
-        let index = address.checked_sub(BASE).map(|offset| offset / STEP);
-        let found = index.and_then(|index| self.allocations.get(usize::try_from(index).ok()?));
-        let (words, len) = found.ok_or("nothing is allocated there")?;
-        let start = BASE + STEP * index.unwrap_or(0);
-        Ok(Region { base: start, words, start, end: start + len, is_writable: true })
+        let (start, its) = self.find(address).ok_or("nothing is allocated there")?;
+        let end = start + its.len;
+        Ok(Region { base: start, words: &its.words, start, end, is_writable: true })
+    }
+
+    fn validity(&self, address: u64, len: u64) -> Validity<'_> {
+        let Some((start, its)) = self.find(address) else {
+            let end = address.saturating_add(len);
+            return Validity { start: address, end, written: None, is_host_visible: false };
+        };
+        let end = start + its.len;
+        let written = its.written.as_deref();
+        let written =
+            written.map(|words| Region { base: start, words, start, end, is_writable: true });
+        Validity { start, end, written, is_host_visible: its.is_host_visible }
     }
 
     fn print(&self, text: &str) {

@@ -2,10 +2,10 @@
 
 use super::{Call, Failure};
 use crate::checks::{self, Finding, check};
-use crate::memory::{Memory, Use};
+use crate::memory::{Known, Memory, Use};
 use crate::thread;
 use cuda_ptx::texture::{Texels, Texture};
-use cuda_ptx::{Access, Device, FaultKind, Launch, Program, Region};
+use cuda_ptx::{Access, Device, FaultKind, Launch, Program, Region, Validity};
 use cuda_sys::CUresult;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -146,6 +146,16 @@ impl Device for Memories<'_> {
         // words, and those of registered memory are in its pages. The device accesses it through these words only, and
         // the program must not access memory on the host while a device uses it.
         Ok(unsafe { words(start, host, size, wanted == Use::Write) })
+    }
+
+    fn validity(&self, address: u64, _len: u64) -> Validity<'_> {
+        let Known { range, written, is_host_visible } = self.lock().known(address);
+        let size = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        // SAFETY: the words are alive until the kernel ends, as the allocation is, which has whole words. They are
+        // accessed as atomic words only.
+        let words = |host| unsafe { words(range.start, host, size, true) };
+        let written = written.map(words);
+        Validity { start: range.start, end: range.end, written, is_host_visible }
     }
 
     fn print(&self, text: &str) {

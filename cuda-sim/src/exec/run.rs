@@ -125,6 +125,8 @@ const PART: usize = 128 << 10;
 /// Copies within device memory, in parts, so that a copy needs little memory of the host.
 fn copy_on_device(memory: &mut Memory, from: u64, to: u64, len: usize) -> Result<(), String> {
     memory.bytes(from, len)?;
+    // Before the target, which may overlap the source, is written.
+    let written = memory.written_bits(from, len);
     memory.target(to, len)?;
     let mut part = vec![0; len.min(PART)];
     // Backwards if the target is after the source, which it may overlap.
@@ -135,6 +137,9 @@ fn copy_on_device(memory: &mut Memory, from: u64, to: u64, len: usize) -> Result
         let part = &mut part[..PART.min(len - at)];
         part.copy_from_slice(memory.bytes(from + at as u64, part.len())?);
         memory.target(to + at as u64, part.len())?.copy_from_slice(part);
+    }
+    if let Some(written) = written {
+        memory.set_written_bits(to, &written);
     }
     Ok(())
 }

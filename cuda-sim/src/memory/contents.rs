@@ -5,7 +5,7 @@ use super::host::Allocated;
 use super::space::{self, Space};
 use std::alloc::{Layout, alloc_zeroed};
 use std::fs::File;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
@@ -54,6 +54,8 @@ fn zeros(len: usize) -> Option<Vec<u64>> {
 pub(crate) struct Contents {
     len: usize,
     place: Place,
+    /// A word for each 8 bytes, in which the bits are set that were written. `None` if all of them count as written.
+    written: Option<Vec<u64>>,
 }
 
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl Contents {
             Some(space) => Place::Large(space),
             None => Place::Pages(Allocated::zeroed(len)?),
         };
-        Some(Self { len, place })
+        Some(Self { len, place, written: None })
     }
 
     /// Returns the address of the first byte on the host.
@@ -98,11 +100,11 @@ impl Contents {
             let file = never_written();
             if let Some(space) = file.and_then(|file| Space::of_copies(0, len, file, PERIOD)) {
                 let place = Place::Large(space);
-                return Some(Self { len, place });
+                return Some(Self { len, place, written: None });
             }
         }
         let place = Place::Small(zeros(len.div_ceil(8))?);
-        let mut contents = Self { len, place };
+        let mut contents = Self { len, place, written: None };
         if len < TOO_LARGE_TO_FILL {
             // One operation of the compiler, which Miri executes as fast as the machine. `Vec::resize` is a loop.
             contents.fill(UNINIT);
@@ -122,6 +124,58 @@ impl Contents {
         };
         if !is_done {
             self.fill(UNINIT);
+        }
+        if self.written.is_some() {
+            self.track_writes();
+        }
+    }
+
+    /// Notes from now on which bits are written. None were so far. Without enough memory on the host for that, all of
+    /// them count as written.
+    pub(super) fn track_writes(&mut self) {
+        self.written = zeros(self.len.div_ceil(8));
+    }
+
+    /// Regards all bits as written from now on.
+    pub(super) fn ignore_writes(&mut self) {
+        self.written = None;
+    }
+
+    /// Returns the address on the host of the words that have the written bits, which kernels change.
+    pub(super) fn written(&self) -> Option<usize> {
+        self.written.as_ref().map(|words| words.as_ptr().expose_provenance())
+    }
+
+    /// Notes that bytes were written.
+    pub(super) fn mark_written(&mut self, bytes: Range<usize>) {
+        let Some(words) = self.written.as_mut().filter(|_| !bytes.is_empty()) else { return };
+        let (first, last) = (bytes.start / 8, (bytes.end - 1) / 8);
+        let from_start = u64::MAX << (8 * (bytes.start % 8));
+        let to_end = u64::MAX >> (8 * (7 - (bytes.end - 1) % 8));
+        if first == last {
+            words[first] |= from_start & to_end;
+            return;
+        }
+        words[first] |= from_start;
+        words[first + 1..last].fill(u64::MAX);
+        words[last] |= to_end;
+    }
+
+    /// Returns the written bits of `len` bytes from an offset on, a byte for each.
+    pub(super) fn written_bits(&self, offset: usize, len: usize) -> Option<Vec<u8>> {
+        let words = self.written.as_ref()?;
+        let byte = |at: usize| words.get(at / 8).map_or(0, |word| word.to_le_bytes()[at % 8]);
+        Some((offset..offset.saturating_add(len)).map(byte).collect())
+    }
+
+    /// Sets the written bits of bytes from an offset on.
+    pub(super) fn set_written_bits(&mut self, offset: usize, bits: &[u8]) {
+        let Some(words) = &mut self.written else { return };
+        for (at, bits) in (offset..).zip(bits) {
+            let shift = 8 * (at % 8);
+            if let Some(word) = words.get_mut(at / 8) {
+                *word = *word & !(0xff << shift) | u64::from(*bits) << shift;
+            }
         }
     }
 }
@@ -184,6 +238,24 @@ mod tests {
             let other = Contents::for_host(len as u64, MANAGED).expect("memory");
             assert_ne!(other.address(), start);
         }
+    }
+
+    #[test]
+    fn writes_are_noted_by_byte() {
+        let mut contents = Contents::new(40).expect("memory");
+        assert_eq!(contents.written_bits(0, 40), None);
+        contents.track_writes();
+        let mut expected = vec![0; 40];
+        for range in [3..5, 0..0, 7..9, 17..32, 30..40, 8..8] {
+            contents.mark_written(range.clone());
+            expected[range].fill(0xff);
+            assert_eq!(contents.written_bits(0, 40).as_ref(), Some(&expected));
+        }
+        contents.set_written_bits(6, &[1, 2, 0]);
+        expected[6..9].copy_from_slice(&[1, 2, 0]);
+        assert_eq!(contents.written_bits(5, 30).as_deref(), Some(&expected[5..35]));
+        contents.reset();
+        assert_eq!(contents.written_bits(0, 40), Some(vec![0; 40]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Memory of allocation nodes. A node has an address from the time it is added, and memory there only
 //! between an allocation and a free that a launch enqueues.
 
-use super::{ALIGNMENT, Allocation, BASE, Contents, GAP, Kind, Memory};
+use super::{ALIGNMENT, Allocation, BASE, GAP, Kind, Memory};
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,7 +128,7 @@ impl Memory {
             kind: Kind::Ordered { ready: false, freed: false },
             context: its.context,
             device: its.device,
-            bytes: Contents::new(size).ok_or(out_of_memory)?,
+            bytes: self.new_contents(size).ok_or(out_of_memory)?,
             managed: None,
             id: self.new_id(),
             pool: None,

@@ -148,6 +148,7 @@ impl World {
         let size = array.size();
         array.storage = self.objects.memory.allocate(size, Kind::Plain, context, device, limit)?;
         self.objects.memory.add_variable(array.storage);
+        self.objects.memory.ignore_writes(array.storage);
         self.objects.arrays.levels += usize::from(is_level);
         let handle = self.objects.arrays.plain.insert(array);
         self.objects.arrays.plain_of.insert(context, handle);

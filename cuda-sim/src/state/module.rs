@@ -66,6 +66,7 @@ impl World {
             let size = variable.size.max(1);
             let place = self.objects.memory.allocate(size, Kind::Plain, context, device, limit)?;
             self.objects.memory.add_variable(place);
+            self.objects.memory.note_all_written(place);
             if let Ok(bytes) = self.objects.memory.bytes(place, size) {
                 bytes.fill(0);
                 bytes[..variable.initial.len()].copy_from_slice(&variable.initial);

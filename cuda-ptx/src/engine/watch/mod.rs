@@ -3,6 +3,7 @@
 //! The engine calls a [`Watch`] before each instruction, and where the threads of a block or warp meet. Without checks
 //! there is no watch, and [`Warp::run`] is compiled without the calls.
 
+mod init;
 mod race;
 mod sync;
 
@@ -15,9 +16,10 @@ use super::warp::Warp;
 use crate::check::{Address as Accessed, Check, Checks, Finding};
 use crate::device::{Access, Device};
 use crate::program::{
-    Address, Atomic, Barrier, CLUSTER_STEP, CopyGroup, LOCAL_WINDOW, Mbarrier, Op, Order,
-    PARAM_WINDOW, SHARED_WINDOW, Scope, Space, Together, WINDOW,
+    Address, Atomic, Barrier, CLUSTER_STEP, Condition, CopyGroup, LOCAL_WINDOW, Mbarrier, Op,
+    Order, PARAM_WINDOW, SHARED_WINDOW, Scope, Space, Together, WINDOW,
 };
+use init::Init;
 use race::{Lanes, Race};
 use std::collections::{HashMap, HashSet};
 use sync::Sync;
@@ -102,6 +104,7 @@ pub(super) struct Watch<'d> {
     reporter: Reporter<'d>,
     sync: Option<Sync>,
     race: Option<Race>,
+    init: Option<Init<'d>>,
 }
 
 /// Reports findings, one for each pair of instructions.
@@ -175,6 +178,7 @@ impl<'d> Watch<'d> {
                 reporter,
                 sync: has(Check::Synccheck).then(Sync::default),
                 race: has(Check::Racecheck).then(Race::default),
+                init: has(Check::Initcheck).then(Init::default),
             }
         })
     }
@@ -189,6 +193,9 @@ impl<'d> Watch<'d> {
         if let Some(race) = &mut self.race {
             race.begin_unit(&self.reporter, number);
         }
+        if let Some(init) = &mut self.init {
+            init.begin_unit(&self.reporter, number);
+        }
     }
 
     /// Called when all blocks of the cluster have ended.
@@ -199,11 +206,27 @@ impl<'d> Watch<'d> {
         if let Some(race) = &mut self.race {
             race.end_unit();
         }
+        if let Some(init) = &mut self.init {
+            init.end_unit();
+        }
+    }
+
+    /// Called before the lanes of `mask` look at the guard of an instruction.
+    pub(super) fn condition(warp: &Warp, cx: &mut Context<'_, '_>, guard: Condition, mask: u32) {
+        let Some(watch) = &mut cx.watch else { return };
+        if let Some(init) = &mut watch.init {
+            init.condition(&mut watch.reporter, (warp, cx.rank, mask), guard);
+        }
     }
 
     /// Called before an instruction that the lanes of `mask` execute.
-    pub(super) fn before(warp: &Warp, cx: &mut Context<'_, '_>, op: &Op, mask: u32) {
-        let Some(watch) = &mut cx.watch else { return };
+    pub(super) fn before(warp: &Warp, cx: &mut Context<'_, 'd>, op: &Op, mask: u32) {
+        let Some(watch) = cx.watch.take() else { return };
+        if let Some(init) = &mut watch.init {
+            // The check asks the rest of the context for the places of accesses.
+            init.before(&mut watch.reporter, warp, cx, op, mask);
+        }
+        let watch = cx.watch.insert(watch);
         let (rank, shared) = (cx.rank, &*cx.shared);
         let mut access = |address: &Address, len: u32, access, order| {
             watch.access(warp, (rank, shared), mask, address, (len, access, order));
@@ -304,6 +327,9 @@ impl<'d> Watch<'d> {
         (mask, changed): (u32, u32),
         atomic: &Atomic,
     ) {
+        if let Some(init) = &mut self.init {
+            init.atomic(&self.reporter, (warp, rank, shared), (mask, changed), atomic);
+        }
         let Some(race) = &mut self.race else { return };
         let Atomic { address, size: len, order, .. } = *atomic;
         let places = places(warp, (rank, shared), mask, &address, len);
@@ -461,6 +487,9 @@ impl<'d> Watch<'d> {
     ) {
         if let (Some(race), Together::Sync) = (&mut self.race, operation) {
             race.meet(rank, warp.index, lanes.1 & warp.alive);
+        }
+        if let Some(init) = &mut self.init {
+            init.execute((warp, rank), lanes, operation);
         }
         if let Some(sync) = &mut self.sync {
             let event = self.reporter.event(rank, thread(warp, 0), warp.pc);

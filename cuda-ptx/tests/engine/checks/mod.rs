@@ -1,6 +1,7 @@
 //! The checks of kernels: kernels with and without each error, under seeds.
 
 mod exhaustive;
+mod init;
 mod race;
 mod sync;
 
@@ -61,9 +62,14 @@ pub(crate) fn findings(case: &Case, checks: Checks, seed: u64) -> Vec<Finding> {
 
 /// Asserts that each case has its finding under each seed, and no others.
 pub(crate) fn assert_found(check: Check, cases: &[Case]) {
+    assert_all(cases, |case, seed| findings(case, Checks::default().with(check), seed));
+}
+
+/// The same for cases that `findings` runs under a seed.
+pub(crate) fn assert_all(cases: &[Case], findings: impl Fn(&Case, u64) -> Vec<Finding>) {
     for case in cases {
         for seed in 0..=SEEDS {
-            let found = findings(case, Checks::default().with(check), seed);
+            let found = findings(case, seed);
             let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
             let is_expected = match case.finding {
                 None => texts.is_empty(),
