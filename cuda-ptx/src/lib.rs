@@ -118,6 +118,7 @@ mod device;
 mod engine;
 #[doc = include_str!("../FIDELITY.md")]
 pub mod fidelity {}
+mod map;
 pub mod number;
 mod program;
 /// Runs the example of the README as a test.

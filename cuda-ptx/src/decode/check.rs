@@ -12,18 +12,19 @@ fn is_rounding(word: &&str) -> bool {
 /// Returns the number of operands of an instruction, if it has one number of them.
 fn operands(opcode: &str, words: &[&str]) -> Option<usize> {
     let has = |word: &str| words.contains(&word);
-    Some(match opcode {
-        "exit" | "ret" | "trap" | "brkpt" | "membar" | "fence" | "griddepcontrol" => 0,
-        "activemask" | "stacksave" | "stackrestore" | "nanosleep" | "pmevent" => 1,
-        "abs" | "neg" | "not" | "cnot" | "popc" | "clz" | "brev" | "bfind" | "rcp" | "sqrt"
-        | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "testp" | "isspacep" | "mov" => 2,
-        "mul" | "div" | "rem" | "mul24" | "and" | "or" | "xor" | "shl" | "shr" | "copysign"
-        | "bmsk" | "szext" => 3,
-        "mad" | "madc" | "mad24" | "fma" | "sad" | "selp" | "slct" | "prmt" | "bfe" | "fns"
-        | "shf" | "dp2a" | "dp4a" => 4,
-        "bfi" => 5,
-        "set" | "setp" if ["and", "or", "xor"].into_iter().any(has) => 4,
-        "set" | "setp" => 3,
+    Some(match opcode.as_bytes() {
+        b"exit" | b"ret" | b"trap" | b"brkpt" | b"membar" | b"fence" | b"griddepcontrol" => 0,
+        b"activemask" | b"stacksave" | b"stackrestore" | b"nanosleep" | b"pmevent" => 1,
+        b"abs" | b"neg" | b"not" | b"cnot" | b"popc" | b"clz" | b"brev" | b"bfind" | b"rcp"
+        | b"sqrt" | b"rsqrt" | b"sin" | b"cos" | b"lg2" | b"ex2" | b"tanh" | b"testp"
+        | b"isspacep" | b"mov" => 2,
+        b"mul" | b"div" | b"rem" | b"mul24" | b"and" | b"or" | b"xor" | b"shl" | b"shr"
+        | b"copysign" | b"bmsk" | b"szext" => 3,
+        b"mad" | b"madc" | b"mad24" | b"fma" | b"sad" | b"selp" | b"slct" | b"prmt" | b"bfe"
+        | b"fns" | b"shf" | b"dp2a" | b"dp4a" => 4,
+        b"bfi" => 5,
+        b"set" | b"setp" if ["and", "or", "xor"].into_iter().any(has) => 4,
+        b"set" | b"setp" => 3,
         _ => return None,
     })
 }
@@ -38,29 +39,29 @@ pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Pr
     let has_scope = || ["cta", "cluster", "gpu", "sys"].into_iter().any(has);
     let has_order = || ["relaxed", "acquire", "release", "sc", "acq_rel"].into_iter().any(has);
     let has_proxy = || words.iter().any(|word| word.starts_with("proxy"));
-    match opcode {
-        "ld" | "st" if has_scope() != has_order() => {
+    match opcode.as_bytes() {
+        b"ld" | b"st" if has_scope() != has_order() => {
             return Problem::invalid("an order needs a scope, and a scope an order");
         }
-        "fence" if !(has_scope() || has_proxy() || has("mbarrier_init")) => {
+        b"fence" if !(has_scope() || has_proxy() || has("mbarrier_init")) => {
             return Problem::invalid("a fence needs a scope");
         }
-        "membar" if !(has("cta") || has("gl") || has("sys") || has_proxy()) => {
+        b"membar" if !(has("cta") || has("gl") || has("sys") || has_proxy()) => {
             return Problem::invalid("a fence needs a level");
         }
-        "griddepcontrol" if !(has("wait") || has("launch_dependents")) => {
+        b"griddepcontrol" if !(has("wait") || has("launch_dependents")) => {
             return Problem::invalid("it needs `.wait` or `.launch_dependents`");
         }
-        "redux" | "match" | "elect" if !has("sync") => {
+        b"redux" | b"match" | b"elect" if !has("sync") => {
             return Problem::invalid("it needs `.sync`");
         }
-        "bmsk" | "szext" if !(has("clamp") || has("wrap")) => {
+        b"bmsk" | b"szext" if !(has("clamp") || has("wrap")) => {
             return Problem::invalid("it needs `.clamp` or `.wrap`");
         }
-        "sin" | "cos" | "lg2" | "ex2" | "tanh" | "rsqrt" if !has("approx") => {
+        b"sin" | b"cos" | b"lg2" | b"ex2" | b"tanh" | b"rsqrt" if !has("approx") => {
             return Problem::invalid("it needs `.approx`");
         }
-        "ld" if has("nc") && (!has("global") || has("volatile") || has_order()) => {
+        b"ld" if has("nc") && (!has("global") || has("volatile") || has_order()) => {
             return Problem::invalid("`.nc` needs `.global`, and no order");
         }
         _ => {}
@@ -72,39 +73,39 @@ pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Pr
     let is_unsigned = matches!(ty, Type::U8 | Type::U16 | Type::U32 | Type::U64);
     let is_number = is_float || is_signed || is_unsigned;
     let has_rounding = || words.iter().any(is_rounding);
-    let has_type = match opcode {
-        "and" | "or" | "xor" | "not" => !is_number,
-        "cnot" | "shl" | "popc" | "clz" | "brev" => !is_number && ty != Type::Pred,
-        "add" | "sub" | "mul" | "mad" | "div" | "min" | "max" => is_number,
-        "neg" | "abs" => is_float || is_signed,
-        "rem" => is_signed || is_unsigned,
-        "atom" | "red" => !(ty == Type::S64 && has("add")),
+    let has_type = match opcode.as_bytes() {
+        b"and" | b"or" | b"xor" | b"not" => !is_number,
+        b"cnot" | b"shl" | b"popc" | b"clz" | b"brev" => !is_number && ty != Type::Pred,
+        b"add" | b"sub" | b"mul" | b"mad" | b"div" | b"min" | b"max" => is_number,
+        b"neg" | b"abs" => is_float || is_signed,
+        b"rem" => is_signed || is_unsigned,
+        b"atom" | b"red" => !(ty == Type::S64 && has("add")),
         _ => true,
     };
     if !has_type {
         return Problem::invalid("the instruction does not have this type");
     }
-    match opcode {
-        "add" | "sub" if !is_float && (has_rounding() || has("sat") && ty != Type::S32) => {
+    match opcode.as_bytes() {
+        b"add" | b"sub" if !is_float && (has_rounding() || has("sat") && ty != Type::S32) => {
             Problem::invalid("integers have no such modifier")
         }
-        "mul" | "mad" if !(is_float || has("lo") || has("hi") || has("wide")) => {
+        b"mul" | b"mad" if !(is_float || has("lo") || has("hi") || has("wide")) => {
             Problem::invalid("a product needs `.lo`, `.hi` or `.wide`")
         }
-        "mul" if !is_float && has("sat") => Problem::invalid("a product is not clamped"),
-        "add" | "sub" | "mul"
+        b"mul" if !is_float && has("sat") => Problem::invalid("a product is not clamped"),
+        b"add" | b"sub" | b"mul"
             if !matches!(ty, Type::F32 | Type::F64 | Type::F32x2)
                 && is_float
                 && ["rz", "rm", "rp"].into_iter().any(has) =>
         {
             Problem::invalid("the type does not have this rounding")
         }
-        "div" | "sqrt" | "rcp" | "fma" | "mad"
+        b"div" | b"sqrt" | b"rcp" | b"fma" | b"mad"
             if is_float && !(has_rounding() || has("approx") || has("full")) =>
         {
             Problem::invalid("the rounding is missing")
         }
-        "set" | "setp" => {
+        b"set" | b"setp" => {
             let ty = types.last().copied().unwrap_or(ty);
             let is_unsigned = matches!(ty, Type::U16 | Type::U32 | Type::U64);
             let only_unsigned = ["lo", "ls", "hi", "hs"].into_iter().any(has);
@@ -115,7 +116,7 @@ pub(super) fn check(opcode: &str, words: &[&str], count: usize) -> Result<(), Pr
             }
             Ok(())
         }
-        "cvt" => match types[..] {
+        b"cvt" => match types[..] {
             [to, from] => conversion(to, from, words),
             _ => Ok(()),
         },

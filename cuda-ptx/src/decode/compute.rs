@@ -24,12 +24,12 @@ impl<'a> Decoder<'_, '_, 'a> {
         words: &mut Words<'a>,
     ) -> Result<bool, Problem> {
         let operands = &its.operands;
-        match its.opcode() {
-            "add" | "sub" => self.add(its, words)?,
-            "addc" | "subc" => self.carry_chain(operands, words, its.opcode() == "subc", true)?,
-            "mul" => self.mul(operands, words)?,
-            "mad" | "madc" => self.mad(its, words)?,
-            "fma" => {
+        match its.opcode().as_bytes() {
+            b"add" | b"sub" => self.add(its, words)?,
+            b"addc" | b"subc" => self.carry_chain(operands, words, its.opcode() == "subc", true)?,
+            b"mul" => self.mul(operands, words)?,
+            b"mad" | b"madc" => self.mad(its, words)?,
+            b"fma" => {
                 words.drop_all(|word| word == "oob");
                 let mode = words.mode();
                 let ty = words.ty()?;
@@ -46,7 +46,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                     None => self.ternary(operands, Ternary::Fma(of, mode), [ty; 4])?,
                 }
             }
-            "mul24" | "mad24" => {
+            b"mul24" | b"mad24" => {
                 let is_high = words.one_of(&["hi", "lo"]) == Some("hi");
                 let is_sat = words.take("sat");
                 let ty = words.ty()?;
@@ -57,13 +57,13 @@ impl<'a> Decoder<'_, '_, 'a> {
                     }
                 }
             }
-            "div" => self.div(operands, words)?,
-            "rem" => {
+            b"div" => self.div(operands, words)?,
+            b"rem" => {
                 let ty = words.ty()?;
                 self.binary(operands, Binary::Rem(int(ty)), [ty; 3])?;
             }
-            "min" | "max" => self.extremum(its, words)?,
-            "neg" | "abs" => {
+            b"min" | b"max" => self.extremum(its, words)?,
+            b"neg" | b"abs" => {
                 let is_neg = its.opcode() == "neg";
                 let flush = words.take("ftz");
                 let ty = words.ty()?;
@@ -75,7 +75,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 };
                 self.unary(operands, f, [ty; 2])?;
             }
-            "and" | "or" | "xor" => {
+            b"and" | b"or" | b"xor" => {
                 let ty = words.ty()?;
                 if ty == Type::Pred {
                     let logic = match its.opcode() {
@@ -98,7 +98,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                     self.binary(operands, f, [ty; 3])?;
                 }
             }
-            "not" | "cnot" => {
+            b"not" | b"cnot" => {
                 let ty = words.ty()?;
                 if ty == Type::Pred {
                     let d = self.target(self.operand(operands, 0)?, ty)?;
@@ -113,7 +113,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                     self.unary(operands, f, [ty; 2])?;
                 }
             }
-            "shl" | "shr" => {
+            b"shl" | b"shr" => {
                 let ty = words.ty()?;
                 let f = match its.opcode() {
                     "shl" => Binary::Shl(int(ty)),
@@ -121,13 +121,13 @@ impl<'a> Decoder<'_, '_, 'a> {
                 };
                 self.binary(operands, f, [ty, ty, Type::U32])?;
             }
-            "shf" => {
+            b"shf" => {
                 let is_left = words.one_of(&["l", "r"]) == Some("l");
                 let wraps = words.one_of(&["wrap", "clamp"]) == Some("wrap");
                 let ty = words.ty()?;
                 self.ternary(operands, Ternary::Shf(is_left, overflow(!wraps)), [ty; 4])?;
             }
-            "popc" | "clz" => {
+            b"popc" | b"clz" => {
                 let ty = words.ty()?;
                 let f = match its.opcode() {
                     "popc" => Unary::Popc(int(ty)),
@@ -135,21 +135,21 @@ impl<'a> Decoder<'_, '_, 'a> {
                 };
                 self.unary(operands, f, [Type::U32, ty])?;
             }
-            "brev" => {
+            b"brev" => {
                 let ty = words.ty()?;
                 self.unary(operands, Unary::Brev(int(ty)), [ty; 2])?;
             }
-            "bfind" => {
+            b"bfind" => {
                 let shift = words.take("shiftamt");
                 let ty = words.ty()?;
                 self.unary(operands, Unary::Bfind(int(ty), shift), [Type::U32, ty])?;
             }
-            "bfe" => {
+            b"bfe" => {
                 let ty = words.ty()?;
                 let f = Ternary::Bfe(int(ty));
                 self.ternary(operands, f, [ty, ty, Type::U32, Type::U32])?;
             }
-            "bfi" => {
+            b"bfi" => {
                 let ty = words.ty()?;
                 let d = self.target(self.operand(operands, 0)?, ty)?;
                 let mut a = [0; 4];
@@ -159,26 +159,26 @@ impl<'a> Decoder<'_, '_, 'a> {
                 }
                 self.emit(Op::Bfi { bits: bits(ty), d, a });
             }
-            "bmsk" => {
+            b"bmsk" => {
                 let clamps = words.one_of(&["clamp", "wrap"]) == Some("clamp");
                 let ty = words.ty()?;
                 self.binary(operands, Binary::Bmsk(overflow(clamps)), [ty; 3])?;
             }
-            "szext" => {
+            b"szext" => {
                 let clamps = words.one_of(&["clamp", "wrap"]) == Some("clamp");
                 let ty = words.ty()?;
                 let f = Binary::Szext(ty == Type::S32, overflow(clamps));
                 self.binary(operands, f, [ty, ty, Type::U32])?;
             }
-            "fns" => {
+            b"fns" => {
                 let ty = words.ty()?;
                 self.ternary(operands, Ternary::Fns, [ty; 4])?;
             }
-            "sad" => {
+            b"sad" => {
                 let ty = words.ty()?;
                 self.ternary(operands, Ternary::Sad(int(ty)), [ty; 4])?;
             }
-            "dp4a" | "dp2a" => {
+            b"dp4a" | b"dp2a" => {
                 let half = words.one_of(&["lo", "hi"]);
                 let (a, b) = (words.ty()?, words.ty()?);
                 let (a, b) = (a == Type::S32, b == Type::S32);
@@ -188,8 +188,8 @@ impl<'a> Decoder<'_, '_, 'a> {
                 };
                 self.ternary(operands, f, [Type::U32; 4])?;
             }
-            "lop3" => self.lop3(operands, words)?,
-            "prmt" => {
+            b"lop3" => self.lop3(operands, words)?,
+            b"prmt" => {
                 let mode = match words.one_of(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]) {
                     None => Permutation::Index,
                     Some("f4e") => Permutation::Forward,
@@ -202,15 +202,15 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let ty = words.ty()?;
                 self.ternary(operands, Ternary::Prmt(mode), [ty; 4])?;
             }
-            "copysign" => {
+            b"copysign" => {
                 let ty = words.ty()?;
                 let of = float(ty).ok_or_else(not_float)?;
                 self.binary(operands, Binary::Copysign(of), [ty; 3])?;
             }
-            "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" => {
+            b"rcp" | b"sqrt" | b"rsqrt" | b"sin" | b"cos" | b"lg2" | b"ex2" | b"tanh" => {
                 self.function_of_float(its, words)?;
             }
-            "testp" => {
+            b"testp" => {
                 let test = words.one_of(&[
                     "finite",
                     "infinite",
@@ -233,9 +233,9 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let a = self.source(self.operand(operands, 1)?, ty)?;
                 self.emit(Op::Testp { ty: of, kind, d, a });
             }
-            "setp" => self.setp(operands, words)?,
-            "set" => self.set(operands, words)?,
-            "selp" => {
+            b"setp" => self.setp(operands, words)?,
+            b"set" => self.set(operands, words)?,
+            b"selp" => {
                 let ty = words.ty()?;
                 let d = self.target(self.operand(operands, 0)?, ty)?;
                 let a = [
@@ -245,14 +245,14 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let p = self.predicate(self.operand(operands, 3)?)?;
                 self.emit(Op::Selp { bank: bank(ty)?, d, a, p });
             }
-            "slct" => {
+            b"slct" => {
                 let flush = words.take("ftz");
                 let (ty, by) = (words.ty()?, words.ty()?);
                 let how = if by == Type::F32 { SlctBy::Single(flush) } else { SlctBy::Signed };
                 self.ternary(operands, Ternary::Slct(bank(ty)?, how), [ty, ty, ty, by])?;
             }
-            "mov" => self.mov(operands, words)?,
-            "cvt" => self.cvt(operands, words)?,
+            b"mov" => self.mov(operands, words)?,
+            b"cvt" => self.cvt(operands, words)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -881,28 +881,28 @@ enum FormatOf {
 fn format_of(word: &str) -> Option<FormatOf> {
     use FormatOf::{One, Two};
     let float = Number::Float;
-    Some(match word {
-        "u8" => One(Number::Int(Int::U8), 8),
-        "s8" => One(Number::Int(Int::S8), 8),
-        "u16" => One(Number::Int(Int::U16), 16),
-        "s16" => One(Number::Int(Int::S16), 16),
-        "u32" => One(Number::Int(Int::U32), 32),
-        "s32" => One(Number::Int(Int::S32), 32),
-        "u64" => One(Number::Int(Int::U64), 64),
-        "s64" => One(Number::Int(Int::S64), 64),
-        "f16" => One(float(Format::F16), 16),
-        "bf16" => One(float(Format::Bf16), 16),
-        "f32" => One(float(Format::F32), 32),
-        "f64" => One(float(Format::F64), 64),
-        "tf32" => One(float(Format::Tf32), 32),
-        "f16x2" => Two(float(Format::F16), 32),
-        "bf16x2" => Two(float(Format::Bf16), 32),
-        "e4m3x2" => Two(float(Format::E4m3), 16),
-        "e5m2x2" => Two(float(Format::E5m2), 16),
-        "e2m3x2" => Two(float(Format::E2m3), 16),
-        "e3m2x2" => Two(float(Format::E3m2), 16),
-        "e2m1x2" => Two(float(Format::E2m1), 8),
-        "ue8m0x2" => Two(float(Format::Ue8m0), 16),
+    Some(match word.as_bytes() {
+        b"u8" => One(Number::Int(Int::U8), 8),
+        b"s8" => One(Number::Int(Int::S8), 8),
+        b"u16" => One(Number::Int(Int::U16), 16),
+        b"s16" => One(Number::Int(Int::S16), 16),
+        b"u32" => One(Number::Int(Int::U32), 32),
+        b"s32" => One(Number::Int(Int::S32), 32),
+        b"u64" => One(Number::Int(Int::U64), 64),
+        b"s64" => One(Number::Int(Int::S64), 64),
+        b"f16" => One(float(Format::F16), 16),
+        b"bf16" => One(float(Format::Bf16), 16),
+        b"f32" => One(float(Format::F32), 32),
+        b"f64" => One(float(Format::F64), 64),
+        b"tf32" => One(float(Format::Tf32), 32),
+        b"f16x2" => Two(float(Format::F16), 32),
+        b"bf16x2" => Two(float(Format::Bf16), 32),
+        b"e4m3x2" => Two(float(Format::E4m3), 16),
+        b"e5m2x2" => Two(float(Format::E5m2), 16),
+        b"e2m3x2" => Two(float(Format::E2m3), 16),
+        b"e3m2x2" => Two(float(Format::E3m2), 16),
+        b"e2m1x2" => Two(float(Format::E2m1), 8),
+        b"ue8m0x2" => Two(float(Format::Ue8m0), 16),
         _ => return None,
     })
 }

@@ -46,8 +46,8 @@ impl<'a> Decoder<'_, '_, 'a> {
         words: &mut Words<'a>,
     ) -> Result<bool, Problem> {
         let operands = &its.operands;
-        match its.opcode() {
-            "bra" => {
+        match its.opcode().as_bytes() {
+            b"bra" => {
                 words.take("uni");
                 let Operand::Name(label) = self.operand(operands, 0)? else {
                     return Problem::invalid("the target is not a label");
@@ -55,7 +55,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let at = self.emit(Op::Branch(u32::MAX));
                 self.branch_to(at, 0, label);
             }
-            "brx" => {
+            b"brx" => {
                 words.take("idx");
                 words.take("uni");
                 let index = self.source(self.operand(operands, 0)?, Type::U32)?;
@@ -71,25 +71,26 @@ impl<'a> Decoder<'_, '_, 'a> {
                     self.branch_to(at, entry, label);
                 }
             }
-            "call" => {
+            b"call" => {
                 words.take("uni");
                 self.call(operands)?;
             }
-            "ret" => {
+            b"ret" => {
                 words.take("uni");
                 self.end()?;
             }
-            "exit" => {
+            b"exit" => {
                 self.emit(Op::Exit);
             }
-            "trap" | "brkpt" => {
+            b"trap" | b"brkpt" => {
                 self.emit(Op::Trap);
             }
-            "nanosleep" => {
+            b"nanosleep" => {
                 words.drop_all(|_| true);
                 self.emit(Op::Sleep);
             }
-            "pmevent" | "membar" | "fence" | "griddepcontrol" | "setmaxnreg" | "createpolicy" => {
+            b"pmevent" | b"membar" | b"fence" | b"griddepcontrol" | b"setmaxnreg"
+            | b"createpolicy" => {
                 if its.opcode() == "createpolicy" {
                     return Problem::unsupported("a policy of caches");
                 }
@@ -100,7 +101,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 words.drop_all(|word| has_no_effect(word) || type_of(word) == Some(Type::U32));
                 self.emit(fence.map_or(Op::Nop, Op::Fence));
             }
-            opcode @ ("bar" | "barrier") => self.barrier(opcode, operands, words)?,
+            b"bar" | b"barrier" => self.barrier(its.opcode(), operands, words)?,
             _ => return Ok(false),
         }
         Ok(true)

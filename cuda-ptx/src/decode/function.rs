@@ -3,6 +3,7 @@
 use super::Problem;
 use super::link::{Builder, clamp, layout, place, round_up};
 use super::words::{Words, bits};
+use crate::map::Map;
 use crate::program::{
     Address, Bank, Base, Condition, Element, Elements, Inst, Op, Place, Slot, Space as OpSpace,
     Transfer,
@@ -10,7 +11,6 @@ use crate::program::{
 use crate::syntax::{
     Function, Guard, Instruction, Position, Space, Statement, Type, Variable as Declared,
 };
-use std::collections::HashMap;
 
 /// What a name in a function refers to.
 #[derive(Clone, Debug)]
@@ -49,13 +49,13 @@ pub(super) enum Symbol {
 /// The names and labels between two braces.
 #[derive(Default)]
 struct Scope<'a> {
-    symbols: HashMap<&'a str, Symbol>,
+    symbols: Map<&'a str, Symbol>,
     /// Ranges of registers: the first register and the number, by the prefix.
-    ranges: HashMap<&'a str, (Slot, u32, Type)>,
-    labels: HashMap<&'a str, u32>,
+    ranges: Map<&'a str, (Slot, u32, Type)>,
+    labels: Map<&'a str, u32>,
     /// Branches to labels that are not yet known: the instruction, the entry of its table, the label.
     branches: Vec<(u32, usize, &'a str)>,
-    tables: HashMap<&'a str, Vec<&'a str>>,
+    tables: Map<&'a str, Vec<&'a str>>,
 }
 
 /// The decoder of a function.
@@ -375,7 +375,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
 
     /// Returns what a name of the function refers to.
     pub(super) fn symbol(&self, name: &str) -> Option<Symbol> {
-        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (prefix, number) = name.split_at(name.len() - digits);
         for scope in self.scopes.iter().rev() {
             if let Some(symbol) = scope.symbols.get(name) {

@@ -2,6 +2,7 @@
 
 use super::function::Decoder;
 use super::words::bits;
+use crate::map::Map;
 use crate::program::{
     Bank, Constant, FUNCTION_STEP, FUNCTION_WINDOW, FunctionInfo, Image, Intrinsic, Kernel,
     LinkError, Op, Param, Program, Relocation, Slot, Target, Variable,
@@ -10,7 +11,7 @@ use crate::syntax::{
     Function, Immediate, Initializer, Item, Linkage, Module, Position, Space, Type,
     Variable as Declared, parse,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// What a name at the top level of a module refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +33,12 @@ pub(super) enum Global {
 /// All symbols of the modules.
 pub(super) struct Symbols<'a> {
     /// The names that each module sees.
-    pub(super) names: Vec<HashMap<&'a str, Global>>,
+    pub(super) names: Vec<Map<&'a str, Global>>,
     /// The functions, with the index of their module.
     pub(super) functions: Vec<(usize, &'a Function<'a>)>,
     pub(super) shared: Vec<&'a Declared<'a>>,
     /// The source files of each module, by their index.
-    pub(super) files: Vec<HashMap<u32, &'a str>>,
+    pub(super) files: Vec<Map<u32, &'a str>>,
     /// The functions whose address is a value somewhere.
     pub(super) addressed: Vec<usize>,
 }
@@ -106,7 +107,7 @@ struct Linker<'a> {
     symbols: Symbols<'a>,
     variables: Vec<Variable>,
     /// The symbols that other modules see: what they are, and whether they may be replaced.
-    exported: HashMap<&'a str, (Global, bool)>,
+    exported: Map<&'a str, (Global, bool)>,
     /// The modules and declarations of variables with an initial value.
     initialized: Vec<(usize, usize, &'a Declared<'a>)>,
 }
@@ -298,14 +299,14 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
     let modules: Vec<&Module<'_>> = modules.iter().chain(&added).collect();
     let mut linker = Linker {
         symbols: Symbols {
-            names: vec![HashMap::new(); modules.len()],
+            names: vec![Map::default(); modules.len()],
             functions: Vec::new(),
             shared: Vec::new(),
-            files: vec![HashMap::new(); modules.len()],
+            files: vec![Map::default(); modules.len()],
             addressed: Vec::new(),
         },
         variables: Vec::new(),
-        exported: HashMap::new(),
+        exported: Map::default(),
         initialized: Vec::new(),
     };
     for (at, module) in modules.iter().enumerate() {
@@ -448,14 +449,14 @@ fn find_addressed(symbols: &mut Symbols<'_>) {
 pub(super) struct Builder<'s, 'a> {
     pub(super) symbols: &'s Symbols<'a>,
     pub(super) image: Image,
-    constants: HashMap<(Bank, Constant), Slot>,
-    mnemonics: HashMap<&'a str, u32>,
-    files: HashMap<(usize, u32), u32>,
+    constants: Map<(Bank, Constant), Slot>,
+    mnemonics: Map<&'a str, u32>,
+    files: Map<(usize, u32), u32>,
     /// The functions of the image, by their index in the program, and those that are not decoded.
-    functions: HashMap<usize, u32>,
+    functions: Map<usize, u32>,
     waiting: Vec<usize>,
     /// The offsets of variables in static shared memory.
-    shared: HashMap<usize, u32>,
+    shared: Map<usize, u32>,
     shared_end: u64,
     /// The calls: the caller and the callee.
     calls: Vec<(u32, u32)>,
@@ -468,12 +469,12 @@ impl<'s, 'a> Builder<'s, 'a> {
         Self {
             symbols,
             image: Image::default(),
-            constants: HashMap::new(),
-            mnemonics: HashMap::new(),
-            files: HashMap::new(),
-            functions: HashMap::new(),
+            constants: Map::default(),
+            mnemonics: Map::default(),
+            files: Map::default(),
+            functions: Map::default(),
             waiting: Vec::new(),
-            shared: HashMap::new(),
+            shared: Map::default(),
             shared_end: 0,
             calls: Vec::new(),
             has_indirect: Vec::new(),

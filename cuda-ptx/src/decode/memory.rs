@@ -83,17 +83,17 @@ impl<'a> Decoder<'_, '_, 'a> {
         words: &mut Words<'a>,
     ) -> Result<bool, Problem> {
         let operands = &its.operands;
-        match its.opcode() {
-            "ld" | "ldu" | "st" => self.transfer(its, words)?,
-            "atom" | "red" => self.atomic(its, words)?,
-            "cvta" => self.cvta(operands, words)?,
-            "isspacep" => {
+        match its.opcode().as_bytes() {
+            b"ld" | b"ldu" | b"st" => self.transfer(its, words)?,
+            b"atom" | b"red" => self.atomic(its, words)?,
+            b"cvta" => self.cvta(operands, words)?,
+            b"isspacep" => {
                 let space = space(words);
                 let p = self.target(self.operand(operands, 0)?, Type::Pred)?;
                 let a = self.source(self.operand(operands, 1)?, Type::B64)?;
                 self.emit(Op::IsSpace { space, p, a: Base::Wide(a) });
             }
-            "prefetch" | "prefetchu" | "applypriority" | "discard" => {
+            b"prefetch" | b"prefetchu" | b"applypriority" | b"discard" => {
                 words.drop_all(|word| {
                     matches!(
                         word,
@@ -103,15 +103,15 @@ impl<'a> Decoder<'_, '_, 'a> {
                 self.emit(Op::Nop);
             }
             // Accesses ignore the policy.
-            "createpolicy" => {
+            b"createpolicy" => {
                 words.drop_all(|_| true);
                 let d = self.target(self.operand(operands, 0)?, Type::B64)?;
                 let zero = self.builder.constant(Bank::Wide, Constant::Bits(0));
                 self.emit(Op::Move(Bank::Wide, d, zero));
             }
-            "cp" => self.copy(its, words)?,
-            "mbarrier" => self.mbarrier(operands, words)?,
-            "mapa" => {
+            b"cp" => self.copy(its, words)?,
+            b"mbarrier" => self.mbarrier(operands, words)?,
+            b"mapa" => {
                 let is_generic = space(words) == Space::Generic;
                 let ty = words.ty()?;
                 let rank = self.source(self.operand(operands, 2)?, Type::U32)?;
@@ -119,7 +119,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let d = self.target(self.operand(operands, 0)?, ty)?;
                 self.emit(Op::MapShared { d, a, rank, is_wide: bits(ty) == 64, is_generic });
             }
-            "getctarank" => {
+            b"getctarank" => {
                 let is_generic = space(words) == Space::Generic;
                 let ty = words.ty()?;
                 let a = self.source(self.operand(operands, 1)?, ty)?;
@@ -127,7 +127,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let d = self.target(self.operand(operands, 0)?, Type::U32)?;
                 self.emit(Op::RankOf { d, a, is_generic });
             }
-            "alloca" => {
+            b"alloca" => {
                 let ty = words.ty()?;
                 let size = self.source(self.operand(operands, 1)?, ty)?;
                 let align = match operands.get(2) {
@@ -139,12 +139,12 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let d = self.target(self.operand(operands, 0)?, ty)?;
                 self.emit(Op::Alloca { d, size, align, is_wide: bits(ty) == 64 });
             }
-            "stacksave" => {
+            b"stacksave" => {
                 let ty = words.ty()?;
                 let d = self.target(self.operand(operands, 0)?, ty)?;
                 self.emit(Op::StackSave { d, is_wide: bits(ty) == 64 });
             }
-            "stackrestore" => {
+            b"stackrestore" => {
                 let ty = words.ty()?;
                 let a = self.source(self.operand(operands, 0)?, ty)?;
                 self.emit(Op::StackRestore { a, is_wide: bits(ty) == 64 });

@@ -20,43 +20,43 @@ pub(super) fn register(name: &str) -> Option<(Special, bool)> {
     };
     if let Some(component) = component {
         return Some((
-            match base {
-                "tid" => Special::Tid(component),
-                "ntid" => Special::Ntid(component),
-                "ctaid" => Special::Ctaid(component),
-                "nctaid" => Special::Nctaid(component),
-                "clusterid" => Special::Clusterid(component),
-                "nclusterid" => Special::Nclusterid(component),
-                "cluster_ctaid" => Special::ClusterCtaid(component),
-                "cluster_nctaid" => Special::ClusterNctaid(component),
+            match base.as_bytes() {
+                b"tid" => Special::Tid(component),
+                b"ntid" => Special::Ntid(component),
+                b"ctaid" => Special::Ctaid(component),
+                b"nctaid" => Special::Nctaid(component),
+                b"clusterid" => Special::Clusterid(component),
+                b"nclusterid" => Special::Nclusterid(component),
+                b"cluster_ctaid" => Special::ClusterCtaid(component),
+                b"cluster_nctaid" => Special::ClusterNctaid(component),
                 _ => return None,
             },
             false,
         ));
     }
     Some((
-        match base {
-            "laneid" => Special::Laneid,
-            "warpid" => Special::Warpid,
-            "nwarpid" => Special::Nwarpid,
-            "smid" => Special::Smid,
-            "nsmid" => Special::Nsmid,
-            "gridid" => return Some((Special::Gridid, true)),
-            "cluster_ctarank" => Special::ClusterCtarank,
-            "cluster_nctarank" => Special::ClusterNctarank,
-            "lanemask_eq" => Special::LanemaskEq,
-            "lanemask_le" => Special::LanemaskLe,
-            "lanemask_lt" => Special::LanemaskLt,
-            "lanemask_ge" => Special::LanemaskGe,
-            "lanemask_gt" => Special::LanemaskGt,
-            "dynamic_smem_size" => Special::DynamicSmemSize,
-            "total_smem_size" => Special::TotalSmemSize,
-            "aggr_smem_size" => Special::AggrSmemSize,
-            "reserved_smem_offset_begin" => Special::ReservedSmem(0),
-            "reserved_smem_offset_end" => Special::ReservedSmem(0x120),
-            "reserved_smem_offset_cap" => Special::ReservedSmem(0x400),
+        match base.as_bytes() {
+            b"laneid" => Special::Laneid,
+            b"warpid" => Special::Warpid,
+            b"nwarpid" => Special::Nwarpid,
+            b"smid" => Special::Smid,
+            b"nsmid" => Special::Nsmid,
+            b"gridid" => return Some((Special::Gridid, true)),
+            b"cluster_ctarank" => Special::ClusterCtarank,
+            b"cluster_nctarank" => Special::ClusterNctarank,
+            b"lanemask_eq" => Special::LanemaskEq,
+            b"lanemask_le" => Special::LanemaskLe,
+            b"lanemask_lt" => Special::LanemaskLt,
+            b"lanemask_ge" => Special::LanemaskGe,
+            b"lanemask_gt" => Special::LanemaskGt,
+            b"dynamic_smem_size" => Special::DynamicSmemSize,
+            b"total_smem_size" => Special::TotalSmemSize,
+            b"aggr_smem_size" => Special::AggrSmemSize,
+            b"reserved_smem_offset_begin" => Special::ReservedSmem(0),
+            b"reserved_smem_offset_end" => Special::ReservedSmem(0x120),
+            b"reserved_smem_offset_cap" => Special::ReservedSmem(0x400),
             // The performance counters of a GPU, which are zero until a profiler sets them up.
-            base if base.starts_with("pm") => {
+            _ if base.starts_with("pm") => {
                 let (number, is_wide) = match base[2..].strip_suffix("_64") {
                     Some(number) => (number, true),
                     None => (&base[2..], false),
@@ -64,7 +64,7 @@ pub(super) fn register(name: &str) -> Option<(Special, bool)> {
                 let _: u8 = number.parse().ok().filter(|number| *number < 8)?;
                 return Some((Special::PerformanceCounter, is_wide));
             }
-            base => {
+            _ => {
                 let number: u8 = base.strip_prefix("envreg")?.parse().ok()?;
                 Special::Envreg(number)
             }

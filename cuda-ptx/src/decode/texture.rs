@@ -49,9 +49,9 @@ impl<'a> Decoder<'_, '_, 'a> {
         words: &mut Words<'a>,
     ) -> Result<bool, Problem> {
         let operands = &its.operands;
-        match its.opcode() {
-            "tex" => self.sample(operands, words, None)?,
-            "tld4" => {
+        match its.opcode().as_bytes() {
+            b"tex" => self.sample(operands, words, None)?,
+            b"tld4" => {
                 let channel = match words.one_of(&["r", "g", "b", "a"]) {
                     Some("r") => 0,
                     Some("g") => 1,
@@ -61,8 +61,8 @@ impl<'a> Decoder<'_, '_, 'a> {
                 };
                 self.sample(operands, words, Some(channel))?;
             }
-            "suld" | "sust" | "sured" => self.surface(its, words)?,
-            "txq" | "suq" => self.query(operands, words, its.opcode() == "suq")?,
+            b"suld" | b"sust" | b"sured" => self.surface(its, words)?,
+            b"txq" | b"suq" => self.query(operands, words, its.opcode() == "suq")?,
             _ => return Ok(false),
         }
         Ok(true)

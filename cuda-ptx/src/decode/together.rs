@@ -15,8 +15,8 @@ impl<'a> Decoder<'_, '_, 'a> {
     ) -> Result<bool, Problem> {
         let operands = &its.operands;
         let is_sync = words.take("sync");
-        match its.opcode() {
-            "shfl" => {
+        match its.opcode().as_bytes() {
+            b"shfl" => {
                 let kind = match words.one_of(&["up", "down", "bfly", "idx"]) {
                     Some("up") => Shuffle::Up,
                     Some("down") => Shuffle::Down,
@@ -34,7 +34,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                     operation: Together::Shuffle { kind, d, p, a, b, c },
                 });
             }
-            "vote" => {
+            b"vote" => {
                 let vote = match words.one_of(&["all", "any", "uni", "ballot"]) {
                     Some("all") => Vote::All,
                     Some("any") => Vote::Any,
@@ -47,7 +47,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let mask = self.mask(operands.get(2), is_sync)?;
                 self.emit(Op::Together { mask, operation: Together::Vote { vote, d, a } });
             }
-            "match" => {
+            b"match" => {
                 let is_all = words.one_of(&["any", "all"]) == Some("all");
                 let ty = words.ty()?;
                 let bits = bits(ty);
@@ -62,7 +62,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 };
                 self.emit(Op::Together { mask, operation });
             }
-            "redux" => {
+            b"redux" => {
                 let function = words.one_of(&["and", "or", "xor", "add", "min", "max"]);
                 let (is_abs, nan) = (words.take("abs"), words.take("NaN"));
                 let ty = words.ty()?;
@@ -81,7 +81,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let mask = self.mask(operands.get(2), is_sync)?;
                 self.emit(Op::Together { mask, operation: Together::Redux { function, d, a } });
             }
-            "elect" => {
+            b"elect" => {
                 let (d, p) = self.pair(self.operand(operands, 0)?, Type::B32)?;
                 let p = match p {
                     Some(p) => p,
@@ -90,7 +90,7 @@ impl<'a> Decoder<'_, '_, 'a> {
                 let mask = self.mask(operands.get(1), is_sync)?;
                 self.emit(Op::Together { mask, operation: Together::Elect { d, p } });
             }
-            "activemask" => {
+            b"activemask" => {
                 let ty = words.ty()?;
                 let d = self.target(self.operand(operands, 0)?, ty)?;
                 self.emit(Op::Activemask { d });

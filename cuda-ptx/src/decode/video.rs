@@ -16,6 +16,9 @@ impl<'a> Decoder<'_, '_, 'a> {
         words: &mut Words<'a>,
     ) -> Result<bool, Problem> {
         let opcode = its.opcode();
+        if !opcode.starts_with('v') {
+            return Ok(false);
+        }
         let (base, lanes) = match (opcode.strip_suffix('2'), opcode.strip_suffix('4')) {
             (Some(base), _) => (base, 2),
             (_, Some(base)) => (base, 4),

@@ -334,12 +334,25 @@ pub struct Instruction<'a> {
 impl<'a> Instruction<'a> {
     /// Returns the opcode, for example `ld`.
     pub fn opcode(&self) -> &'a str {
-        self.mnemonic.split('.').next().unwrap_or_default().trim_end()
+        split(self.mnemonic).0.trim_ascii_end()
     }
 
     /// Returns the modifiers, for example `global`, `v4`, `f32`.
     pub fn modifiers(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.mnemonic.split('.').skip(1).map(str::trim_end)
+        let mut rest = split(self.mnemonic).1;
+        std::iter::from_fn(move || {
+            let (first, others) = split(rest?);
+            rest = others;
+            Some(first.trim_ascii_end())
+        })
+    }
+}
+
+/// Splits a mnemonic after its first part. Searching bytes is faster than `str::split_once` for such short texts.
+fn split(text: &str) -> (&str, Option<&str>) {
+    match text.bytes().position(|byte| byte == b'.') {
+        Some(period) => (&text[..period], Some(&text[period + 1..])),
+        None => (text, None),
     }
 }
 

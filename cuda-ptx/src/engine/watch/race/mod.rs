@@ -7,11 +7,10 @@ use super::{Arrival, Clusters, Event, Offset, Places, Reporter, Step, thread_of}
 use crate::check::{Address, Check};
 use crate::device::Access;
 use crate::engine::registers::{LANES, each_lane};
+use crate::map::Map;
 use crate::program::{Barrier, Fence, Order, Scope};
 use clock::{Clock, Who, join};
 use shadow::{Cell, Comparison, LAST_TIME, Record, Shadow};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
 /// The most words through which threads synchronize.
@@ -55,7 +54,7 @@ struct Block {
     /// What each thread knows. Empty while all of them know the same.
     threads: Vec<Thread>,
     /// The current phase of each barrier.
-    barriers: HashMap<u32, Phase>,
+    barriers: Map<u32, Phase>,
 }
 
 /// A phase of a barrier.
@@ -103,7 +102,7 @@ struct Releases {
 pub(super) struct Race {
     unit: Clusters<Unit>,
     shadow: Shadow,
-    words: HashMap<Word, Releases, BuildHasherDefault<WordHasher>>,
+    words: Map<Word, Releases>,
     /// The number of blocks of a cluster.
     cluster: u32,
     /// Whether a limit was reached after which accesses cannot be compared.
@@ -600,26 +599,4 @@ fn report(out: &mut Reporter<'_>, new: Record, old: Record, rank: Option<usize>,
         Some(rank) => out.shared((rank, at as u32)),
     };
     out.report((Check::Racecheck, text), first, Some(second), address);
-}
-
-/// Hashes words, which are not chosen by an adversary.
-#[derive(Debug, Default)]
-struct WordHasher(u64);
-
-impl Hasher for WordHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
-    }
 }
