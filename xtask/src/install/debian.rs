@@ -57,19 +57,6 @@ impl Apt {
         Ok(table.lines().filter_map(parse_offer).collect())
     }
 
-    /// Returns the packages that this version of `package` depends on; of alternatives, the first.
-    pub(crate) fn depends(&self, package: &str, version: &str) -> Result<Vec<String>> {
-        let exact = format!("{package}={version}");
-        let record = stdout(self.command("apt-cache").args(["show", &exact]))?;
-        let mut lines = record.lines();
-        let field = lines.find_map(|line| line.strip_prefix("Depends:"));
-        let names = field.unwrap_or_default().split(',').filter_map(|clause| {
-            let name = clause.trim().split([' ', '|', ':', '(']).next()?;
-            (!name.is_empty()).then(|| name.to_owned())
-        });
-        Ok(names.collect())
-    }
-
     /// Downloads a package, lets apt verify it, and unpacks it into `into`.
     pub(crate) fn unpack(&self, package: &str, version: &str, into: &Path) -> Result<()> {
         let folder = self.dir.join("debs").join(package);
@@ -91,13 +78,6 @@ impl Apt {
         command.arg(self.dir.join("apt.conf"));
         command
     }
-}
-
-/// Returns whether the package is installed on the system.
-pub(crate) fn is_installed(package: &str) -> bool {
-    let mut query = Command::new("dpkg-query");
-    query.args(["-W", "-f", "${db:Status-Status}\n", package]);
-    stdout(&mut query).is_ok_and(|states| states.lines().any(|state| state == "installed"))
 }
 
 /// Replaces `dir` with an empty folder.
