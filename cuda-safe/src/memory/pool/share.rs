@@ -5,7 +5,9 @@ use super::{MemoryAccess, MemoryPool};
 use crate::call::{Invalid, Result, debug_struct};
 use crate::context::Context;
 use crate::device::Device;
-use crate::manager::{Block, IpcHandle, UNSHAREABLE_POOL, not_of_a_shared_pool};
+#[cfg(unix)]
+use crate::manager::not_of_a_shared_pool;
+use crate::manager::{Block, IpcHandle, UNSHAREABLE_POOL};
 use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Release;
 use cuda_sys::{CUdeviceptr, CUmemoryPool};
