@@ -8,7 +8,7 @@ use crate::call::{
 };
 use crate::capture_state::{CallGuard, Operation, State, StreamRef, is_default};
 use crate::release::{After, Destroy, Keep, Leftover, has_failed, release};
-use cuda_sys::{CUresult, CUstreamCaptureMode};
+use cuda_sys::{CUevent, CUresult, CUstreamCaptureMode};
 
 /// Destroys the object if nothing prevents it. See the page of [`release`](super).
 #[inline(always)]
@@ -52,15 +52,20 @@ fn check_and_destroy(
     handle: &mut (impl Destroy + ?Sized),
     owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
-    // The handle of a default stream means that of the current context.
-    let is_default = |stream: StreamRef<'_>| is_default(stream.raw());
-    if handle.after() == After::AllWork || owners.streams().into_iter().flatten().any(is_default) {
+    if handle.after() == After::AllWork || any_is_default(&owners.streams()) {
         return check_and_destroy_in_context(handle, owners);
     }
     match check_callback(handle).and_then(|()| destroy(handle, owners)) {
         Err(failure) if failure.needs_context() => destroy_in_context(handle, owners, failure),
         done => done,
     }
+}
+
+/// Returns whether one of the streams is a default stream, whose handle means that of the current context.
+#[inline(always)]
+fn any_is_default([first, second]: &[Option<StreamRef<'_>>; 2]) -> bool {
+    let is_default = |stream: &StreamRef<'_>| is_default(stream.raw());
+    first.as_ref().is_some_and(is_default) || second.as_ref().is_some_and(is_default)
 }
 
 /// Destroys an object whose call needs the context of the owners.
@@ -70,19 +75,9 @@ fn check_and_destroy_in_context(
     handle: &mut (impl Destroy + ?Sized),
     owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
-    match owners.context().map(Entered::new) {
-        Some(Ok(_current)) => {
-            check_callback(handle)?;
-            destroy_again(handle, owners)
-        }
-        Some(Err(Error::Driver(error))) => {
-            Err(Failure::Refused(Answer { call: error.call, code: error.code }))
-        }
-        _ => Err(Failure::Unanswered(Answer {
-            call: "cuCtxGetCurrent",
-            code: CUresult::CUDA_ERROR_INVALID_CONTEXT,
-        })),
-    }
+    let _current = enter(owners.context())?;
+    check_callback(handle)?;
+    destroy_again(handle, owners)
 }
 
 /// Retries with the context of the owners current, after this failure. This was never observed to be
@@ -94,10 +89,28 @@ fn destroy_in_context(
     owners: &(impl Keep + ?Sized),
     failure: Failure,
 ) -> Result<(), Failure> {
-    match owners.context().map(Entered::new) {
-        Some(Ok(_current)) => destroy_again(handle, owners),
-        Some(Err(Error::Driver(error))) if is_temporary(error.code) => Err(Failure::Obstacle),
-        _ => Err(failure),
+    let _current = enter(owners.context()).map_err(|refused| match refused {
+        Failure::Refused(answer) if is_temporary(answer.code) => Failure::Obstacle,
+        _ => failure,
+    })?;
+    destroy_again(handle, owners)
+}
+
+/// Makes the context of the owners current.
+#[cold]
+#[inline(never)]
+fn enter(
+    context: Option<&dyn ContextHandle>,
+) -> Result<Entered<'_, dyn ContextHandle + '_>, Failure> {
+    match context.map(Entered::new) {
+        Some(Ok(current)) => Ok(current),
+        Some(Err(Error::Driver(error))) => {
+            Err(Failure::Refused(Answer { call: error.call, code: error.code }))
+        }
+        _ => Err(Failure::Unanswered(Answer {
+            call: "cuCtxGetCurrent",
+            code: CUresult::CUDA_ERROR_INVALID_CONTEXT,
+        })),
     }
 }
 
@@ -160,13 +173,15 @@ fn destroy_after_work(
         // for the whole context would invalidate its captures, even in the relaxed mode: measured
         // with driver 580.)
         After::Uses => {
-            wait_for_events(owners)?;
-            wait_for_streams(owners)?;
+            // SAFETY: the owners keep their events alive.
+            unsafe { wait_for_events(owners.events()) }?;
+            wait_for_streams(owners.streams())?;
         }
         // The events may belong to streams of other contexts.
         After::AllWork => {
-            wait_for_events(owners)?;
-            wait_for_all_work(owners)?;
+            // SAFETY: the owners keep their events alive.
+            unsafe { wait_for_events(owners.events()) }?;
+            wait_for_all_work(owners.context())?;
         }
     }
     // SAFETY: the work that must precede the call is complete, or ordered before it. The release ends
@@ -179,18 +194,22 @@ fn accept(answer: Answer) -> Result<(), Failure> {
     if answer.is_done() { Ok(()) } else { Err(Failure::Refused(answer)) }
 }
 
+/// Waits for events.
+///
+/// # Safety
+/// The events are alive.
 #[inline]
-fn wait_for_events(owners: &(impl Keep + ?Sized)) -> Result<(), Failure> {
-    owners.events().into_iter().try_for_each(|event| {
-        // SAFETY: the owners keep the event alive.
+unsafe fn wait_for_events(events: Vec<CUevent>) -> Result<(), Failure> {
+    events.into_iter().try_for_each(|event| {
+        // SAFETY: the caller's promise.
         accept(unsafe { answer!(cuEventSynchronize(event)) })
     })
 }
 
+/// Waits for streams that the owners keep alive.
 #[inline]
-fn wait_for_streams(owners: &(impl Keep + ?Sized)) -> Result<(), Failure> {
-    let mut streams = owners.streams().into_iter().flatten();
-    streams.try_for_each(|stream| {
+fn wait_for_streams(streams: [Option<StreamRef<'_>>; 2]) -> Result<(), Failure> {
+    streams.into_iter().flatten().try_for_each(|stream| {
         // SAFETY: the owners keep the stream alive.
         accept(unsafe { answer!(cuStreamSynchronize(stream.raw())) })
     })
@@ -198,8 +217,8 @@ fn wait_for_streams(owners: &(impl Keep + ?Sized)) -> Result<(), Failure> {
 
 #[cold]
 #[inline]
-fn wait_for_all_work(owners: &(impl Keep + ?Sized)) -> Result<(), Failure> {
-    let answer = match owners.context().map(ContextHandle::wait_for_all_work) {
+fn wait_for_all_work(context: Option<&dyn ContextHandle>) -> Result<(), Failure> {
+    let answer = match context.map(ContextHandle::wait_for_all_work) {
         Some(Ok(())) => return Ok(()),
         Some(Err(Error::Driver(error))) => Answer { call: error.call, code: error.code },
         _ => {
