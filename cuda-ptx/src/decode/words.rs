@@ -94,8 +94,7 @@ impl<'a> Words<'a> {
         if self.rest.iter().any(|word| word.starts_with("proxy")) {
             return None;
         }
-        let is_one = |word| self.has(word) && !self.has("acq_rel") && !self.has("sc");
-        let (acquires, releases) = (!is_one("release"), !is_one("acquire"));
+        let (acquires, releases) = (!self.has("release"), !self.has("acquire"));
         let has_order = ["acq_rel", "acquire", "release"].iter().any(|word| self.has(word));
         let order = Order { scope: self.scope(), acquires, releases };
         Some(Fence { order, is_sc: !has_order })

@@ -125,8 +125,9 @@ impl Texture {
         channel: usize,
         fetch: &mut dyn FnMut(u64, u32) -> Result<u128, E>,
     ) -> Result<[u32; 4], E> {
-        let Coordinates::Number(at) = read.at else { return Ok([0; 4]) };
-        let Some(level) = self.texels.levels.first() else { return Ok([0; 4]) };
+        let (Coordinates::Number(at), Some(level)) = (read.at, self.texels.levels.first()) else {
+            return Ok([0; 4]);
+        };
         let footprint = self.footprint(level, read, at, true);
         let mut found = [0; 4];
         for (found, corner) in found.iter_mut().zip([[0, 1], [1, 1], [1, 0], [0, 0]]) {

@@ -1,7 +1,9 @@
 //! Textures and surfaces: faults, and forms that do not run. `tests/ptx` has the results.
 
 use crate::device::{Memory, kernel, launch};
-use cuda_ptx::texture::{Format, Level, Number, Texels};
+use cuda_ptx::texture::{
+    AddressMode, Coordinates, Format, Level, Number, Read, Sampler, Texels, Texture,
+};
 use cuda_ptx::{Access, Device, FaultKind, Launch, Program, Region, run, syntax};
 use std::sync::Arc;
 
@@ -122,5 +124,28 @@ fn accesses_without_coordinates_or_channels_are_errors() {
     ] {
         let error = link(code).unwrap_err();
         assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_texture_without_levels_reads_zero() {
+    let format = Format { number: Number::Unsigned, bits: 32, channels: 1, is_srgb: false };
+    let texels =
+        Texels { format, levels: Vec::new(), layers: 0, is_cubemap: false, is_memory: false };
+    let sampler = Sampler {
+        address_modes: [AddressMode::Clamp; 3],
+        is_linear: false,
+        is_mipmap_linear: false,
+        is_normalized: false,
+        border: [1.0; 4],
+        level_bias: 0.0,
+        levels: [0.0; 2],
+    };
+    let texture = Texture { texels, sampler };
+    let mut fetch = |_, _| Err("there are no texels");
+    for at in [Coordinates::Number([0.5; 3]), Coordinates::Index([0; 3])] {
+        let read = Read::new(2, at);
+        assert_eq!(texture.read(&read, &mut fetch), Ok([0; 4]), "{at:?}");
+        assert_eq!(texture.gather(&read, 0, &mut fetch), Ok([0; 4]), "{at:?}");
     }
 }

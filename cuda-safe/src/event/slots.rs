@@ -7,7 +7,8 @@ use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
-/// A set of at most `N` values.
+/// A set of at most `N` values. It must be [closed](Self::close): a value may own the set, which then lives until it
+/// is.
 pub(crate) struct Slots<T, const N: usize>([AtomicPtr<T>; N]);
 
 impl<T, const N: usize> Slots<T, N> {
@@ -87,12 +88,5 @@ impl<T, const N: usize> Slots<T, N> {
             Self::is_value(value).then(|| unsafe { Arc::from_raw(value) })
         };
         self.0.iter().filter_map(close).collect()
-    }
-}
-
-impl<T, const N: usize> Drop for Slots<T, N> {
-    #[inline]
-    fn drop(&mut self) {
-        self.close();
     }
 }

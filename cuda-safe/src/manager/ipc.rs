@@ -137,12 +137,11 @@ impl IpcHandle {
         offset: u64,
         size: usize,
     ) -> Result<Self> {
-        let current = context.enter()?;
+        let _current = context.enter()?;
         // SAFETY: `out` passes a valid pointer; the driver only looks the address up, as a number.
         let raw: CUmemPoolPtrExportData =
             out(|place| unsafe { call!(cuMemPoolExportPointer(place, start)) })
                 .map_err(not_of_a_shared_pool)?;
-        drop(current);
         Self::new(context, raw.reserved, offset, size, IpcKind::Pool)
     }
 

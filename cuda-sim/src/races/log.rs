@@ -61,8 +61,6 @@ pub(crate) struct Conflict {
     pub(super) later: Entry,
     /// The first addresses that both access.
     pub(super) overlap: Range<u64>,
-    /// Whether the memory was used before its allocation has run.
-    pub(super) is_unallocated: bool,
 }
 
 impl Conflict {
@@ -85,7 +83,6 @@ impl Conflict {
                 bytes: written.clone(),
             },
             overlap: written,
-            is_unallocated: false,
         })
     }
 
@@ -112,7 +109,6 @@ impl Conflict {
             },
             later: Entry { operation: Arc::clone(operation), access, bytes: bytes.clone() },
             overlap: bytes,
-            is_unallocated: true,
         }
     }
 }
@@ -162,7 +158,6 @@ impl AccessLog {
                         earlier: earlier.clone(),
                         later: entry.clone(),
                         overlap: overlap.clone(),
-                        is_unallocated: false,
                     }),
                 }
             });

@@ -164,12 +164,11 @@ pub struct Race {
     pub memory: RacingMemory,
     /// The first addresses that both access, without a gap.
     pub overlap: Range<u64>,
-    is_unallocated: bool,
 }
 
 impl Race {
     pub(crate) fn new(conflict: Conflict, memory: RacingMemory) -> Self {
-        let Conflict { mut earlier, mut later, overlap, is_unallocated } = conflict;
+        let Conflict { mut earlier, mut later, overlap } = conflict;
         if earlier.operation.number > later.operation.number {
             std::mem::swap(&mut earlier, &mut later);
         }
@@ -178,7 +177,6 @@ impl Race {
             second: RacingOperation::new(&later.operation, later.access, later.bytes),
             memory,
             overlap,
-            is_unallocated,
         }
     }
 
@@ -209,11 +207,9 @@ impl Race {
             return "Add a dependency between the two nodes of the graph".to_owned();
         }
         let (before, after) = match (first.access, second.access) {
-            // The memory must be used after its allocation and before its free, whatever was called first.
-            (_, Access::Allocate) if self.is_unallocated => (second, first),
-            // The next launch of a graph allocates the memory again.
-            (_, Access::Allocate) => (first, second),
-            (Access::Free, _) => (second, first),
+            // The memory must be used before its free, whatever was called first. The next launch of a graph
+            // allocates it again.
+            (Access::Free, access) if access != Access::Allocate => (second, first),
             _ => (first, second),
         };
         format!(

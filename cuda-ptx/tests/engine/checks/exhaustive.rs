@@ -122,7 +122,8 @@ fn order(random: &mut Random, kind: Kind) -> (Option<Order>, String) {
         Kind::Load => &["weak", "weak", "relaxed", "acquire"],
         Kind::Store => &["weak", "weak", "relaxed", "release"],
         Kind::Exchange => &["relaxed", "acquire", "release", "acq_rel"],
-        Kind::Fence | Kind::Meeting => &["acq_rel", "sc"],
+        Kind::Fence => &["acquire", "release", "acq_rel", "sc"],
+        Kind::Meeting => &["acq_rel", "sc"],
     };
     let word = random.one_of(words);
     let order = match word {

@@ -377,7 +377,7 @@ fn stay_for_ever() -> ! {
 }
 
 /// Blocks until this thread has the baton.
-pub(super) fn wait_for_turn(me: usize) {
+fn wait_for_turn(me: usize) {
     while TURN.load(Ordering::Acquire) != me {
         std::thread::park();
     }

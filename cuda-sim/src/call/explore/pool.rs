@@ -63,9 +63,8 @@ fn give(number: usize, job: Job) -> ThreadId {
 fn work(number: usize) {
     baton::become_worker(number);
     loop {
-        baton::wait_for_turn(number);
         let Some(job) = take(number) else {
-            // The job has ended, and the next schedule has not begun.
+            // The worker has no job, or another thread has the baton.
             std::thread::park();
             continue;
         };
@@ -76,7 +75,6 @@ fn work(number: usize) {
 
 fn take(number: usize) -> Option<Job> {
     let mut workers = workers();
-    // Checked again under the lock: the job may have been assigned since then, for a later turn.
     let job = workers.get_mut(number).map(|its| &mut its.job);
     job.filter(|_| baton::has_turn(number))?.take()
 }
