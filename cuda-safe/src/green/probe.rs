@@ -4,7 +4,7 @@ use super::GreenContext;
 use crate::call::{Error, Invalid, Result, debug_struct};
 use crate::capture_state::Operation;
 use crate::context::Context;
-use crate::device::{Device, attribute};
+use crate::device::attribute;
 use crate::launch::{LaunchConfig, TypedKernel};
 use crate::memory::DeviceBuffer;
 use crate::module::Module;
@@ -72,7 +72,7 @@ pub struct SmProbe {
 /// The reasons for which partitions may get more SMs than they were given on this device.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reasons {
-    /// Whether this process is, or may be, an MPS client.
+    /// Whether this process is an MPS client.
     mps: bool,
     /// Whether modules that launch kernels from kernels add SMs.
     dynamic_parallelism: bool,
@@ -110,8 +110,7 @@ pub struct AddedSms {
     /// Whether MPS may have added them.
     ///
     /// This process is an MPS client, and with an active-thread percentage
-    /// (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`) partitions may run on all SMs of the client. Before CUDA
-    /// 12.3 the driver does not report MPS, so only the environment variable is checked.
+    /// (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`) partitions may run on all SMs of the client.
     pub by_mps: bool,
     /// Whether dynamic parallelism may have added them.
     ///
@@ -165,10 +164,12 @@ impl SmProbe {
     pub fn new(context: &Context) -> Result<Self> {
         let device = context.device();
         let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)?;
-        let reasons = Reasons {
-            mps: may_be_mps(&device)?,
-            dynamic_parallelism: device.compute_capability()?.0 == 9,
+        let mps = match device.attribute(attribute::MPS_ENABLED) {
+            // A driver before CUDA 12.3 does not know the attribute, and has no partitions.
+            Err(Error::Invalid(why)) if matches!(*why, Invalid::UnknownAttribute { .. }) => false,
+            is_enabled => is_enabled?,
         };
+        let reasons = Reasons { mps, dynamic_parallelism: device.compute_capability()?.0 == 9 };
         let kernel = Module::from_ptx(context, PTX)?.kernel(KERNEL)?.typed()?;
         Ok(Self { kernel, blocks: BLOCKS_PER_SM * sms.max(1), reasons })
     }
@@ -238,18 +239,6 @@ impl SmProbe {
             overlap.cause = Some(SmOverlapCause::OnePartition);
         }
         Ok(overlap)
-    }
-}
-
-/// Returns whether this process is an MPS client, as far as the driver reports it.
-#[inline]
-fn may_be_mps(device: &Device) -> Result<bool> {
-    match device.attribute(attribute::MPS_ENABLED) {
-        Ok(enabled) => Ok(enabled),
-        Err(Error::Invalid(invalid)) if matches!(*invalid, Invalid::UnknownAttribute { .. }) => {
-            Ok(std::env::var_os("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").is_some())
-        }
-        Err(error) => Err(error),
     }
 }
 

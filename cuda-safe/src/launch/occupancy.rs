@@ -1,6 +1,6 @@
 //! Occupancy: how many blocks and clusters of a kernel fit on the device.
 
-use crate::call::{Invalid, Result, call, out, refuse_if};
+use crate::call::{Result, call, out};
 use crate::launch::{LaunchAttributes, LaunchConfig, List};
 use crate::module::{Kernel, kernel_attribute};
 use crate::stream::{Stream, same_context};
@@ -51,7 +51,7 @@ impl Kernel {
     /// [`OccupancyOptions::max_threads`] has no effect.
     ///
     /// # Errors
-    /// [`Invalid::LaunchConfig`] if `threads` is zero.
+    /// [`Invalid::LaunchConfig`](crate::Invalid::LaunchConfig) if `threads` is zero.
     ///
     /// Since CUDA 7.0. Raw:
     /// [`cuOccupancyMaxActiveBlocksPerMultiprocessor`](fn@cuda_sys::cuOccupancyMaxActiveBlocksPerMultiprocessor),
@@ -62,7 +62,8 @@ impl Kernel {
     pub fn max_active_blocks(&self, threads: u32, options: OccupancyOptions) -> Result<u32> {
         let OccupancyOptions { shared_bytes, max_threads: _, keep_caching, _non_exhaustive: () } =
             options;
-        let (threads, flags) = (at_least_one(threads)?, OccupancyOptions::flags(keep_caching));
+        LaunchConfig::linear(1, threads).check()?;
+        let (threads, flags) = (number(threads), OccupancyOptions::flags(keep_caching));
         let function = self.as_raw();
         let _current = self.context().enter()?;
         // SAFETY: the function is alive and belongs to the current context, and `out` passes a valid pointer.
@@ -173,15 +174,16 @@ impl Kernel {
     /// `threads` threads on one SM. Calls `cuOccupancyAvailableDynamicSMemPerBlock`.
     ///
     /// # Errors
-    /// [`Invalid::LaunchConfig`] if `blocks` or `threads` is zero; `CUDA_ERROR_INVALID_VALUE` if that
-    /// many do not fit.
+    /// [`Invalid::LaunchConfig`](crate::Invalid::LaunchConfig) if `blocks` or `threads` is zero;
+    /// `CUDA_ERROR_INVALID_VALUE` if that many do not fit.
     ///
     /// Since CUDA 10.2. Raw:
     /// [`cuOccupancyAvailableDynamicSMemPerBlock`](fn@cuda_sys::cuOccupancyAvailableDynamicSMemPerBlock).
     #[doc(alias = "cuOccupancyAvailableDynamicSMemPerBlock")]
     #[inline]
     pub fn available_shared_bytes(&self, blocks: u32, threads: u32) -> Result<usize> {
-        let (blocks, threads) = (at_least_one(blocks)?, at_least_one(threads)?);
+        LaunchConfig::linear(blocks, threads).check()?;
+        let (blocks, threads) = (number(blocks), number(threads));
         let function = self.as_raw();
         let _current = self.context().enter()?;
         // SAFETY: the function is alive and belongs to the current context, and `out` passes a valid pointer.
@@ -308,9 +310,8 @@ fn unsigned(number: c_int) -> u32 {
 /// Converts a number of blocks or threads to the driver's type. A number above the range of the type
 /// exceeds what the driver allows.
 #[inline]
-fn at_least_one(number: u32) -> Result<c_int> {
-    refuse_if!(number == 0, Invalid::LaunchConfig { grid: [1; 3], block: [0, 1, 1] });
-    Ok(c_int::try_from(number).unwrap_or(c_int::MAX))
+fn number(count: u32) -> c_int {
+    c_int::try_from(count).unwrap_or(c_int::MAX)
 }
 
 /// Block sizes in ascending order, each with its dynamic shared memory in bytes.

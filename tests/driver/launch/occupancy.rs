@@ -141,12 +141,13 @@ fn empty_blocks_are_refused_without_a_driver_call() {
     let kernel = nothing.kernel();
     let none = LaunchConfig::linear(1, 0);
     let errors = [
-        kernel.max_active_blocks(0, Default::default()).map(|_| ()),
-        kernel.available_shared_bytes(0, 32).map(|_| ()),
-        kernel.available_shared_bytes(1, 0).map(|_| ()),
-        kernel.max_cluster_size(none, &Default::default()).map(|_| ()),
+        (kernel.max_active_blocks(0, Default::default()).map(drop), 1, 0),
+        (kernel.available_shared_bytes(0, 32).map(drop), 0, 32),
+        (kernel.available_shared_bytes(1, 0).map(drop), 1, 0),
+        (kernel.max_cluster_size(none, &Default::default()).map(drop), 1, 0),
     ];
-    for refused in errors {
-        assert!(matches!(common::invalid(refused), Invalid::LaunchConfig { .. }));
+    for (refused, blocks, threads) in errors {
+        let expected = Invalid::LaunchConfig { grid: [blocks, 1, 1], block: [threads, 1, 1] };
+        assert_eq!(common::invalid(refused), expected);
     }
 }

@@ -148,6 +148,23 @@ fn the_resource_of_a_green_context_holds_its_own_sms() {
 }
 
 #[test]
+fn sms_that_the_hardware_added_to_a_partition_are_counted() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let (green, probe) = (green(&context), SmProbe::new(&context).expect("a probe"));
+    let stream = green.stream().expect("a stream");
+    assert_eq!(probe.trace(&stream).expect("a trace").added, None);
+    for count in [1, 3] {
+        let sms = green.sm_count() + count;
+        kernel::register("cuda_safe_record_sm", move |launch| {
+            launch.update::<u32>(0, launch.blocks(), |block, _| block as u32 % sms)
+        });
+        let added = probe.trace(&stream).expect("a trace").added.expect("more than given");
+        assert_eq!((added.count, added.by_dynamic_parallelism), (count, count <= 2));
+        assert!(!added.by_mps, "this process is no client of MPS");
+    }
+}
+
+#[test]
 fn streams_that_outlive_their_green_context_are_unusable() {
     let (context, _stream) = &in_child!(expecting_misuse());
     let module = vector(context);
