@@ -11,7 +11,7 @@ use cuda_safe::launch::{AccessPolicyWindow, ProgrammaticEvent, Value};
 use cuda_safe::sys::{
     CUaccessProperty, CUcontext, CUfunction, CUlaunchConfig, CUmodule, CUresult, CUstream,
 };
-use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, Stream};
+use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer, Stream};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::without_provenance_mut;
@@ -23,31 +23,36 @@ struct Counting;
 thread_local! {
     /// Counted for this thread only, because the test harness allocates on other threads.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// The bytes of host memory that this thread has allocated and not freed.
+    static BYTES: Cell<usize> = const { Cell::new(0) };
     /// The number of driver calls.
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-fn count() {
-    // While a thread exits, its counter may be destroyed already. The allocation is then not
-    // counted.
-    let _ = ALLOCATIONS.try_with(|all| all.set(all.get() + 1));
+/// Counts the allocation of `new` bytes and the free of `old` bytes.
+fn count(new: usize, old: usize) {
+    // While a thread exits, its counters may be destroyed already. The call is then not counted.
+    let _ = ALLOCATIONS.try_with(|all| all.set(all.get() + u64::from(new != 0)));
+    // One thread may free what another one has allocated.
+    let _ = BYTES.try_with(|bytes| bytes.set(bytes.get().wrapping_add(new).wrapping_sub(old)));
 }
 
 // SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size(), 0);
         // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        count(0, layout.size());
         // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(start, layout) }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size, layout.size());
         // SAFETY: the caller upholds the same contract.
         unsafe { System.realloc(start, layout, size) }
     }
@@ -176,6 +181,20 @@ fn events_and_stream_ordered_memory_allocate_no_host_memory() {
     assert_eq!(counted(|| drop([event.clone(), event.clone()])).0, 0);
     let new = counted(|| drop(context.event().expect("an event")));
     assert_eq!(new.0, 2, "the owner and the capture state of an event that is not reused");
+}
+
+#[test]
+fn a_registered_vector_is_freed_with_its_buffer() {
+    let (context, _stream) = start();
+    let register = || {
+        let buffer = PinnedBuffer::register(&context, vec![0_u8; 1 << 16]);
+        drop(buffer.expect("registered"));
+    };
+    // The first call looks up the functions.
+    register();
+    let before = BYTES.get();
+    register();
+    assert_eq!(BYTES.get(), before);
 }
 
 type Kernel = TypedKernel<(&'static [f32], &'static mut [f32], u32, Value<[u32; 3]>)>;

@@ -1,5 +1,6 @@
 //! Imported arrays: the synchronization calls of an import, and arrays of another device.
 
+use crate::capture::errors::reports;
 use crate::prelude::*;
 use cuda_safe::interop::{ArrayInterface, ExportedStream};
 
@@ -137,4 +138,23 @@ fn an_imported_array_that_is_dropped_in_a_capture_is_returned_after_it() {
         let returned = ["cuEventRecord", "cuStreamWaitEvent"];
         assert!(log.starts_with(&returned), "{log:?}");
     }
+}
+
+#[test]
+fn the_owner_of_an_array_is_leaked_if_the_wait_for_its_work_fails() {
+    let (_end, context) = in_child!(leaking());
+    let reports = reports();
+    let [home, stream] = [(); 2].map(|()| context.stream().expect("a stream"));
+    let buffer = DeviceBuffer::<u32>::zeroed(&home, 64).expect("memory");
+    let array = buffer.array_interface().expect("an interface");
+    let owner = Arc::new(());
+    // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
+    let imported =
+        unsafe { array.import::<u32>(&stream, StreamSync::Synchronize, Arc::clone(&owner)) };
+    let _failed = fail("cuStreamSynchronize", 1, CUresult::CUDA_ERROR_UNKNOWN);
+    drop(imported.expect("an import"));
+    assert_eq!(Arc::strong_count(&owner), 2, "work may still use the array");
+    let reports = reports.lock().expect("no panic").clone();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].starts_with("an imported array that work may still use"), "{reports:?}");
 }

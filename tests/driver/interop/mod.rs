@@ -9,6 +9,7 @@ use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{
     ArrayInterface, ExportedStream, ImportedArray, Index, Kind, Layout, StreamSync, TypeString,
 };
+use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Stream};
 use std::sync::Arc;
 
@@ -211,6 +212,41 @@ fn an_array_of_another_type_is_refused_and_its_owner_dropped() {
         unsafe { read_only.import::<i32>(&stream, StreamSync::Ignore, ()) }.expect("an import");
     assert!(imported.is_read_only());
     assert_eq!(refusal(imported.as_mut_slice().map(|_| ())), "data");
+}
+
+/// As in expandable segments of PyTorch.
+#[test]
+fn an_array_may_lie_in_several_mappings_of_a_reservation() {
+    let (context, stream) = or_skip!(common::context_and_stream());
+    let size = PhysicalOptions::new(context.device()).granularity().expect("the granularity");
+    let space = Reservation::new(4 * size).expect("a reservation");
+    let map = |offset| {
+        let memory = PhysicalMemory::new(context.device(), size).expect("physical memory");
+        space.map(offset, memory).expect("a mapping")
+    };
+    let _mappings = [map(0), map(size), map(3 * size)];
+    let import = |start: usize, len: usize| {
+        let layout = Layout::c_contiguous(&[len], 1).expect("a layout");
+        let bytes = TypeString::native(Kind::Uint, 1).expect("u1");
+        let array = ArrayInterface::new(bytes, layout, space.address() + start as u64);
+        let array = array.expect("an interface");
+        // SAFETY: the memory outlives the array, and no other work uses it.
+        unsafe { array.import::<u8>(&stream, StreamSync::Ignore, ()) }.map(drop)
+    };
+    import(size - 1, 2).expect("both bytes are mapped");
+    import(0, 2 * size).expect("all bytes are mapped");
+    for (start, len, words) in [
+        (size, size + 1, "no memory is mapped"),
+        (2 * size - 1, size + 2, "no memory is mapped"),
+        (3 * size, size + 1, "exceeds the allocation"),
+    ] {
+        match common::invalid(import(start, len)) {
+            Invalid::ArrayInterface { key: "data", problem } => {
+                assert!(problem.contains(words), "{problem}");
+            }
+            other => panic!("{other}"),
+        }
+    }
 }
 
 #[test]

@@ -177,7 +177,16 @@ mod provoked {
         let (context, stream) = or_skip!(common::context_and_stream());
         let mut ordered = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
         let word = ordered.as_raw() + 4;
-        refused(ordered.as_mut_slice().write_value(1, 7), "stream-ordered");
+        for index in 0..4 {
+            refused(ordered.as_mut_slice().write_value(index, 7), "stream-ordered");
+        }
+        let wide = context.device().attribute(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS);
+        if wide.is_ok_and(|wide| wide) {
+            let mut ordered = DeviceBuffer::<u64>::zeroed(&stream, 2).expect("memory");
+            for index in 0..2 {
+                refused(ordered.as_mut_slice().write_value(index, 7), "stream-ordered");
+            }
+        }
         let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 4).expect("memory");
         let both = [write(plain.as_raw(), 1), write(word, 1)];
         // SAFETY: the words stay alive until the wait below, and nothing else uses them.

@@ -2,6 +2,7 @@
 //! H200 with driver 580.
 
 use crate::prelude::*;
+use std::collections::BTreeSet;
 
 /// The arguments of an encoding, of which a test changes one.
 #[derive(Clone)]
@@ -51,9 +52,12 @@ impl Tensor {
     }
 
     fn tiled(&self) -> CUresult {
-        let mut map = CUtensorMap::zeroed();
+        self.tiled_into(&mut CUtensorMap::zeroed())
+    }
+
+    fn tiled_into(&self, map: &mut CUtensorMap) -> CUresult {
         code!(cuTensorMapEncodeTiled(
-            &raw mut map,
+            &raw mut *map,
             CUtensorMapDataType(self.kind),
             self.rank(),
             self.address(),
@@ -69,9 +73,12 @@ impl Tensor {
     }
 
     fn im2col(&self) -> CUresult {
-        let mut map = CUtensorMap::zeroed();
+        self.im2col_into(&mut CUtensorMap::zeroed())
+    }
+
+    fn im2col_into(&self, map: &mut CUtensorMap) -> CUresult {
         code!(cuTensorMapEncodeIm2col(
-            &raw mut map,
+            &raw mut *map,
             CUtensorMapDataType(self.kind),
             self.rank(),
             self.address(),
@@ -90,9 +97,12 @@ impl Tensor {
     }
 
     fn im2col_wide(&self) -> CUresult {
-        let mut map = CUtensorMap::zeroed();
+        self.im2col_wide_into(&mut CUtensorMap::zeroed())
+    }
+
+    fn im2col_wide_into(&self, map: &mut CUtensorMap) -> CUresult {
         code!(cuTensorMapEncodeIm2colWide(
-            &raw mut map,
+            &raw mut *map,
             CUtensorMapDataType(self.kind),
             self.rank(),
             self.address(),
@@ -229,21 +239,7 @@ fn replacing_the_address_changes_the_first_word() {
     let _bench = in_child!(without_misuse());
     let device = memory(BYTES);
     let mut map = CUtensorMap::zeroed();
-    let tensor = Tensor::new(device, 2);
-    succeeds!(cuTensorMapEncodeTiled(
-        &raw mut map,
-        CUtensorMapDataType(7),
-        2,
-        tensor.address(),
-        tensor.dimensions.as_ptr(),
-        tensor.strides.as_ptr(),
-        tensor.extents.as_ptr(),
-        tensor.steps.as_ptr(),
-        CUtensorMapInterleave(0),
-        CUtensorMapSwizzle(0),
-        CUtensorMapL2promotion(0),
-        CUtensorMapFloatOOBfill(0)
-    ));
+    assert_eq!(Tensor::new(device, 2).tiled_into(&mut map), GOOD);
     let before = map.opaque;
     let other = with_exposed_provenance_mut(device as usize + 16);
     succeeds!(cuTensorMapReplaceAddress(&raw mut map, other));
@@ -251,6 +247,30 @@ fn replacing_the_address_changes_the_first_word() {
     assert_eq!(map.opaque[1..], before[1..]);
     refused!(INVALID, cuTensorMapReplaceAddress(&raw mut map, other.wrapping_byte_add(8)));
     refused!(INVALID, cuTensorMapReplaceAddress(&raw mut map, null_mut()));
+}
+
+/// Also those of the same memory.
+#[test]
+fn maps_of_different_encodings_differ() {
+    let _bench = in_child!(without_misuse());
+    let device = memory(BYTES);
+    type Encode = fn(&Tensor, &mut CUtensorMap) -> CUresult;
+    let map = |encode: Encode, change: fn(&mut Tensor)| {
+        let (mut tensor, mut map) = (Tensor::new(device, 4), CUtensorMap::zeroed());
+        change(&mut tensor);
+        assert_eq!(encode(&tensor, &mut map), GOOD);
+        map.opaque
+    };
+    let maps = [
+        map(Tensor::tiled_into, |_| ()),
+        map(Tensor::im2col_into, |_| ()),
+        map(Tensor::im2col_wide_into, |_| ()),
+        map(Tensor::tiled_into, |its| its.kind = 2),
+        map(Tensor::tiled_into, |its| its.interleave = 1),
+        map(Tensor::tiled_into, |its| its.swizzle = 3),
+        map(Tensor::tiled_into, |its| its.fill = 1),
+    ];
+    assert_eq!(BTreeSet::from(maps).len(), 7);
 }
 
 #[test]

@@ -189,6 +189,31 @@ fn a_fetch_beyond_linear_memory_is_zero() {
 }
 
 #[test]
+fn memory_has_the_extents_of_its_rows_and_columns() {
+    const EXTENTS: &core::ffi::CStr = c".version 6.0\n.target sm_50\n.address_size 64
+        .visible .entry extents(.param .u64 object, .param .u64 result) {
+            .reg .b64 %d<3>; .reg .b32 %r<4>;
+            ld.param.u64 %d1, [object]; ld.param.u64 %d2, [result];
+            txq.width.b32 %r1, [%d1]; txq.height.b32 %r2, [%d1]; txq.depth.b32 %r3, [%d1];
+            st.global.u32 [%d2], %r1; st.global.u32 [%d2+4], %r2; st.global.u32 [%d2+8], %r3;
+            ret;
+        }";
+    let bench = &in_child!(without_misuse());
+    let module: CUmodule = out!(cuModuleLoadData(EXTENTS.as_ptr().cast()));
+    let (device, result) = (memory(1024), memory(16));
+    let extents = |resource: &CUDA_RESOURCE_DESC| {
+        let object = texture(resource, &point(1));
+        launch(bench, module, c"extents", &[argument(&object), argument(&result)]);
+        succeeds!(cuStreamSynchronize(bench.stream));
+        succeeds!(cuTexObjectDestroy(object));
+        read::<3>(result)
+    };
+    assert_eq!(extents(&of_memory(device, FLOAT, 1, 150)), [37, 0, 0]);
+    assert_eq!(extents(&of_plane(device, [8, 4], 32)), [8, 4, 0]);
+    succeeds!(cuModuleUnload(module));
+}
+
+#[test]
 fn kernels_read_and_write_surfaces() {
     let bench = &in_child!(without_misuse());
     let module = kernels();
@@ -324,6 +349,17 @@ fn a_linear_filter_of_integers_is_reported() {
         |device| of_memory(device, 1, 1, 64),
         READ_AS_INTEGER,
     );
+}
+
+#[test]
+fn an_anisotropy_above_16_is_reported() {
+    let _bench = in_child!(misused("an anisotropy above 16"));
+    let resource = of_memory(memory(64), FLOAT, 1, 64);
+    for (greatest, misuses) in [(0, 0), (16, 0), (17, 1)] {
+        let texture = CUDA_TEXTURE_DESC { maxAnisotropy: greatest, ..point(1) };
+        assert!(texture_code(&resource, &texture).is_success());
+        assert_eq!(cuda_sim::misuses().len(), misuses, "{greatest}");
+    }
 }
 
 #[test]

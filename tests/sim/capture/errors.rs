@@ -1,6 +1,7 @@
 //! Captures that fail to begin or to end in the driver.
 
 use crate::prelude::*;
+use cuda_safe::capture::GraphicsCommands;
 
 const BEGIN: &str = "cuStreamBeginCapture_v2";
 const END: &str = "cuStreamEndCapture";
@@ -120,6 +121,30 @@ fn a_capture_that_begins_with_an_error_of_earlier_work_is_ended() {
     assert_eq!(error.expect_err("fails").code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
     assert!(cuda_sim::calls().iter().any(|call| call.function == END));
     assert!(!is_captured(&stream));
+}
+
+/// The software driver captures no graphics commands: it refuses the begin and the end.
+#[test]
+fn a_capture_into_graphics_commands_that_cannot_end_is_reported() {
+    in_child!(start("h200@13.5".parse().expect("a profile")));
+    let reports = reports();
+    let stream = context().stream().expect("a stream");
+    let begin = |code| {
+        let commands = GraphicsCommands::VulkanCommandBuffer(null_mut());
+        // SAFETY: the call fails, so the commands are not used.
+        let begun = unsafe { stream.begin_capture_to_graphics(commands) };
+        assert_eq!(begun.expect_err("fails").code(), Some(code));
+    };
+    let ends = |code| count("cuStreamEndCaptureToCig", || begin(code));
+    assert_eq!(ends(CUresult::CUDA_ERROR_INVALID_CONTEXT), 0, "nothing has begun");
+    assert!(reports.lock().expect("no panic").is_empty() && !is_captured(&stream));
+    let _failed = fail("cuStreamBeginCaptureToCig", 1, CUresult::CUDA_ERROR_UNKNOWN);
+    assert_eq!(ends(CUresult::CUDA_ERROR_UNKNOWN), 1);
+    let reports = reports.lock().expect("no panic").clone();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("still captured"), "{reports:?}");
+    assert!(is_captured(&stream));
+    std::mem::forget(stream);
 }
 
 #[test]

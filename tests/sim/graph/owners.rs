@@ -42,6 +42,31 @@ fn everything_that_a_graph_uses_lives_as_long_as_its_executable_graph() {
     assert_eq!(deferred_releases(), 0);
 }
 
+/// Other code finds the events of nodes by the handle of the graph, and may record them in captures.
+#[test]
+fn a_wait_for_an_event_of_a_graph_asks_for_captures_once_other_code_has_the_handle() {
+    let (_end, context, stream) = in_child!(on_stream());
+    let with_event = || {
+        let mut graph = Graph::new(&context).expect("a graph");
+        let event = context.event().expect("an event");
+        graph.add_event_record(&[], &event).expect("a node");
+        (graph, event)
+    };
+    let ((mut graph, own), (mut child, inner)) = (with_event(), with_event());
+    graph.add_child(&[], &mut child).expect("a node");
+    let recorded = context.event().expect("an event");
+    let captured =
+        stream.capture(CaptureMode::default(), |stream| recorded.record_external(stream));
+    let captured = captured.expect("a graph");
+    let asks = |event: &Event| {
+        count("cuStreamGetCaptureInfo_v3", || stream.wait_event(event).expect("a wait"))
+    };
+    assert_eq!([&own, &inner, &recorded].map(asks), [0; 3]);
+    graph.as_raw();
+    captured.as_raw();
+    assert_eq!([&own, &inner, &recorded].map(asks), [1; 3]);
+}
+
 #[test]
 fn objects_are_released_after_the_last_launch_and_the_drop_does_not_wait() {
     let (_end, context, stream) = in_child!(on_stream());

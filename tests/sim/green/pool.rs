@@ -30,6 +30,24 @@ fn a_partitioning_without_streams_passes_on_the_work_it_must_wait_for() {
 }
 
 #[test]
+fn a_split_that_is_leased_again_waits_for_the_work_of_other_partitionings() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let pool = pool(&context);
+    let stream_of_split = || {
+        let whole = pool.try_lease(&of(16)).expect("a lease").into_partitions().remove(0);
+        whole.split(&of(8)).expect("a split")[0].stream().expect("a stream")
+    };
+    drop(stream_of_split());
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = Arc::clone(&ran);
+    let stream = pool.try_lease(&of(32)).expect("a lease")[0].stream().expect("a stream");
+    stream.launch_host_function(move || runs.store(true, Ordering::SeqCst)).expect("launched");
+    drop(stream);
+    stream_of_split().synchronize().expect("a wait");
+    assert!(ran.load(Ordering::SeqCst), "after the work of 32");
+}
+
+#[test]
 fn a_kernel_node_does_not_take_the_context_of_a_pooled_stream() {
     let (_end, context) = in_child!(on(Profile::h200()));
     let stream = pool(&context).try_lease(&of(16)).expect("a lease")[0].stream();

@@ -544,6 +544,37 @@ fn a_stream_waits_only_for_other_streams() {
     });
 }
 
+/// The event also shows when other memory of that stream is idle.
+#[test]
+fn an_event_that_a_stream_waits_for_is_recorded_once() {
+    let options = CachingOptions { max_bytes: 2 * SLAB, ..options() };
+    with_two_streams(options, |pool, [one, two], work| {
+        let legacy = persistent(CU_STREAM_LEGACY);
+        let order = persistent(two.as_raw());
+        let blocks = [(); 2].map(|()| pool.allocate(SLAB, legacy).expect("memory"));
+        work(one);
+        for block in blocks {
+            free(pool, block, legacy);
+        }
+        let mut held = Vec::new();
+        {
+            // The pool first attempts twice to find idle memory.
+            let _fails = [1, 2].map(|nth| fail("cuEventRecord", nth, CUresult::CUDA_ERROR_UNKNOWN));
+            let records = count("cuEventRecord", || {
+                held.push(pool.allocate(SLAB, order).expect("memory after a wait"));
+            });
+            assert_eq!((records, pool.stats().stream_waits), (3, 1));
+        }
+        let again = count("cuEventRecord", || {
+            held.push(pool.allocate(SLAB, order).expect("memory"));
+        });
+        assert_eq!(again, 0);
+        for block in held {
+            free(pool, block, order);
+        }
+    });
+}
+
 /// A stream without pending work ends without a driver call.
 #[test]
 fn the_end_of_an_idle_stream_records_nothing() {

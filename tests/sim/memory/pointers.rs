@@ -61,3 +61,25 @@ fn a_driver_without_locality_domains_reports_the_other_attributes() {
 fn a_driver_without_decompression_reports_the_other_attributes() {
     check_older("h200@12.6", None);
 }
+
+/// The functions may come from a driver that is older than the version that it reports.
+#[test]
+fn attributes_that_the_driver_refuses_are_left_out() {
+    let (_end, context) = in_child!(on("b200@13.4".parse().expect("a profile")));
+    let memory = mapping(SECOND_DOMAIN);
+    let all = info(&context, &memory);
+    assert!(all.hw_decompress.is_some() && all.locality_domain.is_some());
+    let query = "cuPointerGetAttributes";
+    {
+        let _newest = fail(query, 1, CUresult::CUDA_ERROR_INVALID_VALUE);
+        let fewer = info(&context, &memory);
+        assert_eq!((fewer.hw_decompress, fewer.locality_domain), (all.hw_decompress, None));
+        assert_eq!(fewer.memory_block, all.memory_block);
+    }
+    let _all = fail_from(query, 1, CUresult::CUDA_ERROR_INVALID_VALUE);
+    let asks = count(query, || {
+        let refused = context.pointer_info(memory.address()).expect_err("not one is known");
+        assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+    });
+    assert_eq!(asks, 3, "two attributes are newer than the oldest driver");
+}

@@ -31,3 +31,16 @@ fn a_pool_removes_the_complete_events_of_frees_when_it_has_64_of_them() {
     assert!(waits.is_some() && waits < destroys, "{calls:?}");
     assert_eq!(alive().events, 0);
 }
+
+#[test]
+fn a_trim_attempts_deferred_releases() {
+    let (_end, context, stream) = in_child!(on_stream());
+    let pool = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
+    let buffer = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64).expect("memory");
+    let refused = fail_from("cuMemFreeAsync", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+    drop(buffer);
+    drop(refused);
+    assert_eq!(deferred_releases(), 1);
+    pool.trim_to(0).expect("a trim");
+    assert_eq!(deferred_releases(), 0);
+}

@@ -93,6 +93,19 @@ fn a_driver_of_12_9_knows_ptx_8_8() {
 }
 
 #[test]
+fn a_kernel_attribute_is_one_of_the_values_that_the_newest_driver_knows() {
+    let (_end, context) = in_child!(on("h200@13.5".parse().expect("a profile")));
+    let kernel = load(&context, "", "").and_then(|module| module.kernel("k")).expect("PTX");
+    for (attribute, last) in [
+        (CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, 3),
+        (CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE, 4),
+    ] {
+        let set = |value| code!(cuFuncSetAttribute(kernel.as_raw(), attribute, value));
+        assert_eq!([last, last + 1, -1].map(set), [CUresult::CUDA_SUCCESS, INVALID, INVALID]);
+    }
+}
+
+#[test]
 fn registering_an_image_that_is_a_prefix_of_another_is_refused() {
     let kernels: &[(&str, &[usize])] = &[("k", &[])];
     cuda_sim::kernel::register_image(b"\x7fELF-planted", kernels);

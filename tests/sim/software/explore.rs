@@ -120,6 +120,22 @@ fn a_forgotten_object_is_an_unreported_loss() {
 }
 
 #[test]
+fn an_exploration_forgets_what_was_recorded_before_it() {
+    in_child!(start(Profile::h200()));
+    let context = context();
+    let current = context.make_current().expect("current");
+    // SAFETY: the driver does not know the address, and refuses the call.
+    let code = unsafe { cuMemHostUnregister(null_mut()) };
+    assert_eq!(code, CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    drop((current, context));
+    assert_eq!(cuda_sim::misuses().len(), 1);
+    let report = explorer().schedules(1).explore(|| drop(self::context()));
+    assert!(report.violation.is_none(), "{:?}", report.violation);
+    assert_eq!(cuda_sim::misuses(), [""; 0]);
+    assert!(cuda_sim::calls().is_empty());
+}
+
+#[test]
 fn each_schedule_begins_with_a_fresh_driver() {
     fn scenario() {
         let module = Module::from_ptx(&context(), include_str!("../../kernels/vector.ptx"));

@@ -274,3 +274,18 @@ fn trace(count: usize) -> Vec<String> {
     };
     calls.iter().take(count).map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Explorer;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn preemptions_are_planned_at_every_step_and_up_to_their_number() {
+        let explorer = Explorer::new().preemptions(2);
+        let plans: Vec<_> = (0..1000).map(|seed| explorer.plan(seed, 3).changes).collect();
+        let steps: BTreeSet<u64> = plans.iter().flatten().copied().collect();
+        let counts: BTreeSet<usize> = plans.iter().map(Vec::len).collect();
+        assert_eq!((steps, counts), ([1, 2, 3].into(), [0, 1, 2].into()));
+    }
+}
