@@ -48,6 +48,8 @@ const KEPT: usize = 1000;
 struct Findings {
     list: Vec<Finding>,
     keys: HashSet<Key>,
+    /// The functions whose copies were reported, and the starts of the memory.
+    copies: HashSet<(&'static str, u64)>,
 }
 
 static FINDINGS: Mutex<Option<Findings>> = Mutex::new(None);
@@ -66,6 +68,15 @@ pub(crate) fn report(finding: Finding) {
     findings.list.push(finding);
     if findings.list.len() == KEPT {
         eprintln!("cuda-sim: {KEPT} errors of kernels were reported; more are not");
+    }
+}
+
+/// Reports a misuse, once for each function that copies from the memory that starts at an address.
+pub(crate) fn report_copy(function: &'static str, start: u64, text: impl FnOnce() -> String) {
+    let mut findings = FINDINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let copies = &mut findings.get_or_insert_default().copies;
+    if copies.len() < KEPT && copies.insert((function, start)) {
+        account::misuse(text());
     }
 }
 

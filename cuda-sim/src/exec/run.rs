@@ -23,6 +23,7 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
         Work::CopyOutHost { from, to, len } => {
             memory.note_host_access(to, len, Access::Write);
+            memory.check_copy(memory.running_function, from, len);
             memory.bytes(from, len).map(|source| {
                 let target = core::ptr::with_exposed_provenance_mut(to);
                 // SAFETY: the caller of the function that enqueued the copy guarantees that `len` bytes
@@ -262,6 +263,7 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
         return Err(format!("the pinned target of a copy, {len} bytes, was freed"));
     }
     memory.note_host_access(to, len, Access::Write);
+    memory.check_copy(memory.running_function, from, len);
     let source = memory.bytes(from, len)?;
     let target = core::ptr::with_exposed_provenance_mut(to);
     // SAFETY: the target is alive and `len` bytes long, as checked above, and the lock is held, under which

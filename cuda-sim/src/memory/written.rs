@@ -1,8 +1,12 @@
 //! Which bits of device memory were written, for the check of kernels initcheck.
 
 use super::{BASE, Contents, Memory, is_of_host};
-use crate::checks::Check;
+use crate::checks::{self, Check};
+use crate::races::RacingMemory;
 use std::ops::Range;
+
+/// Fewer bytes without a value, next to bytes with one, may be padding.
+const BLOCK: usize = 16;
 
 /// What the check knows of the memory around an address.
 #[derive(Debug)]
@@ -71,6 +75,30 @@ impl Memory {
     pub(crate) fn written_bits(&self, address: u64, len: usize) -> Option<Vec<u8>> {
         let (start, its) = self.containing(address)?;
         its.bytes.written_bits(usize::try_from(address - start).ok()?, len)
+    }
+
+    /// Reports that `function` copies bytes to the host that nothing has written.
+    pub(crate) fn check_copy(&self, function: &'static str, from: u64, len: usize) {
+        let Some(bits) = self.written_bits(from, len).filter(|bits| !bits.is_empty()) else {
+            return;
+        };
+        let is_unwritten = |bits: &[u8]| bits.iter().all(|bits| *bits == 0);
+        // Allocations begin at the start of a block.
+        let before = (BLOCK - from as usize % BLOCK) % BLOCK;
+        let mut blocks = bits.get(before..).unwrap_or_default().chunks_exact(BLOCK);
+        let at = match blocks.position(is_unwritten) {
+            Some(index) => from + (before + BLOCK * index) as u64,
+            None if is_unwritten(&bits) => from,
+            None => return,
+        };
+        let RacingMemory { start, size, kind } = self.memory_of(at..at + 1);
+        checks::report_copy(function, start, || {
+            let offset = at - start;
+            format!(
+                "initcheck: {function} copies {len} bytes to the host, of which nothing has written the byte {offset} \
+                 of {size} bytes of {kind} at {start:#x}"
+            )
+        });
     }
 
     /// Sets the bits of device memory that were written.

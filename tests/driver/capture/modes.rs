@@ -96,6 +96,8 @@ impl Things {
         let current = context.make_current().expect("current");
         // SAFETY: the pointer refers to a local variable.
         succeeds(unsafe { sys::cuMemAlloc_v2(&raw mut memory, 64) });
+        // SAFETY: the memory has 64 bytes.
+        succeeds(unsafe { sys::cuMemsetD8_v2(memory, 0, 64) });
         let (mut host, mut module, mut stream, mut mark) =
             (null_mut(), null_mut(), null_mut(), null_mut());
         // SAFETY: as above.

@@ -237,6 +237,70 @@ fn kernels_that_use_memory_which_nothing_has_written_are_found() {
 }
 
 #[test]
+fn copies_to_the_host_of_memory_that_nothing_has_written_are_misuses() {
+    let checks = Checks::MEMCHECK.with(Check::Initcheck);
+    in_child!(start(Profile::h200().with_kernel_checks(checks)));
+    let context = context();
+    let stream = &context.stream().expect("a stream");
+    let found = |expected: &str| {
+        let misuses = cuda_sim::misuses();
+        assert!(misuses.last().is_some_and(|its| its.contains(expected)), "{misuses:?}");
+        misuses.len()
+    };
+    let memory = || DeviceBuffer::<u32>::uninit(stream, 16).expect("memory");
+    let mut buffer = memory();
+    let pinned = || PinnedBuffer::<u32>::zeroed(&context, 16).expect("pinned memory");
+    // Padding, and a copy of the words before.
+    buffer.slice_mut(..9).expect("9 words").fill(1).expect("a fill");
+    buffer.slice_mut(12..).expect("4 words").fill(1).expect("a fill");
+    buffer.to_vec().expect("a copy");
+    let copied = buffer.copy_to_pinned(pinned()).expect("a copy").synchronize();
+    drop(copied.expect("a wait"));
+    assert_eq!(cuda_sim::misuses(), [""; 0]);
+    buffer.slice(9..12).expect("3 words").to_vec().expect("a copy");
+    let text = "cuMemcpyDtoH_v2 copies 12 bytes to the host, of which nothing has written the byte 36 of 64 bytes of \
+                stream-ordered memory";
+    assert_eq!(found(text), 1);
+    // Once for the function and the memory.
+    buffer.slice(9..12).expect("3 words").to_vec().expect("a copy");
+    assert_eq!(found(text), 1);
+
+    let mut buffer = memory();
+    buffer.slice_mut(..7).expect("7 words").fill(1).expect("a fill");
+    let copied = buffer.copy_to_pinned(pinned()).expect("a copy").synchronize();
+    drop(copied.expect("a wait"));
+    let text = "initcheck: cuMemcpyDtoHAsync_v2 copies 64 bytes to the host, of which nothing has written the byte 32";
+    assert_eq!(found(text), 2);
+    // The copies of a device and of the host.
+    let mut other = memory();
+    other.copy_from(&buffer).expect("a copy");
+    let bytes = other.to_vec().expect("a copy");
+    assert_eq!(found("the byte 32 of 64 bytes"), 3);
+    let other = DeviceBuffer::from_slice(stream, &bytes).expect("memory");
+    other.to_vec().expect("a copy");
+    assert_eq!(found("the byte 32 of 64 bytes"), 3);
+
+    let mut graph = Graph::new(&context).expect("a graph");
+    let buffer = graph.own(memory()).expect("memory of the graph");
+    let mut host = graph.own_pinned(pinned());
+    graph.add_copy(&[], &mut host, &buffer).expect("a node");
+    graph.instantiate().expect("a graph").launch(stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert_eq!(found("initcheck: cuGraphLaunch copies 64 bytes to the host"), 4);
+    assert_eq!(cuda_sim::findings(), []);
+}
+
+#[test]
+fn copies_to_the_host_are_not_checked_without_initcheck() {
+    in_child!(start(Profile::h200().with_kernel_checks(Checks::MEMCHECK)));
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    let memory = DeviceBuffer::<u32>::uninit(&stream, 16).expect("memory");
+    memory.to_vec().expect("a copy");
+    assert_eq!(cuda_sim::misuses(), [""; 0]);
+}
+
+#[test]
 fn a_finding_has_the_load_and_the_allocation() {
     let checks = Checks::MEMCHECK.with(Check::Initcheck);
     in_child!(start(Profile::h200().with_kernel_checks(checks)));

@@ -51,6 +51,8 @@ fn allocated() -> u64 {
     let mut address = 0;
     // SAFETY: the pointer refers to a local variable.
     succeeds(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
+    // SAFETY: the memory has 64 bytes.
+    succeeds(unsafe { cuMemsetD8_v2(address, 0, 64) });
     address
 }
 

@@ -60,6 +60,7 @@ pub(crate) fn copy_to_host(
     world.begin_copy_by_call();
     let memory = &mut world.objects.memory;
     memory.note_host_access(to.addr(), size, Access::Write);
+    memory.check_copy(world.runs.executor.calling, from, size);
     let copied = match memory.bytes(from, size) {
         Ok(source) => {
             // SAFETY: the caller passes `size` bytes. The source has the same length and does not overlap
