@@ -101,14 +101,12 @@ impl Content {
         }
     }
 
-    /// Removes everything, and keeps the room of the lists for the next node.
+    /// Removes what a kernel node has, and keeps the room of the lists for the next one.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.owners.clear();
         self.accesses.clear();
         self.after.clear();
-        self.child = None;
-        self.allocation = None;
     }
 
     #[inline]

@@ -25,11 +25,11 @@ pub(crate) fn create_handle(
     default: c_uint,
     flags: c_uint,
 ) -> Answer<CUgraphConditionalHandle> {
-    world.graph(graph.addr())?;
     fail_if(flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0, INVALID)?;
     let context = context_of(world, context)?;
-    world.objects.last_conditional += 1;
-    let made = world.objects.last_conditional;
+    let made = world.objects.last_conditional + 1;
+    world.graph_mut(graph.addr())?.conditionals.push(made);
+    world.objects.last_conditional = made;
     let its = ConditionalHandle {
         graph: graph.addr(),
         context,
@@ -37,7 +37,6 @@ pub(crate) fn create_handle(
         node: None,
     };
     world.objects.conditional_handles.insert(made, its);
-    world.graph_mut(graph.addr())?.conditionals.push(made);
     Ok(made)
 }
 
