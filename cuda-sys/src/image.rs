@@ -383,6 +383,7 @@ mod tests {
             let [code, ptx] = codes(&image).expect("a fat binary")[..] else {
                 panic!("two members");
             };
+            assert_eq!(image[40..44], [8, 0, 1, 0], "the version of the format");
             assert_eq!((code.kind, code.bytes), (CodeKind::Cubin, Some(cubin)));
             assert_eq!((ptx.kind, ptx.bytes), (CodeKind::Ptx, Some(text.as_bytes())));
             assert_eq!([code, ptx].map(|its| (its.architecture, its.suffix)), [(90, suffix); 2]);

@@ -315,6 +315,29 @@ fn nodes_of_a_graph_without_an_edge_race_and_launches_do_not() {
 }
 
 #[test]
+fn a_kernel_that_reads_what_it_has_written_has_written_it() {
+    let (bench, _end) = &in_child!(detecting(1));
+    let image = b"\x7fELF-planted";
+    kernel::register_image(image, &[("twice", &[8])]);
+    kernel::register("twice", |launch| {
+        launch.update::<u32>(0, 1, |_, _| 1)?;
+        launch.read::<u32>(0, 1).map(drop)
+    });
+    let module: CUmodule = out!(cuModuleLoadData(image.as_ptr().cast()));
+    let function: CUfunction = out!(cuModuleGetFunction(module, c"twice".as_ptr()));
+    let mut place = bench.memory;
+    let mut arguments = [(&raw mut place).cast::<c_void>()];
+    let arguments = arguments.as_mut_ptr();
+    succeeds!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, bench.a, arguments, null_mut()));
+    // Runs the kernel without telling the host that it is complete.
+    while code!(cuStreamQuery(bench.a)) != CUresult::CUDA_ERROR_NOT_READY {}
+    succeeds!(cuMemcpyDtoDAsync_v2(bench.scratch, bench.memory, 4, bench.b));
+    bench.synchronize();
+    assert_eq!((races()[0].first.access, races()[0].second.access), (Access::Write, Access::Read));
+    succeeds!(cuModuleUnload(module));
+}
+
+#[test]
 fn an_external_event_of_a_graph_orders() {
     let (bench, _end) = &in_child!(detecting(0));
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -113,5 +113,8 @@ mod tests {
         assert!(memory.get(&small).is_none());
         assert!(memory.get(&large).is_some());
         assert_eq!(memory.bytes, bytes);
+        memory.clear();
+        memory.insert(small, &code(3000));
+        assert!(memory.get(&small).is_some(), "all bytes are free again");
     }
 }

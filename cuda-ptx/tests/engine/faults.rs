@@ -37,6 +37,18 @@ fn an_access_beyond_shared_memory_is_an_error() {
 }
 
 #[test]
+fn a_block_that_the_cluster_does_not_have_has_no_shared_memory() {
+    let text = kernel(
+        0,
+        ".shared .b32 x[4]; mov.u32 %r1, x; mapa.shared::cluster.u32 %r2, %r1, 5;
+         ld.shared::cluster.u8 %r3, [%r2];",
+    );
+    let fault = launch(&text, &Memory::default(), (1, 1), &[]).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::IllegalAddress, "{fault}");
+    assert!(fault.text.contains("of 0 bytes"), "{fault}");
+}
+
+#[test]
 fn a_trap_ends_the_kernel() {
     let fault = launch(&kernel(0, "trap;"), &Memory::default(), (1, 1), &[]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Trap);

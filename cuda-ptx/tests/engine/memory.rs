@@ -52,6 +52,30 @@ fn local_memory_belongs_to_a_thread() {
 }
 
 #[test]
+fn a_declaration_has_at_most_1048576_registers() {
+    let link = |count: u32| {
+        let text = kernel(0, &format!(".reg .b32 %many<{count}>;"));
+        Program::link(&[syntax::parse(&text).unwrap()]).map(drop)
+    };
+    link(1 << 20).unwrap();
+    assert!(link((1 << 20) + 1).unwrap_err().to_string().contains("too many registers"));
+}
+
+#[test]
+fn a_conversion_reads_the_low_bits_of_a_wider_register() {
+    let text = kernel(
+        1,
+        "ld.param.u64 %d1, [p0]; mov.u64 %d2, 0x700000005; cvt.rn.f64.s32 %g1, %d2;
+         st.global.f64 [%d1], %g1;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 2]);
+    launch(&text, &memory, (1, 1), &[out]).unwrap();
+    let five = 5.0f64.to_bits();
+    assert_eq!(memory.read(out), [five as u32, (five >> 32) as u32]);
+}
+
+#[test]
 fn dynamic_shared_memory_follows_the_static() {
     let text = ".version 8.3\n.target sm_90\n.address_size 64
         .extern .shared .align 16 .b8 dynamic[];

@@ -127,25 +127,49 @@ fn accesses_without_coordinates_or_channels_are_errors() {
     }
 }
 
+const POINT: Sampler = Sampler {
+    address_modes: [AddressMode::Clamp; 3],
+    is_linear: false,
+    is_mipmap_linear: false,
+    is_normalized: false,
+    border: [1.0; 4],
+    level_bias: 0.0,
+    levels: [0.0; 2],
+};
+
 #[test]
 fn a_texture_without_levels_reads_zero() {
     let format = Format { number: Number::Unsigned, bits: 32, channels: 1, is_srgb: false };
     let texels =
         Texels { format, levels: Vec::new(), layers: 0, is_cubemap: false, is_memory: false };
-    let sampler = Sampler {
-        address_modes: [AddressMode::Clamp; 3],
-        is_linear: false,
-        is_mipmap_linear: false,
-        is_normalized: false,
-        border: [1.0; 4],
-        level_bias: 0.0,
-        levels: [0.0; 2],
-    };
-    let texture = Texture { texels, sampler };
+    let texture = Texture { texels, sampler: POINT };
     let mut fetch = |_, _| Err("there are no texels");
     for at in [Coordinates::Number([0.5; 3]), Coordinates::Index([0; 3])] {
         let read = Read::new(2, at);
         assert_eq!(texture.read(&read, &mut fetch), Ok([0; 4]), "{at:?}");
         assert_eq!(texture.gather(&read, 0, &mut fetch), Ok([0; 4]), "{at:?}");
     }
+}
+
+/// Reads the middle between two texels of memory with a linear filter.
+fn between(number: Number, bits: u32, texels: [u32; 2]) -> f32 {
+    let format = Format { number, bits, channels: 1, is_srgb: false };
+    let level = Level { address: 0, extent: [2, 0, 0], pitch: 8, slice: 8 };
+    let texels_of =
+        Texels { format, levels: vec![level], layers: 0, is_cubemap: false, is_memory: true };
+    let sampler = Sampler { is_linear: true, ..POINT };
+    let mut fetch = |address: u64, bytes: u32| {
+        Ok::<_, String>(u128::from(texels[(address / u64::from(bytes)) as usize]))
+    };
+    let texture = Texture { texels: texels_of, sampler };
+    let read = texture.read(&Read::new(1, Coordinates::Number([1.0, 0.0, 0.0])), &mut fetch);
+    f32::from_bits(read.unwrap()[0])
+}
+
+#[test]
+fn a_linear_filter_clamps_fractions_and_adds_numbers_of_any_magnitude() {
+    assert_eq!(between(Number::SignedFraction, 8, [0x80, 0x80]), -1.0);
+    assert_eq!(between(Number::SignedFraction, 8, [0x80, 0x7f]), 0.0);
+    let both = [f32::MAX, f32::MIN_POSITIVE].map(f32::to_bits);
+    assert_eq!(between(Number::Float, 32, both), f32::MAX / 2.0);
 }

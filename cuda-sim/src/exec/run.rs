@@ -275,7 +275,27 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
 
 #[cfg(test)]
 mod tests {
-    use super::{PART, fill};
+    use super::{PART, fill, holds};
+
+    #[test]
+    fn a_wait_ends_as_its_condition_says() {
+        let (at_least, equal, and, nor) = (0, 1, 2, 3);
+        for (condition, word, value, ends) in [
+            (at_least, 5_u32, 5, true),
+            (at_least, 4, 5, false),
+            (at_least, 0, u32::MAX, true),
+            (equal, 5, 5, true),
+            (equal, 4, 5, false),
+            (and, 1, 3, true),
+            (and, 6, 2, true),
+            (and, 4, 3, false),
+            (nor, 1, 2, true),
+            (nor, 0xffff_0000, 0x0000_ffff, false),
+        ] {
+            let held = holds(condition, u64::from(word), u64::from(value), 4);
+            assert_eq!(held, ends, "{condition} {word:#x} {value:#x}");
+        }
+    }
 
     #[test]
     fn a_fill_repeats_its_pattern() {

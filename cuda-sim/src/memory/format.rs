@@ -114,3 +114,27 @@ impl Format {
         Some(texture::Format { number, bits, channels: self.channels, is_srgb })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Format;
+
+    #[test]
+    fn opaque_formats_have_one_number_of_channels() {
+        for (codes, expected) in [
+            (80..=80, (4, 4)),
+            (145..=146, (4, 8)),
+            (147..=150, (4, 16)),
+            (151..=152, (1, 8)),
+            (153..=154, (2, 16)),
+            (155..=156, (3, 16)),
+            (157..=158, (4, 16)),
+        ] {
+            for code in codes {
+                let of = |channels| Some((channels, Format::of(code, channels)?.bytes));
+                let all: Vec<_> = (0..6).filter_map(of).collect();
+                assert_eq!(all, [expected], "{code}");
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@ use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, FilterMode, MipmappedArray, Sampler, SparseArray, Surface,
     SurfaceObject, Texel, Texture, TextureObject,
 };
-use cuda_safe::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
+use cuda_safe::device::attribute::{MAXIMUM_TEXTURE2D_WIDTH, SPARSE_CUDA_ARRAY_SUPPORTED};
 use cuda_safe::launch::Params;
 use cuda_safe::memory::Extent;
 use cuda_safe::{DeviceBuffer, LaunchConfig, Module, Stream, TypedKernel};
@@ -246,4 +246,14 @@ fn mapped_tiles_of_a_sparse_array_are_read() {
     let mut part = plane.part_mut(middle.0, middle.1).expect("a part");
     part.copy_from_slice(&numbers(16)).expect("a copy");
     assert_eq!(part.as_ref().to_vec().expect("a copy"), numbers(16));
+}
+
+#[test]
+fn an_array_is_as_wide_as_the_device_allows() {
+    let stream = or_skip!(stage());
+    let most = stream.context().device().attribute(MAXIMUM_TEXTURE2D_WIDTH).expect("known");
+    let new = |width| Array::<u8>::new(&stream, ArrayShape::TwoD { width, height: 1 });
+    assert_eq!(new(most as usize).expect("an array").shape().extent().width, most as usize);
+    let refused = common::invalid(new(most as usize + 1)).to_string();
+    assert!(refused.contains("the width") && refused.ends_with(&most.to_string()), "{refused}");
 }

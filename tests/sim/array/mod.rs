@@ -381,6 +381,16 @@ fn a_level_of_a_destroyed_mipmapped_array_is_reported() {
 }
 
 #[test]
+fn an_array_that_was_destroyed_before_a_reset_is_reported() {
+    let _bench = in_child!(misused("after it was destroyed"));
+    let descriptor = shape(FLOAT, 1, [8, 8, 0]);
+    let mipmapped: CUmipmappedArray = out!(cuMipmappedArrayCreate(&raw const descriptor, 2));
+    succeeds!(cuMipmappedArrayDestroy(mipmapped));
+    succeeds!(cuDevicePrimaryCtxReset_v2(0));
+    refused!(CUresult::CUDA_ERROR_INVALID_HANDLE, cuMipmappedArrayDestroy(mipmapped));
+}
+
+#[test]
 fn a_reset_destroys_arrays() {
     let _bench = in_child!(crate::graph::calls::misused(""));
     let plain = array(FLOAT, 1, [8, 0, 0], 0);

@@ -1,7 +1,7 @@
 //! Texture and surface objects on the software driver, through the raw calls and kernels. The codes are
 //! those of an H200 with driver 580.
 
-use crate::array::{FLOAT, SURFACE, array, shape, write_plane};
+use crate::array::{FLOAT, LAYERED, SURFACE, array, shape, write_plane};
 use crate::prelude::*;
 
 const READ_AS_INTEGER: u32 = 1;
@@ -167,6 +167,27 @@ fn kernels_sample_arrays_with_filters_and_address_modes() {
     succeeds!(cuTexObjectDestroy(fractions));
     succeeds!(cuTexObjectDestroy(integers));
     succeeds!(cuArrayDestroy(bytes));
+    succeeds!(cuModuleUnload(module));
+}
+
+#[test]
+fn a_registered_kernel_samples_the_layers_of_an_array() {
+    let bench = &in_child!(without_misuse());
+    let module = kernels();
+    let layers = array(FLOAT, 1, [2, 0, 3], LAYERED);
+    let values = [0f32, 1.0, 2.0, 3.0, 4.0, 5.0];
+    let mut copy = CUDA_MEMCPY3D::zeroed();
+    copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
+    (copy.srcHost, copy.srcPitch, copy.srcHeight) = (values.as_ptr().cast(), 8, 1);
+    copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
+    copy.dstArray = layers;
+    (copy.WidthInBytes, copy.Height, copy.Depth) = (8, 1, 3);
+    succeeds!(cuMemcpy3D_v2(&raw const copy));
+    let object = texture(&of_array(layers), &point(1));
+    let found = [0.0, 1.0, 2.0].map(|layer| sample(bench, module, object, 1.5, layer)[0]);
+    assert_eq!(found, [1.0, 3.0, 5.0]);
+    succeeds!(cuTexObjectDestroy(object));
+    succeeds!(cuArrayDestroy(layers));
     succeeds!(cuModuleUnload(module));
 }
 

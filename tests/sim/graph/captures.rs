@@ -200,6 +200,9 @@ fn captured_allocations_become_memory_nodes() {
     let (stream, target) = (bench.stream, memory(16));
     let outside: u64 = out!(cuMemAllocAsync(16, stream));
     begin(stream);
+    let mut none = 7;
+    succeeds!(cuMemAllocAsync(&raw mut none, 0, stream));
+    assert_eq!(none, 0, "no memory and no node");
     let address: u64 = out!(cuMemAllocAsync(16, stream));
     succeeds!(cuMemsetD8Async(address, 3, 16, stream));
     succeeds!(cuMemcpyDtoDAsync_v2(target, address, 16, stream));
@@ -230,7 +233,8 @@ fn copies_of_any_kind_are_captured_from_and_to_the_memory_of_a_captured_allocati
     begin(stream);
     let address: u64 = out!(cuMemAllocAsync(8, stream));
     succeeds!(cuMemcpyAsync(address, device, 8, stream));
-    succeeds!(cuMemcpyAsync(device + 8, address, 8, stream));
+    succeeds!(cuMemcpyAsync(device + 8, address, 7, stream));
+    succeeds!(cuMemcpyAsync(device + 15, address + 7, 1, stream));
     succeeds!(cuMemFreeAsync(address, stream));
     let graph = end(stream);
     bench.run(graph);

@@ -338,3 +338,12 @@ fn a_driver_does_not_have_the_functions_of_later_versions() {
     succeeds!(sys::abi::cuGraphNodeGetDependencies(other, null_mut(), &raw mut count));
     assert_eq!(count, 1);
 }
+
+#[test]
+fn a_driver_without_edge_data_adds_full_edges() {
+    let (_end, context) = in_child!(on("h200@11.8".parse().expect("a profile")));
+    let mut graph = Graph::new(&context).expect("a graph");
+    let [from, to] = [(); 2].map(|()| graph.add_empty(&[]).expect("a node"));
+    let add = || graph.add_dependency(from, to).expect("an edge");
+    assert_eq!(count("cuGraphAddDependencies", add), 1);
+}

@@ -83,3 +83,12 @@ fn attributes_that_the_driver_refuses_are_left_out() {
     });
     assert_eq!(asks, 3, "two attributes are newer than the oldest driver");
 }
+
+#[test]
+fn no_device_has_access_to_memory_that_was_only_mapped() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let mut memory = mapping(MemoryLocation::Device(context.device()));
+    assert_eq!(info(&context, &memory).access, MemoryAccess::None);
+    memory.set_access(context.device(), MemoryAccess::Read).expect("access");
+    assert_eq!(info(&context, &memory).access, MemoryAccess::Read);
+}

@@ -119,6 +119,23 @@ fn registering_an_image_that_is_a_prefix_of_another_is_refused() {
 }
 
 #[test]
+fn the_parameters_of_a_registered_kernel_are_aligned_to_their_sizes() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let _current = context.make_current().expect("current");
+    let image = b"\x7fELF-planted";
+    cuda_sim::kernel::register_image(image, &[("planted", &[4, 8, 2])]);
+    let module: CUmodule = out!(cuModuleLoadData(image.as_ptr().cast()));
+    let function: CUfunction = out!(cuModuleGetFunction(module, c"planted".as_ptr()));
+    let places = [0, 1, 2].map(|index| {
+        let (mut offset, mut size) = (0, 0);
+        succeeds!(cuFuncGetParamInfo(function, index, &raw mut offset, &raw mut size));
+        (offset, size)
+    });
+    assert_eq!(places, [(0, 4), (8, 8), (16, 2)]);
+    succeeds!(cuModuleUnload(module));
+}
+
+#[test]
 fn kernels_are_unloaded_with_the_context_of_their_module() {
     in_child!();
     start(Profile::h200());

@@ -92,6 +92,25 @@ fn a_host_function_can_wait_for_a_thread_that_synchronizes_another_stream() {
 }
 
 #[test]
+fn a_host_function_can_wait_for_one_of_another_stream() {
+    fn scenario() {
+        let context = context();
+        let [first, second] = [(); 2].map(|()| context.stream().expect("a stream"));
+        let flag = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&flag);
+        let waits = move || explore::wait_until(|| its.load(Ordering::Acquire));
+        first.launch_host_function(waits).expect("a host function");
+        let sets = move || flag.store(true, Ordering::Release);
+        second.launch_host_function(sets).expect("a host function");
+        first.synchronize().expect("a wait");
+        second.synchronize().expect("a wait");
+    }
+    explores(explorer(), scenario, |report| {
+        assert!(report.violation.is_none(), "{:?}", report.violation);
+    });
+}
+
+#[test]
 fn device_work_runs_where_every_thread_waits_for_it() {
     fn scenario() {
         let stream = context().stream().expect("a stream");

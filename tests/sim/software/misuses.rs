@@ -131,6 +131,9 @@ fn a_wait_for_a_value_that_is_never_written_is_reported_and_does_not_hang() {
     let (context, stream) = &in_child!(expecting_misuse());
     use cuda_safe::stream::{MemoryOperation, WaitCondition};
     let word = DeviceBuffer::<u32>::zeroed_sync(stream, 1).expect("memory");
+    // A host function that has returned is not the reason.
+    stream.launch_host_function(|| ()).expect("enqueued");
+    stream.synchronize().expect("a wait");
     let wait = |value| MemoryOperation::Wait32 {
         address: word.as_raw(),
         value,

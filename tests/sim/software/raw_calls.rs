@@ -360,6 +360,12 @@ fn one_attribute_of_managed_memory_is_what_the_list_has() {
         // SAFETY: the place has 4 bytes.
         succeeds(unsafe { cuMemRangeGetAttribute(place, 4, which, managed, 4096) });
         assert_eq!(value, 0);
+        let which = CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY;
+        for (place, size) in [(place, 0), (place, 3), (null_mut(), 4)] {
+            // SAFETY: the place has 4 bytes, or the call is refused.
+            let code = unsafe { cuMemRangeGetAttribute(place, size, which, managed, 4096) };
+            assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE, "{size} bytes");
+        }
         free(managed);
     });
 }

@@ -278,3 +278,23 @@ fn a_host_function_that_the_driver_refuses_is_dropped() {
     stream.launch_host_function(move || drop(kept)).expect_err("the fault");
     assert_eq!(Arc::strong_count(&owned), 1);
 }
+
+#[test]
+fn a_wait_for_a_value_has_one_of_four_conditions() {
+    let (_end, _context, stream) = in_child!(on_stream());
+    let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");
+    let wait = |flags| code!(cuStreamWaitValue32_v2(stream.as_raw(), word.as_raw(), 0, flags));
+    assert_eq!([0, 1, 3].map(wait), [CUresult::CUDA_SUCCESS; 3]);
+    assert_eq!([4, 5, u32::MAX].map(wait), [INVALID; 3]);
+}
+
+#[test]
+fn a_query_of_a_stream_with_an_invalid_capture_fails() {
+    let (_end, _context, stream) = in_child!(on_stream());
+    begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    stream.synchronize().expect_err("in a capture");
+    let mut green = null_mut();
+    let code = code!(cuStreamGetGreenCtx(stream.as_raw(), &raw mut green));
+    assert_eq!(code, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_eq!(end(&stream), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}

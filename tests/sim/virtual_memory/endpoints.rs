@@ -242,3 +242,18 @@ fn a_copy_where_no_memory_is_bound_is_a_misuse() {
     stream.synchronize().expect_err("no memory is bound");
     crate::stream::callbacks::one_misuse("device 0 has no memory bound");
 }
+
+#[test]
+fn the_creation_of_an_endpoint_attempts_deferred_releases() {
+    let (_end, context, [device, _]) = in_child!(with("h200@13.4"));
+    let ids = EndpointIds::reserve(1).expect("ids");
+    let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+    let refused = fail_from("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+    drop(pinned);
+    drop(refused);
+    assert_eq!(deferred_releases(), 1);
+    let options = EndpointOptions::new(EndpointDevices::Unicast(device), PAGE);
+    let pending = ids.create(0, &options).expect("an endpoint");
+    assert_eq!(deferred_releases(), 0);
+    drop(finish(pending));
+}

@@ -3,6 +3,7 @@
 use crate::capture::errors::reports;
 use crate::prelude::*;
 use cuda_safe::leaked;
+use cuda_safe::virtual_memory::unmap_after_work;
 
 const PAGE: usize = 2 << 20;
 const REFUSED: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -54,4 +55,18 @@ fn a_reservation_is_freed_if_a_second_attempt_unmaps() {
     let called = calls(|| drop(mapping.unmap().expect_err("the fault")));
     assert_eq!(called.last(), Some(&"cuMemAddressFree"), "{called:?}");
     assert_eq!(leaked(), 0);
+}
+
+#[test]
+fn memory_is_unmapped_after_the_work_of_the_contexts() {
+    let (_end, context, stream) = in_child!(on_stream());
+    let granularity = PhysicalOptions::new(context.device()).granularity().expect("known");
+    let memory = PhysicalMemory::new(context.device(), granularity).expect("physical memory");
+    let space = Reservation::new(granularity).expect("a reservation");
+    let mapping = space.map(0, memory).expect("a mapping");
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = Arc::clone(&ran);
+    stream.launch_host_function(move || runs.store(true, Ordering::SeqCst)).expect("launched");
+    assert_eq!(count("cuMemUnmap", || unmap_after_work(vec![context.clone()], vec![mapping])), 1);
+    assert!(ran.load(Ordering::SeqCst));
 }

@@ -35,6 +35,12 @@ const BARRIERS: &[Case] = &[
         "and.b32 %r7, %r0, 31; setp.lt.u32 %p3, %r7, 16; @%p3 bar.sync 1, 32; bar.sync 0;",
         "the threads of a warp diverge: the lanes 0xffff0000 do not arrive",
     ),
+    wrong(
+        "a condition that the first lanes do not fulfill",
+        (1, 64),
+        "and.b32 %r7, %r0, 31; setp.ge.u32 %p3, %r7, 16; @%p3 bar.sync 1, 32; bar.sync 0;",
+        "the threads of a warp diverge: the lanes 0x0000ffff do not arrive",
+    ),
     wrong("too few threads", (1, 64), "@%p2 bar.sync 1, 64;", "wait without end"),
     wrong("exited threads are expected", (1, 96), "@%p2 exit; bar.sync 1, 96;", "wait without end"),
     wrong("a count that is no multiple", (1, 64), "bar.sync 1, 33;", "a multiple of the warp size"),

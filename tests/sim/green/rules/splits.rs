@@ -535,3 +535,14 @@ fn unknown_work_queue_settings_are_refused() {
         Descriptor::new(groups).with_workqueues(queues).create().expect("settings of the driver");
     });
 }
+
+#[test]
+fn a_plan_of_a_driver_with_exact_splits_is_exact() {
+    on_each(&["h200@13.5"], |_, context| {
+        let sizes = vec![PartitionSize::Sms(16), PartitionSize::Sms(24), PartitionSize::Rest];
+        let asked = PartitionRequest { sizes, ..Default::default() };
+        let plan = resource(&context).plan(&asked).expect("a plan");
+        let counts: Vec<u32> = plan.parts.iter().map(|part| part.sm_count).collect();
+        assert_eq!((plan.method, counts), (Method::Exact, vec![16, 24, 88]));
+    });
+}
