@@ -22,8 +22,19 @@ struct Hooks {
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
+/// Sets the hooks for the process. Later calls change nothing.
+///
+/// - `is_explored` returns whether the explorer controls the calling thread. The other hooks are called
+///   only on such threads.
+/// - `point` is called before a lock is taken. It lets other threads run.
+/// - `wait` is called when another thread holds the lock. It blocks until the condition holds.
+/// - `yield_now` is called when a thread repeats an attempt. It lets other threads run first.
+///
+/// The last three hooks receive the source location of the operation.
+///
+/// `cuda_sim::explore` provides these functions: `is_explored`, `point_at`, `wait_at` and `yield_at`.
 #[inline]
-pub(crate) fn set_hooks(
+pub fn set_hooks(
     is_explored: fn() -> bool,
     point: fn(CallSite),
     wait: fn(CallSite, &mut (dyn FnMut() -> bool + Send)),
@@ -62,6 +73,19 @@ pub(crate) fn yield_now() {
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 
+    /// Defines methods that are a scheduling point and then do what the method of this name of the inner type
+    /// does.
+    macro_rules! points {
+        ($($method:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+            #[track_caller]
+            #[inline]
+            pub(crate) fn $method(&self, $($argument: $type),*) -> $result {
+                super::point();
+                self.0.$method($($argument),*)
+            }
+        )*};
+    }
+
     #[derive(Debug)]
     pub(crate) struct AtomicPtr<T>(std::sync::atomic::AtomicPtr<T>);
 
@@ -77,24 +101,10 @@ pub(crate) mod atomic {
             self.0.load(order)
         }
 
-        #[track_caller]
-        #[inline]
-        pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
-            super::point();
-            self.0.swap(value, order)
-        }
-
-        #[track_caller]
-        #[inline]
-        pub(crate) fn compare_exchange(
-            &self,
-            current: *mut T,
-            new: *mut T,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<*mut T, *mut T> {
-            super::point();
-            self.0.compare_exchange(current, new, success, failure)
+        points! {
+            swap(value: *mut T, order: Ordering) -> *mut T;
+            compare_exchange(old: *mut T, new: *mut T, success: Ordering, failure: Ordering)
+                -> Result<*mut T, *mut T>;
         }
     }
 
@@ -107,39 +117,12 @@ pub(crate) mod atomic {
             Self(std::sync::atomic::AtomicU64::new(value))
         }
 
-        #[track_caller]
-        #[inline]
-        pub(crate) fn load(&self, order: Ordering) -> u64 {
-            super::point();
-            self.0.load(order)
-        }
-
-        #[track_caller]
-        #[inline]
-        pub(crate) fn store(&self, value: u64, order: Ordering) {
-            super::point();
-            self.0.store(value, order);
-        }
-
-        #[track_caller]
-        #[inline]
-        pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-            super::point();
-            self.0.fetch_add(value, order)
-        }
-
-        #[track_caller]
-        #[inline]
-        pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-            super::point();
-            self.0.fetch_sub(value, order)
-        }
-
-        #[track_caller]
-        #[inline]
-        pub(crate) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
-            super::point();
-            self.0.fetch_or(value, order)
+        points! {
+            load(order: Ordering) -> u64;
+            store(value: u64, order: Ordering) -> ();
+            fetch_add(value: u64, order: Ordering) -> u64;
+            fetch_sub(value: u64, order: Ordering) -> u64;
+            fetch_or(value: u64, order: Ordering) -> u64;
         }
 
         #[track_caller]

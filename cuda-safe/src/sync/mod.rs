@@ -7,7 +7,7 @@ pub mod explore;
 mod explored;
 
 #[cfg(feature = "explore")]
-pub(crate) use explored::{Condvar, atomic, set_hooks, yield_now};
+pub(crate) use explored::{Condvar, atomic, yield_now};
 #[cfg(feature = "explore")]
 pub use explored::{Mutex, MutexGuard};
 #[cfg(not(feature = "explore"))]
