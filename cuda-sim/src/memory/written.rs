@@ -32,10 +32,8 @@ impl Memory {
         let defined = |range, is_host_visible| Known { range, written: None, is_host_visible };
         if let Some((start, its)) = self.containing(address) {
             let range = start..start + its.bytes.len() as u64;
-            return match its.managed {
-                Some(_) => defined(range, true),
-                None => Known { range, written: its.bytes.written(), is_host_visible: false },
-            };
+            let is_host_visible = its.managed.is_some();
+            return Known { range, written: its.bytes.written(), is_host_visible };
         }
         if let Some((start, its)) = self.virtual_memory.mapping(address) {
             return defined(start..start + its.size, its.access.keys().any(is_of_host));

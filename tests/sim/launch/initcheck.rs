@@ -248,6 +248,7 @@ fn copies_to_the_host_of_memory_that_nothing_has_written_are_misuses() {
         misuses.len()
     };
     let memory = || DeviceBuffer::<u32>::uninit(stream, 16).expect("memory");
+    let succeeds = |code: CUresult| assert!(code.is_success(), "{code}");
     let mut buffer = memory();
     let pinned = || PinnedBuffer::<u32>::zeroed(&context, 16).expect("pinned memory");
     // Padding, and a copy of the words before.
@@ -287,6 +288,28 @@ fn copies_to_the_host_of_memory_that_nothing_has_written_are_misuses() {
     graph.instantiate().expect("a graph").launch(stream).expect("a launch");
     stream.synchronize().expect("a wait");
     assert_eq!(found("initcheck: cuGraphLaunch copies 64 bytes to the host"), 4);
+    let _current = context.make_current().expect("a context");
+    let (mut bytes, buffer) = ([0u8; 64], memory());
+    // SAFETY: both sides have 64 bytes.
+    succeeds(unsafe {
+        cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), buffer.as_raw(), 64, stream.as_raw())
+    });
+    assert_eq!(found("initcheck: cuMemcpyDtoHAsync_v2 copies 64 bytes to the host"), 5);
+    let (buffer, raw) = (memory(), stream.as_raw());
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let (mut graph, mut executable) = (null_mut(), null_mut());
+    // SAFETY: the stream is alive.
+    succeeds(unsafe { cuStreamBeginCapture_v2(raw, mode) });
+    // SAFETY: both sides have 64 bytes until the graph has run.
+    succeeds(unsafe { cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), buffer.as_raw(), 64, raw) });
+    // SAFETY: the stream captures, and the pointer refers to a local variable.
+    succeeds(unsafe { cuStreamEndCapture(raw, &raw mut graph) });
+    // SAFETY: the graph is alive, and the pointer refers to a local variable.
+    succeeds(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
+    // SAFETY: the executable graph and the stream are alive.
+    succeeds(unsafe { cuGraphLaunch(executable, raw) });
+    stream.synchronize().expect("a wait");
+    assert_eq!(found("initcheck: cuGraphLaunch copies 64 bytes to the host"), 6);
     assert_eq!(cuda_sim::findings(), []);
 }
 

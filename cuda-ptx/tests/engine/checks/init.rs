@@ -419,7 +419,7 @@ const USES: &[Case] = &[
     right(
         "a store of a vector with padding to the host",
         (1, 1),
-        "ld.global.u32 %r10, [%d11]; st.global.v4.u32 [%d20], {%r0, %r10, %r0, %r10};",
+        "ld.global.u32 %r10, [%d11]; st.global.v4.u32 [%d20], {%r10, %r0, %r10, %r0};",
     ),
     wrong(
         "an address",
@@ -483,7 +483,7 @@ fn uses_of_memory_that_was_never_written_are_found() {
     assert_found("", USES);
 }
 
-/// A function that writes its local memory if its argument is 1, and returns a word of it, and a recursive one.
+/// A function that writes its local memory if its argument is 1, and returns a word of it, and recursive ones.
 const FUNCTIONS: &str = ".version 8.3\n.target sm_90\n.address_size 64
 .func (.reg .b32 %x) local(.reg .b32 %a) {
     .local .align 4 .b8 l[8]; .reg .pred %p;
@@ -496,6 +496,12 @@ const FUNCTIONS: &str = ".version 8.3\n.target sm_90\n.address_size 64
     { st.param.b32 [b], %r2; st.param.b64 [q], %d0; call (y), depth, (b, q); ld.param.b32 %r3, [y]; }
     add.u32 %r1, %r1, %r3;
 E:  st.param.b32 [x], %r1; ret;
+}
+.func (.reg .b32 %x) own(.reg .b32 %a) {
+    .local .align 4 .b8 l[8]; .reg .pred %p; .reg .b32 %r<3>;
+    mov.u32 %r0, %a; setp.eq.u32 %p, %a, 0; @%p ld.local.u32 %r0, [l]; mov.u32 %x, 1; @%p ret;
+    sub.u32 %r1, %a, 1; call (%x), own, (%r1);
+    setp.eq.u32 %p, %r0, 9; @%p add.u32 %x, %x, 1; ret;
 }
 .visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2) {
     .reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %d<3>;
@@ -510,6 +516,8 @@ fn frames_of_functions_are_not_written_when_they_begin() {
             "mov.u32 %r0, 1; call (%r1), local, (%r0); mov.u32 %r0, 0; call (%r1), local, (%r0);",
             Some(CONDITION),
         ),
+        // The caller has its own value of a register that is undefined in the callee.
+        ("mov.u32 %r0, 2; call (%r1), own, (%r0);", None),
         // Only the upper word of the pair is used.
         (
             "st.global.u32 [%d0+4], %r0; ld.global.u64 %d1, [%d0]; .param .b32 y; .param .b32 b; .param .align 8 .b8 q[8];
