@@ -12,7 +12,8 @@ pub(crate) enum Ownership {
     Owned,
     /// This value owns the handle. Keeping the value keeps the handle alive.
     Foreign(Box<dyn Any + Send + Sync>),
-    /// Other code owns the handle and has promised to keep it alive.
+    /// Other code owns the handle and has promised to keep it alive until everything created from it is dropped. A
+    /// release that depends on it is never deferred, because a deferred release uses the handle after that.
     Borrowed,
 }
 
