@@ -14,7 +14,7 @@ use crate::program::{
     Address, Atomic, AtomicFunction, AtomicWide, Bank, Bulk, CLUSTER_STEP, Condition, Element,
     LOCAL_WINDOW, Mbarrier, Op, Pass, Passed, SHARED_WINDOW, Space, Together, Transfer, WINDOW,
 };
-use operands::{Register, Role, each_operand, of_condition, of_element};
+use operands::{Register, Role, each_operand, of_condition, of_element, of_width};
 use registers::{Origin, Values};
 use std::sync::atomic::Ordering;
 
@@ -226,7 +226,7 @@ impl<'d> Init<'d> {
         }
     }
 
-    /// The same for an operation of lanes together, of which `here` take part.
+    /// The same for an operation of lanes together. The lanes `here` take part.
     pub(super) fn execute(
         &mut self,
         (warp, rank): (&Warp, usize),
@@ -563,7 +563,7 @@ impl<'d> Init<'d> {
     ) {
         let lanes = Lanes { warp, rank, mask };
         let Atomic { address, function, size, d, value, new, .. } = *its;
-        let bank = if size == 8 { Bank::Wide } else { Bank::Narrow };
+        let bank = of_width(size == 8);
         let is_written = self.is_written(out, lanes, &address, size.into());
         let values = &mut self.threads(lanes).values;
         if is_written && values.is_empty() {
@@ -628,7 +628,7 @@ impl<'d> Init<'d> {
         }
     }
 
-    /// Copies of `size` bytes, of which `count` are read and the others are zero.
+    /// Copies of `size` bytes. The first `count` of them are read, and the others are zero.
     fn copy_async(
         &mut self,
         out: &Reporter<'d>,
@@ -701,7 +701,7 @@ fn narrowed((bank, _): Register, bits: &[u64; LANES]) -> [u64; LANES] {
     }
 }
 
-/// Returns up to 8 bytes of one of several memories. Those beyond its end are zero.
+/// Returns up to 8 bytes of one of several memories. Bytes after the last one are zero.
 fn get(memories: &[Vec<u8>], index: usize, at: usize, size: usize) -> u64 {
     let Some(bytes) = memories.get(index) else { return 0 };
     match bytes.get(at..at + size) {

@@ -1,8 +1,8 @@
 //! The registers that an operation reads and writes.
 
 use crate::program::{
-    Address, Bank, Barrier, Base, Binary, Compared, Condition, CopyGroup, Element, Float, Int,
-    LevelOf, Mbarrier, Op, Slot, SurfaceFunction, Ternary, TexelPlace, Unary,
+    Address, Bank, Barrier, Base, Binary, Compare, Compared, Condition, CopyGroup, Element, Float,
+    Int, LevelOf, Mbarrier, Op, Slot, SurfaceFunction, Ternary, TexelPlace, Unary,
 };
 
 /// A register, of any bank.
@@ -22,7 +22,7 @@ pub(super) enum Role {
 }
 
 pub(super) fn of_int(ty: Int) -> Bank {
-    if ty.bits() == 64 { Bank::Wide } else { Bank::Narrow }
+    of_width(ty.bits() == 64)
 }
 
 fn of_float(ty: Float) -> Bank {
@@ -32,7 +32,7 @@ fn of_float(ty: Float) -> Bank {
     }
 }
 
-fn of_width(is_wide: bool) -> Bank {
+pub(super) fn of_width(is_wide: bool) -> Bank {
     if is_wide { Bank::Wide } else { Bank::Narrow }
 }
 
@@ -139,6 +139,32 @@ fn compared(ty: Compared) -> Bank {
     }
 }
 
+/// The registers that a comparison reads.
+fn comparison(compare: &Compare, f: &mut impl FnMut(Role, Register)) {
+    compare.operands.iter().for_each(|slot| f(Role::Read, (compared(compare.ty), *slot)));
+    if let Some((_, condition)) = compare.combine {
+        f(Role::Read, of_condition(condition));
+    }
+}
+
+/// The registers of an operation that may take a carry bit and give one.
+fn with_carry(
+    ty: Int,
+    (takes, gives, carry): (bool, bool, Slot),
+    d: Slot,
+    a: &[Slot],
+    f: &mut impl FnMut(Role, Register),
+) {
+    a.iter().for_each(|slot| f(Role::Read, (of_int(ty), *slot)));
+    if takes {
+        f(Role::Read, (Bank::Predicate, carry));
+    }
+    f(Role::Write, (of_int(ty), d));
+    if gives {
+        f(Role::Write, (Bank::Predicate, carry));
+    }
+}
+
 fn texel(place: &TexelPlace, f: &mut impl FnMut(Role, Register)) {
     f(Role::Address, (Bank::Wide, place.object));
     let narrow = place.at[..place.axes.min(3)].iter().copied().chain(place.layer);
@@ -206,37 +232,17 @@ pub(super) fn each_operand(op: &Op, mut f: impl FnMut(Role, Register)) {
             f(Write, (bank, *d));
         }
         Op::Carry { ty, takes, gives, carry, d, a, .. } => {
-            a.iter().for_each(|slot| f(Read, (of_int(*ty), *slot)));
-            if *takes {
-                f(Read, (PREDICATE, *carry));
-            }
-            f(Write, (of_int(*ty), *d));
-            if *gives {
-                f(Write, (PREDICATE, *carry));
-            }
+            with_carry(*ty, (*takes, *gives, *carry), *d, a, &mut f);
         }
         Op::MadCarry { ty, takes, gives, carry, d, a, .. } => {
-            a.iter().for_each(|slot| f(Read, (of_int(*ty), *slot)));
-            if *takes {
-                f(Read, (PREDICATE, *carry));
-            }
-            f(Write, (of_int(*ty), *d));
-            if *gives {
-                f(Write, (PREDICATE, *carry));
-            }
+            with_carry(*ty, (*takes, *gives, *carry), *d, a, &mut f);
         }
         Op::Setp { compare, p, q } | Op::SetpPacked { compare, p, q } => {
-            compare.operands.iter().for_each(|slot| f(Read, (compared(compare.ty), *slot)));
-            if let Some((_, condition)) = compare.combine {
-                f(Read, of_condition(condition));
-            }
+            comparison(compare, &mut f);
             p.iter().chain(q).for_each(|slot| f(Write, (PREDICATE, *slot)));
         }
         Op::Set { compare, d, .. } | Op::SetPacked { compare, d, .. } => {
-            compare.operands.iter().for_each(|slot| f(Read, (compared(compare.ty), *slot)));
-            if let Some((_, condition)) = compare.combine {
-                f(Read, of_condition(condition));
-            }
+            comparison(compare, &mut f);
             f(Write, (NARROW, *d));
         }
         Op::Selp { bank, d, a, p } => {

@@ -1,6 +1,6 @@
 //! The undefined bits of registers, and how operations pass them on.
 
-use super::operands::{Register, Role, each_operand, of_condition, of_element, of_int};
+use super::operands::{Register, Role, each_operand, of_condition, of_element, of_int, of_width};
 use crate::engine::registers::{LANES, Registers, each_lane};
 use crate::engine::together::shuffle;
 use crate::number::integer::lop3;
@@ -179,7 +179,7 @@ impl Values {
                 scratch.compute3(mask, *f, *d, [*a, *b, *c]);
             }
             Op::Bfi { bits: width, d, a: [a, b, c, e] } => {
-                let bank = if *width == 64 { Bank::Wide } else { Bank::Narrow };
+                let bank = of_width(*width == 64);
                 bits(scratch, (bank, *a));
                 bits(scratch, (bank, *b));
                 control(scratch, (Bank::Narrow, *c));
@@ -263,7 +263,7 @@ impl Values {
         real: &Registers,
     ) {
         let narrow = |slot: u32| (Bank::Narrow, slot);
-        let of_bits = |bits: u32, slot| (if bits == 64 { Bank::Wide } else { Bank::Narrow }, slot);
+        let of_bits = |bits: u32, slot| (of_width(bits == 64), slot);
         match *operation {
             Together::Sync => {}
             Together::Shuffle { kind, d, p, a, b, c } => {
