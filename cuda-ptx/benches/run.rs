@@ -2,7 +2,7 @@
 //! `-- NAME` runs one of them: `mixed`, `saxpy` or `product`, or `checks`: the factor of each check on these kernels
 //! and on one with shared memory and barriers.
 
-use cuda_ptx::check::{Check, Checks};
+use cuda_ptx::check::{Check, Checks, SiteId};
 use cuda_ptx::{Access, Device, Launch, Program, Region, Validity, run, syntax};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,13 @@ struct Memory(Vec<AtomicU64>, Vec<AtomicU64>);
 const BASE: u64 = 0x7000_0000_0000;
 
 impl Device for Memory {
-    fn region(&self, address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
+    fn region(
+        &self,
+        address: u64,
+        _len: u64,
+        _access: Access,
+        _: SiteId,
+    ) -> Result<Region<'_>, String> {
         let end = BASE + 8 * self.0.len() as u64;
         if !(BASE..end).contains(&address) {
             return Err("nothing is allocated there".to_owned());

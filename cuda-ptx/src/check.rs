@@ -150,6 +150,17 @@ impl fmt::Display for Site {
     }
 }
 
+/// An instruction of a thread, in a form that is small. [`Launch::site`](crate::Launch::site) describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SiteId {
+    /// The block.
+    pub block: [u32; 3],
+    /// The number of the thread in its block.
+    pub thread: u32,
+    /// The number of the instruction in the code of the kernel.
+    pub pc: u32,
+}
+
 /// An address of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! What the engine needs of the device whose kernels it runs: memory, textures and services.
 
-use crate::check::Finding;
+use crate::check::{Finding, SiteId};
 use crate::texture::{Texels, Texture};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,9 +77,18 @@ pub trait Device: Sync {
     /// Returns the memory around an address: at least the `len` bytes there, if the kernel may access them.
     /// Otherwise returns a text that says what is at the address.
     ///
+    /// The engine asks for accesses that are not inside of the last regions, and says which thread makes the access. A
+    /// device that returns only the `len` bytes therefore learns of each access, except for repeated ones.
+    ///
     /// # Errors
     /// The bytes are not part of one live allocation, or the access is not allowed.
-    fn region(&self, address: u64, len: u64, access: Access) -> Result<Region<'_>, String>;
+    fn region(
+        &self,
+        address: u64,
+        len: u64,
+        access: Access,
+        by: SiteId,
+    ) -> Result<Region<'_>, String>;
 
     /// Returns which bits have a value, of at least the `len` bytes at an address, or of as many as the device knows.
     /// By default all bits have values.

@@ -35,6 +35,7 @@
 //! has one allocation:
 //!
 //! ```
+//! use cuda_ptx::check::SiteId;
 //! use cuda_ptx::{Access, Device, Launch, Program, Region, run, syntax};
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //!
@@ -44,7 +45,7 @@
 //! struct Memory(Vec<AtomicU64>);
 //!
 //! impl Device for Memory {
-//!     fn region(&self, _address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
+//!     fn region(&self, _address: u64, _len: u64, _access: Access, _: SiteId) -> Result<Region<'_>, String> {
 //!         // The engine checks that the access is in the region.
 //!         let end = BASE + 8 * self.0.len() as u64;
 //!         Ok(Region { base: BASE, words: &self.0, start: BASE, end, is_writable: true })

@@ -1,7 +1,7 @@
 #![doc = include_str!("checks.md")]
 
 use crate::account;
-use crate::races::RacingMemory;
+use crate::races::{RacingMemory, element};
 use cuda_ptx::check::Address;
 pub use cuda_ptx::check::{self, Check, Checks};
 use std::collections::HashSet;
@@ -32,7 +32,11 @@ impl fmt::Display for Finding {
             (&self.memory, self.error.address)
         {
             let offset = at.saturating_sub(*start);
-            write!(f, ", the byte {offset} of {size} bytes of {kind} at {start:#x}")?;
+            write!(f, ", the byte {offset}")?;
+            if let Some(element) = element(&self.error.site.instruction, offset) {
+                write!(f, " ({element})")?;
+            }
+            write!(f, " of {size} bytes of {kind} at {start:#x}")?;
         }
         write!(f, "; launched by {}", self.function)
     }

@@ -1,5 +1,6 @@
 //! PTX.
 
+use cuda_ptx::check::SiteId;
 use cuda_ptx::syntax::{Module, parse};
 use cuda_ptx::{Access, Device, Launch, Program, Region, run};
 use std::sync::atomic::AtomicU64;
@@ -32,7 +33,13 @@ const BASE: u64 = 0x7000_0000;
 struct Memory(Vec<AtomicU64>);
 
 impl Device for Memory {
-    fn region(&self, _address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
+    fn region(
+        &self,
+        _address: u64,
+        _len: u64,
+        _access: Access,
+        _: SiteId,
+    ) -> Result<Region<'_>, String> {
         let end = BASE + 8 * self.0.len() as u64;
         Ok(Region { base: BASE, words: &self.0, start: BASE, end, is_writable: true })
     }

@@ -3,6 +3,7 @@
 use crate::create::PITCH;
 use crate::form::Shape;
 use crate::object::{self, INTEGERS, NORMALIZED, Object, SRGB};
+use cuda_ptx::check::SiteId;
 use cuda_ptx::texture::{AddressMode, Format, Level, Number, Sampler, Texels, Texture};
 use cuda_ptx::{Access, Device, Launch, Program, Region, run, syntax};
 use std::sync::Arc;
@@ -42,7 +43,13 @@ impl Memory {
 }
 
 impl Device for Memory {
-    fn region(&self, address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
+    fn region(
+        &self,
+        address: u64,
+        _len: u64,
+        _access: Access,
+        _: SiteId,
+    ) -> Result<Region<'_>, String> {
         let index = address.checked_sub(BASE).map(|offset| offset / STEP);
         let found = index.and_then(|index| Some((index, self.ranges.get(index as usize)?)));
         let (index, (words, size)) = found.ok_or("nothing is there")?;

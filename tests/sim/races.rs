@@ -3,6 +3,7 @@
 mod host_writes;
 mod oracle;
 mod safe;
+mod threads;
 
 use crate::prelude::*;
 use cuda_sim::races;

@@ -5,7 +5,8 @@ use super::block::{BlockState, Cluster};
 use super::fault::{FaultKind, Raise};
 use super::registers::{LANES, Slot, each_lane};
 use super::warp::{Warp, lanes_of};
-use super::watch::Watch;
+use super::watch::{Watch, thread_of};
+use crate::check::SiteId;
 use crate::device::{Access, Device, Region};
 use crate::program::{
     Address, Base, CLUSTER_STEP, Condition, Element, Image, LOCAL_WINDOW, PARAM_WINDOW,
@@ -29,6 +30,8 @@ pub(super) struct Context<'a, 'd> {
     pub(super) shared: &'a mut [Vec<u8>],
     pub(super) cluster: &'a mut Cluster,
     pub(super) block: &'a mut BlockState,
+    /// The coordinates of the block in the grid.
+    pub(super) id: [u32; 3],
     /// The number of the block in its cluster.
     pub(super) rank: usize,
     pub(super) stack: u32,
@@ -61,14 +64,13 @@ impl<'a> Regions<'a> {
     pub(super) fn find(
         &mut self,
         device: &'a dyn Device,
-        address: u64,
-        len: u64,
-        access: Access,
+        (address, len, access): (u64, u64, Access),
+        by: impl Fn() -> SiteId,
     ) -> Result<&Region<'a>, String> {
         let found = self.cached.iter().position(|its| its.contains(address, len, access));
         let at = match found {
             Some(at) => at,
-            None => self.add(device, address, len, access)?,
+            None => self.add(device, (address, len, access), by())?,
         };
         Ok(&self.cached[at])
     }
@@ -78,16 +80,15 @@ impl<'a> Regions<'a> {
     fn add(
         &mut self,
         device: &'a dyn Device,
-        address: u64,
-        len: u64,
-        access: Access,
+        (address, len, access): (u64, u64, Access),
+        by: SiteId,
     ) -> Result<usize, String> {
         let region = if address.wrapping_sub(GRID_WINDOW) < 8 * self.grid.len() as u64 {
             let end = GRID_WINDOW + 8 * self.grid.len() as u64;
             let words = self.grid;
             Region { base: GRID_WINDOW, words, start: GRID_WINDOW, end, is_writable: true }
         } else {
-            device.region(address, len, access)?
+            device.region(address, len, access, by)?
         };
         if !region.contains(address, len, access) {
             return Err("nothing is there".to_owned());
@@ -224,16 +225,18 @@ impl Warp {
         }
     }
 
-    /// Returns the region of a global address.
+    /// Returns the region of a global address, for the instruction that runs.
     pub(super) fn region<'c, 'a>(
+        &self,
         cx: &'c mut Context<'_, 'a>,
         lane: usize,
         address: u64,
         len: u64,
         access: Access,
     ) -> Result<&'c Region<'a>, Raise> {
-        let device = cx.device;
-        cx.regions.find(device, address, len, access).map_err(|what| {
+        let (device, block) = (cx.device, cx.id);
+        let by = || SiteId { block, thread: thread_of(self.index, lane), pc: self.pc };
+        cx.regions.find(device, (address, len, access), by).map_err(|what| {
             let text = format!("{} {len} bytes at {address:#x}: {what}", verb(access));
             illegal(lane, address, text)
         })
@@ -250,7 +253,7 @@ impl Warp {
         let size = size as usize;
         let bytes = match place {
             Place::Global(address) => {
-                let region = Self::region(cx, lane, address, size as u64, Access::Read)?;
+                let region = self.region(cx, lane, address, size as u64, Access::Read)?;
                 return Ok(read_word(region, address, size as u32));
             }
             Place::Shared(rank, at) => &cx.shared[rank][at..at + size],
@@ -272,7 +275,7 @@ impl Warp {
         let len = size as usize;
         let bytes = match place {
             Place::Global(address) => {
-                let region = Self::region(cx, lane, address, u64::from(size), Access::Write)?;
+                let region = self.region(cx, lane, address, u64::from(size), Access::Write)?;
                 let mut writer = Writer::default();
                 writer.write(region, address, size, value);
                 writer.flush();
@@ -313,7 +316,7 @@ impl Warp {
         }
         let addresses = self.addresses_of(mask, address);
         if is_global(address.space, &addresses) {
-            let region = Self::region(cx, first, addresses[first], total, Access::Read)?;
+            let region = self.region(cx, first, addresses[first], total, Access::Read)?;
             if self.load_region(mask, region, &addresses, transfer) {
                 return Ok(());
             }
@@ -414,7 +417,7 @@ impl Warp {
         let is_global = is_global(address.space, &addresses);
         if is_global {
             let first = mask.trailing_zeros() as usize % LANES;
-            let region = Self::region(cx, first, addresses[first], total, Access::Write)?;
+            let region = self.region(cx, first, addresses[first], total, Access::Write)?;
             if self.store_region(mask, region, &addresses, transfer) {
                 return Ok(());
             }

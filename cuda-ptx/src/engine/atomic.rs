@@ -69,7 +69,7 @@ impl Warp {
             self.write(cx, lane, place, size, f(old, false))?;
             return Ok(old);
         };
-        let region = Self::region(cx, lane, address, u64::from(size), Access::Atomic)?;
+        let region = self.region(cx, lane, address, u64::from(size), Access::Atomic)?;
         let Some(word) = region.atomic(address) else { return Ok(0) };
         let shift = 8 * (address & 7);
         let field = u64::MAX >> (64 - 8 * size);

@@ -5,8 +5,8 @@ use super::access::{Context, Regions};
 use super::fault::{Fault, FaultKind, Raise, Raised};
 use super::registers::{ALL, LANES, Registers};
 use super::warp::{Wait, Warp};
-use super::watch::Watch;
-use crate::check::Site;
+use super::watch::{Watch, thread_of};
+use crate::check::{Site, SiteId};
 use crate::device::Device;
 use crate::program::{Constant, Image, Special};
 
@@ -259,6 +259,7 @@ impl Unit {
                         shared: &mut self.shared,
                         cluster: &mut self.cluster,
                         block: state,
+                        id: place.id,
                         rank,
                         stack: launch.stack,
                         steps: *steps,
@@ -405,9 +406,9 @@ fn fault(
     (warp, pc): (u32, u32),
     Raise(raise): Raise,
 ) -> Box<Fault> {
-    let thread = u64::from(warp) * LANES as u64 + raise.lane as u64;
+    let thread = thread_of(warp, raise.lane);
     let Site { function, instruction, line, source, block, thread } =
-        site(launch, block, thread, pc);
+        site(launch, SiteId { block, thread, pc });
     let kernel = launch.program.kernels[launch.kernel].name.clone();
     let Raised { kind, text, address, .. } = *raise;
     Box::new(Fault {
@@ -425,8 +426,9 @@ fn fault(
 }
 
 /// Describes an instruction that a thread executes.
-pub(super) fn site(launch: &Launch<'_>, block: [u32; 3], thread: u64, pc: u32) -> Site {
-    let image: &Image = &launch.program.kernels[launch.kernel].image;
+pub(super) fn site(launch: &Launch<'_>, SiteId { block, thread, pc }: SiteId) -> Site {
+    let none = Image::default();
+    let image = launch.program.kernels.get(launch.kernel).map_or(&none, |kernel| &kernel.image);
     let place = image.places.get(pc as usize).copied().unwrap_or_default();
     let source = match place.file {
         0 => None,
@@ -441,7 +443,7 @@ pub(super) fn site(launch: &Launch<'_>, block: [u32; 3], thread: u64, pc: u32) -
         line: place.line,
         source,
         block,
-        thread: coordinates(thread, launch.block),
+        thread: coordinates(thread.into(), launch.block),
     }
 }
 

@@ -17,7 +17,7 @@ mod watch;
 pub use fault::{Fault, FaultKind};
 pub use grid::run;
 
-use crate::check::Checks;
+use crate::check::{Checks, Site, SiteId};
 use crate::program::Program;
 
 /// A launch of a kernel.
@@ -83,5 +83,10 @@ impl<'a> Launch<'a> {
             steps: 0,
             checks: Checks::default(),
         }
+    }
+
+    /// Describes an instruction of a thread. [`block`](Self::block) must be that of the launch.
+    pub fn site(&self, id: SiteId) -> Site {
+        block::site(self, id)
     }
 }

@@ -69,7 +69,7 @@ impl Warp {
             let handle = self.registers.wide[sample.place.object as usize][lane];
             let texture = Self::texture_of(cx, lane, handle)?;
             let read = self.read_of(lane, sample);
-            let mut fetch = |address: u64, bytes: u32| Self::fetch(cx, lane, address, bytes);
+            let mut fetch = |address: u64, bytes: u32| self.fetch(cx, lane, address, bytes);
             results[lane] = match sample.gather {
                 Some(channel) => texture.gather(&read, channel, &mut fetch)?,
                 None => texture.read(&read, &mut fetch)?,
@@ -126,12 +126,13 @@ impl Warp {
 
     /// Loads the bytes of a texel.
     fn fetch(
+        &self,
         cx: &mut Context<'_, '_>,
         lane: usize,
         address: u64,
         bytes: u32,
     ) -> Result<u128, Raise> {
-        let region = Self::region(cx, lane, address, u64::from(bytes), Access::Read)?;
+        let region = self.region(cx, lane, address, u64::from(bytes), Access::Read)?;
         let mut texel = 0;
         for at in (0..bytes).step_by(8) {
             let word = super::access::read_word(region, address + u64::from(at), bytes.min(8));
@@ -159,7 +160,7 @@ impl Warp {
             };
             let place = Place::Global(address);
             match access.function {
-                SurfaceFunction::Load => results[lane] = Self::fetch(cx, lane, address, size)?,
+                SurfaceFunction::Load => results[lane] = self.fetch(cx, lane, address, size)?,
                 SurfaceFunction::Store => {
                     let value = self.stored(lane, access, &texels.format);
                     for at in (0..size).step_by(8) {

@@ -1,6 +1,6 @@
 //! A device with a list of allocations.
 
-use cuda_ptx::check::Finding;
+use cuda_ptx::check::{Finding, SiteId};
 use cuda_ptx::{Access, Device, Fault, Launch, Program, Region, Validity, run, syntax};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,7 +95,13 @@ impl Memory {
 }
 
 impl Device for Memory {
-    fn region(&self, address: u64, _len: u64, _access: Access) -> Result<Region<'_>, String> {
+    fn region(
+        &self,
+        address: u64,
+        _len: u64,
+        _access: Access,
+        _: SiteId,
+    ) -> Result<Region<'_>, String> {
         let (start, its) = self.find(address).ok_or("nothing is allocated there")?;
         let end = start + its.len;
         Ok(Region { base: start, words: &its.words, start, end, is_writable: true })

@@ -1,6 +1,7 @@
 //! Textures and surfaces: faults, and forms that do not run. `tests/ptx` has the results.
 
 use crate::device::{Memory, kernel, launch};
+use cuda_ptx::check::SiteId;
 use cuda_ptx::texture::{
     AddressMode, Coordinates, Format, Level, Number, Read, Sampler, Texels, Texture,
 };
@@ -11,8 +12,14 @@ use std::sync::Arc;
 struct Surface(Memory, u64);
 
 impl Device for Surface {
-    fn region(&self, address: u64, len: u64, access: Access) -> Result<Region<'_>, String> {
-        self.0.region(address, len, access)
+    fn region(
+        &self,
+        address: u64,
+        len: u64,
+        access: Access,
+        by: SiteId,
+    ) -> Result<Region<'_>, String> {
+        self.0.region(address, len, access, by)
     }
 
     fn print(&self, text: &str) {

@@ -1,6 +1,7 @@
 //! Kernels that run by their PTX.
 
 use super::{Call, Failure};
+use crate::checks::check::SiteId;
 use crate::checks::{self, Finding, check};
 use crate::memory::{Known, Memory, Use};
 use crate::thread;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const STACK: u32 = 512 << 10;
 
 /// Runs a kernel by its PTX.
-pub(super) fn run(program: &Program, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
+pub(super) fn run(program: &Arc<Program>, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
     let name = &call.kernel.info.name;
     // A panic must not unwind into C.
     let done = catch_unwind(AssertUnwindSafe(|| thread::kernel(|| launch(program, call, memory))));
@@ -26,7 +27,7 @@ pub(super) fn run(program: &Program, call: &Call, memory: &mut Memory) -> Result
     })
 }
 
-fn launch(program: &Program, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
+fn launch(program: &Arc<Program>, call: &Call, memory: &mut Memory) -> Result<(), Failure> {
     let invalid = |text: String| Failure { code: CUresult::CUDA_ERROR_INVALID_PTX, text };
     let info = &call.kernel.info;
     let kernel = program.kernel(&info.name).ok_or_else(|| invalid("not in its PTX".into()))?;
@@ -65,6 +66,9 @@ fn launch(program: &Program, call: &Call, memory: &mut Memory) -> Result<(), Fai
     let is_large = threads.fold(1, u64::saturating_mul) > SMALL;
     if is_large && !kernel_code.depends_on_order() && memory.accesses.is_none() {
         launch.threads = std::thread::available_parallelism().map_or(1, usize::from);
+    }
+    if let Some(log) = &mut memory.accesses {
+        log.begin_kernel(program, kernel, call.block);
     }
     let device = Memories { memory: Mutex::new(memory), call };
     let done = cuda_ptx::run(&launch, &device);
@@ -127,13 +131,19 @@ impl<'a> Memories<'a> {
 }
 
 impl Device for Memories<'_> {
-    fn region(&self, address: u64, len: u64, access: Access) -> Result<Region<'_>, String> {
+    fn region(
+        &self,
+        address: u64,
+        len: u64,
+        access: Access,
+        by: SiteId,
+    ) -> Result<Region<'_>, String> {
         let Call { context, device, .. } = *self.call;
         let wanted = if access == Access::Read { Use::Read } else { Use::Write };
         let range = (address, usize::try_from(len).unwrap_or(usize::MAX));
         let mut memory = self.lock();
         memory.check_reach(range, context, device, wanted)?;
-        let found = memory.region_for(range, wanted, access == Access::Atomic);
+        let found = memory.region_for(range, wanted, access == Access::Atomic, by);
         let (start, host, size) = found.map_err(|what| {
             // The report of the engine names the bytes.
             match what.strip_prefix(&format!("{len} bytes at {address:#x} ")) {

@@ -3,6 +3,7 @@
 use super::{BASE, HostKind, Kind, Memory, Use, pinned_byte};
 use crate::races::sources::LIMIT;
 use crate::races::{Access, Conflict, Race, RacingMemory, report};
+use cuda_ptx::check::SiteId;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +23,16 @@ impl Memory {
     pub(crate) fn note_access(&mut self, address: u64, len: usize, access: Access) {
         if self.accesses.is_some() {
             self.note_observed(address, len, access);
+        }
+    }
+
+    /// Notes which thread of a kernel makes the next access, to device memory or to host memory by its device address.
+    pub(super) fn note_site(&mut self, site: SiteId, (address, len): (u64, usize), access: Access) {
+        if self.accesses.is_some() {
+            let (bytes, _) = self.racing_place(address, len);
+            if let Some(log) = &mut self.accesses {
+                log.note_site(site, &bytes, access);
+            }
         }
     }
 
@@ -130,9 +141,11 @@ impl Memory {
     }
 
     /// Reports a race on memory.
-    pub(crate) fn report_race(&self, conflict: Conflict) {
-        let memory = self.racing_memory(&conflict);
-        report::report(Race::new(conflict, memory));
+    pub(crate) fn report_race(&self, mut conflict: Conflict) {
+        conflict.sort();
+        let race = Race::new(&conflict, self.racing_memory(&conflict));
+        let log = self.accesses.as_ref();
+        report::report(race, || log.map_or([None, None], |log| log.sites(&conflict)));
     }
 
     fn racing_memory(&self, conflict: &Conflict) -> RacingMemory {

@@ -2,6 +2,7 @@
 
 use super::{BASE, Kind, Memory, Use};
 use crate::races::Access;
+use cuda_ptx::check::SiteId;
 
 impl Memory {
     /// Returns a part of memory around some bytes that a kernel may access: its address on the device, its address on
@@ -11,10 +12,12 @@ impl Memory {
         (address, len): (u64, usize),
         wanted: Use,
         is_atomic: bool,
+        by: SiteId,
     ) -> Result<(u64, usize, usize), String> {
         if let Some(log) = &mut self.accesses {
             log.mode = is_atomic.then_some(Access::Atomic);
         }
+        self.note_site(by, (address, len), wanted.into());
         self.note_access(address, len, wanted.into());
         if let Some(log) = &mut self.accesses {
             log.mode = None;

@@ -7,8 +7,11 @@
 //! therefore limited by the number of operations that can run at the same time.
 
 use super::order::{Operation, Order};
-use super::report::Access;
+use super::report::{Access, ThreadAccess};
+use super::sites::Sites;
 use super::sources::Sources;
+use cuda_ptx::Program;
+use cuda_ptx::check::SiteId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,9 +57,9 @@ impl Segment {
 }
 
 /// Two accesses that conflict and that no order connects.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Conflict {
-    /// The access that was made first.
+    /// The access that was made first, or after [`sort`](Self::sort), whose operation was enqueued first.
     pub(super) earlier: Entry,
     pub(super) later: Entry,
     /// The first addresses that both access.
@@ -64,6 +67,13 @@ pub(crate) struct Conflict {
 }
 
 impl Conflict {
+    /// Orders the accesses as their operations were enqueued.
+    pub(crate) fn sort(&mut self) {
+        if self.earlier.operation.number > self.later.operation.number {
+            std::mem::swap(&mut self.earlier, &mut self.later);
+        }
+    }
+
     pub(crate) fn overlap(&self) -> Range<u64> {
         self.overlap.clone()
     }
@@ -127,6 +137,8 @@ pub(crate) struct AccessLog {
     pub(crate) unready: Vec<(Range<u64>, Access, Range<u64>)>,
     /// The sources of copies that have not run.
     pub(crate) sources: Sources,
+    /// The instructions and threads of the accesses of kernels.
+    sites: Sites,
     has_forgotten: bool,
 }
 
@@ -170,6 +182,26 @@ impl AccessLog {
         conflicts
     }
 
+    /// Notes that the current operation runs a kernel by its PTX.
+    pub(crate) fn begin_kernel(&mut self, program: &Arc<Program>, kernel: usize, block: [u32; 3]) {
+        if let Some(operation) = &self.current {
+            self.sites.begin(operation.number, Arc::clone(program), kernel, block);
+        }
+    }
+
+    /// Notes which thread of the kernel makes the next access.
+    pub(crate) fn note_site(&mut self, site: SiteId, bytes: &Range<u64>, access: Access) {
+        if let Some(operation) = &self.current {
+            self.sites.add(operation.number, site, bytes, self.mode.unwrap_or(access));
+        }
+    }
+
+    /// Returns the accesses of threads of the kernels of a conflict.
+    pub(crate) fn sites(&self, conflict: &Conflict) -> [Option<ThreadAccess>; 2] {
+        let Conflict { earlier, later, overlap } = conflict;
+        [earlier, later].map(|its| self.sites.find(its.operation.number, its.access, overlap))
+    }
+
     /// Returns the operations that wrote bytes last.
     pub(crate) fn writers(&self, bytes: &Range<u64>) -> Vec<Arc<Operation>> {
         let below = self.segments.range(..bytes.end).rev();
@@ -199,6 +231,7 @@ impl AccessLog {
     pub(crate) fn forget_known(&mut self, order: &Order) {
         if order.host_knows_all() {
             self.segments.clear();
+            self.sites.clear();
         } else if self.segments.len() > SEGMENTS / 4 {
             self.retain(|its| !order.host_knows(&its.operation));
         }

@@ -3,6 +3,7 @@
 use super::log::Conflict;
 use super::order::Operation;
 use crate::account;
+use cuda_ptx::check::Site;
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
@@ -102,6 +103,18 @@ pub struct RacingOperation {
     pub access: Access,
     /// The addresses of the access that conflicts.
     pub bytes: Range<u64>,
+    /// The access of one thread, if the operation is a kernel that runs by its PTX.
+    pub thread: Option<ThreadAccess>,
+}
+
+/// The access of a thread of a kernel, to bytes that another operation accesses too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadAccess {
+    /// The instruction, with its lines in the PTX and in the source, and the thread.
+    pub site: Site,
+    /// The addresses of the bytes.
+    pub bytes: Range<u64>,
 }
 
 impl RacingOperation {
@@ -114,6 +127,7 @@ impl RacingOperation {
             place: label.place,
             access,
             bytes,
+            thread: None,
         }
     }
 
@@ -132,7 +146,13 @@ impl RacingOperation {
                 format!("bytes {}..{}", place(self.bytes.start), place(self.bytes.end))
             }
         };
-        format!("{what} {verb} {bytes} on {}", self.place)
+        let thread = self.thread.as_ref().map(|ThreadAccess { site, bytes }| {
+            let offset = bytes.start.saturating_sub(start);
+            let element = element(&site.instruction, offset).map(|its| format!(", {its},"));
+            let end = bytes.end.saturating_sub(start);
+            format!(" (bytes {offset}..{end}{} by {site})", element.unwrap_or_default())
+        });
+        format!("{what} {verb} {bytes} on {}{}", self.place, thread.unwrap_or_default())
     }
 }
 
@@ -167,11 +187,8 @@ pub struct Race {
 }
 
 impl Race {
-    pub(crate) fn new(conflict: Conflict, memory: RacingMemory) -> Self {
-        let Conflict { mut earlier, mut later, overlap } = conflict;
-        if earlier.operation.number > later.operation.number {
-            std::mem::swap(&mut earlier, &mut later);
-        }
+    pub(crate) fn new(conflict: &Conflict, memory: RacingMemory) -> Self {
+        let Conflict { earlier, later, overlap } = conflict.clone();
         Self {
             first: RacingOperation::new(&earlier.operation, earlier.access, earlier.bytes),
             second: RacingOperation::new(&later.operation, later.access, later.bytes),
@@ -240,6 +257,17 @@ impl fmt::Display for Race {
     }
 }
 
+/// Names the element at an offset, for an instruction whose type has a size.
+pub(crate) fn element(instruction: &str, offset: u64) -> Option<String> {
+    let bits = instruction.rsplit('.').find_map(|word| {
+        let size = ["bf", "b", "f", "s", "u"].iter().find_map(|kind| word.strip_prefix(kind))?;
+        let (bits, count) = size.split_once('x').unwrap_or((size, "1"));
+        Some(bits.parse::<u64>().ok()? * count.parse::<u64>().ok()?)
+    });
+    let size = bits.map(|bits| bits / 8).filter(|size| *size != 0)?;
+    Some(format!("element {} of size {size}", offset / size))
+}
+
 type KeyOfOperation = (&'static str, Option<String>, Place, Access);
 type Key = (KeyOfOperation, KeyOfOperation, u64);
 
@@ -254,13 +282,15 @@ struct Races {
 
 static RACES: Mutex<Option<Races>> = Mutex::new(None);
 
-/// Reports a race, unless the same operations on the same streams already raced on the same memory.
-pub(crate) fn report(race: Race) {
+/// Reports a race, unless the same operations on the same streams already raced on the same memory. `threads` returns
+/// the accesses of threads of both operations.
+pub(crate) fn report(mut race: Race, threads: impl FnOnce() -> [Option<ThreadAccess>; 2]) {
     let mut races = RACES.lock().unwrap_or_else(PoisonError::into_inner);
     let races = races.get_or_insert_default();
     if races.list.len() == KEPT || !races.keys.insert(race.key()) {
         return;
     }
+    [race.first.thread, race.second.thread] = threads();
     let text = race.to_string();
     eprintln!("cuda-sim: {text}");
     account::note_misuse(text);

@@ -108,7 +108,10 @@ fn a_race_names_the_allocation() {
     let place = finding.memory.as_ref().expect("global memory");
     assert_eq!((place.start, place.size), (address, 64));
     let text = finding.to_string();
-    assert!(text.contains("the byte 8 of 64 bytes of stream-ordered memory"), "{text}");
+    assert!(
+        text.contains("the byte 8 (element 2 of size 4) of 64 bytes of stream-ordered memory"),
+        "{text}"
+    );
     assert!(cuda_sim::races().is_empty(), "a kernel does not race with itself");
 }
 

@@ -13,7 +13,7 @@ use super::block::{block_at, site};
 use super::mbarrier::State;
 use super::registers::{LANES, each_lane};
 use super::warp::Warp;
-use crate::check::{Address as Accessed, Check, Checks, Finding};
+use crate::check::{Address as Accessed, Check, Checks, Finding, SiteId};
 use crate::device::{Access, Device};
 use crate::program::{
     Address, Atomic, Barrier, CLUSTER_STEP, Condition, CopyGroup, LOCAL_WINDOW, Mbarrier, Op,
@@ -127,7 +127,8 @@ impl Reporter<'_> {
         if !self.reported.insert((check, event.pc, other.map(|other| other.pc))) {
             return;
         }
-        let site = |event: Event| site(self.launch, event.block, event.thread.into(), event.pc);
+        let site =
+            |Event { block, thread, pc, .. }| site(self.launch, SiteId { block, thread, pc });
         self.device.finding(Finding {
             check,
             text: text(),
@@ -160,7 +161,7 @@ fn thread(warp: &Warp, lane: usize) -> u32 {
 }
 
 /// The same for a warp with this number.
-fn thread_of(warp: u32, lane: usize) -> u32 {
+pub(super) fn thread_of(warp: u32, lane: usize) -> u32 {
     warp * LANES as u32 + lane as u32
 }
 
