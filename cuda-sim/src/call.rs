@@ -13,6 +13,7 @@ mod tests;
 
 use crate::account::{Alive, Argument, misuse, record, refuse_in_kernel};
 use crate::exec::{Callback, HostFunction, kernel, note_freed};
+use crate::memory::Leak;
 use crate::state::process::{coredump, error_log};
 use crate::state::{self, Answer, World, lock};
 use crate::thread;
@@ -302,6 +303,19 @@ pub fn alive() -> Alive {
     }
     settle();
     state::with(|world| world.alive()).unwrap_or_default()
+}
+
+/// Returns the memory that is alive, or was when its context ended, by the places of the program that have allocated it.
+/// First runs all pending work, as [`alive`] does.
+///
+/// The places are noted if [`Profile::with_leak_sites`](crate::Profile::with_leak_sites) is on; else none are returned.
+/// Physical memory (`cuMemCreate`), arrays and module variables are not among them.
+pub fn leaks() -> Vec<Leak> {
+    if refuse_in_kernel("cuda_sim::leaks") {
+        return Vec::new();
+    }
+    settle();
+    state::with(|world| world.objects.memory.leaks()).unwrap_or_default()
 }
 
 /// Reports a misuse if a host function or the destructor of a user object still needs the data at an address. A

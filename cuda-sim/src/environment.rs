@@ -21,6 +21,8 @@ pub enum Variable {
     Checks,
     /// `CUDA_SIM_LENIENT`
     Lenient,
+    /// `CUDA_SIM_LEAKS`
+    Leaks,
     /// `CUDA_SIM_FAULTS`
     Faults,
     /// `CUDA_SIM_ACCOUNT`
@@ -29,18 +31,19 @@ pub enum Variable {
 
 impl Variable {
     /// All variables.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Profile,
         Self::Kernels,
         Self::Races,
         Self::Checks,
         Self::Lenient,
+        Self::Leaks,
         Self::Faults,
         Self::Account,
     ];
 
     /// The variables that select modes of a profile.
-    const MODES: [Self; 4] = [Self::Kernels, Self::Races, Self::Checks, Self::Lenient];
+    const MODES: [Self; 5] = [Self::Kernels, Self::Races, Self::Checks, Self::Lenient, Self::Leaks];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
@@ -50,6 +53,7 @@ impl Variable {
             Self::Races => "CUDA_SIM_RACES",
             Self::Checks => "CUDA_SIM_CHECKS",
             Self::Lenient => "CUDA_SIM_LENIENT",
+            Self::Leaks => "CUDA_SIM_LEAKS",
             Self::Faults => "CUDA_SIM_FAULTS",
             Self::Account => "CUDA_SIM_ACCOUNT",
         }
@@ -98,11 +102,12 @@ impl Variable {
                 .parse()
                 .map(|checks| settings.profile.kernel_checks = checks)
                 .map_err(|why: crate::checks::check::UnknownCheck| why.to_string()),
-            Self::Races | Self::Lenient => match &*text {
+            Self::Races | Self::Lenient | Self::Leaks => match &*text {
                 "0" => Ok(()),
                 "1" => {
                     match self {
                         Self::Races => settings.profile.race_detection = true,
+                        Self::Leaks => settings.profile.leak_sites = true,
                         _ => settings.profile.lenient_misuse = true,
                     }
                     Ok(())
@@ -181,8 +186,9 @@ impl Profile {
     /// Turns on the modes that environment variables select: `CUDA_SIM_KERNELS`
     /// ([`with_kernels`](Self::with_kernels)), `CUDA_SIM_RACES`
     /// ([`with_race_detection`](Self::with_race_detection)), `CUDA_SIM_CHECKS`
-    /// ([`with_kernel_checks`](Self::with_kernel_checks)) and `CUDA_SIM_LENIENT`
-    /// ([`with_lenient_misuse`](Self::with_lenient_misuse)).
+    /// ([`with_kernel_checks`](Self::with_kernel_checks)), `CUDA_SIM_LENIENT`
+    /// ([`with_lenient_misuse`](Self::with_lenient_misuse)) and `CUDA_SIM_LEAKS`
+    /// ([`with_leak_sites`](Self::with_leak_sites)).
     ///
     /// # Errors
     /// The value of one of these variables is not valid. See the [table](crate::environment).
@@ -228,14 +234,17 @@ mod tests {
 
     #[test]
     fn a_mode_is_0_or_1_and_nothing_else() {
-        for (variable, name) in
-            [(Variable::Races, "CUDA_SIM_RACES"), (Variable::Lenient, "CUDA_SIM_LENIENT")]
-        {
+        let names = [
+            (Variable::Races, "CUDA_SIM_RACES"),
+            (Variable::Lenient, "CUDA_SIM_LENIENT"),
+            (Variable::Leaks, "CUDA_SIM_LEAKS"),
+        ];
+        for (own, (variable, name)) in names.into_iter().enumerate() {
             for (value, expected) in [("0", false), ("1", true)] {
                 let its = selected(variable, value).expect("a valid value").profile;
-                let modes = [its.race_detection, its.lenient_misuse];
-                let own = usize::from(variable == Variable::Lenient);
-                assert_eq!((modes[own], modes[1 - own]), (expected, false));
+                let modes = [its.race_detection, its.lenient_misuse, its.leak_sites];
+                let expected = [0, 1, 2].map(|mode| expected && mode == own);
+                assert_eq!(modes, expected);
             }
             for wrong in ["typo", "true", "2", " 1"] {
                 let why = selected(variable, wrong).expect_err("no valid value");

@@ -90,9 +90,10 @@ pub use api::memory::pool_ipc::{
 };
 pub use call::hook::set_call_hook;
 pub use call::report::{Report, report};
-pub use call::{alive, blocked, data_freed, ended_with_contexts, explore, fault};
+pub use call::{alive, blocked, data_freed, ended_with_contexts, explore, fault, leaks};
 pub use checks::findings;
 pub use exec::kernel;
+pub use memory::Leak;
 pub use profile::{Kernels, Profile, UnknownProfile};
 pub use races::report::races;
 pub use state::process::processes::{CudaProcess, add_process};

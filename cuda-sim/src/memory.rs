@@ -7,6 +7,7 @@ mod endpoint;
 mod format;
 mod graph;
 mod host;
+mod leaks;
 mod multicast;
 mod observed;
 mod pages;
@@ -23,6 +24,7 @@ pub(crate) use contents::Contents;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use format::Format;
 pub(crate) use host::{Attached, Host, HostKind, PAGE, pinned_byte};
+pub use leaks::Leak;
 pub(crate) use multicast::{Binding, Team};
 pub(crate) use pages::{Page, Pages};
 pub(crate) use physical::{Location, Properties};
@@ -137,6 +139,8 @@ pub(crate) struct Memory {
     pub(crate) accesses: Option<Box<AccessLog>>,
     /// Whether operations may use stream-ordered memory before its allocation has run.
     pub(crate) lenient: bool,
+    /// Where the memory was allocated that is alive, if leaks are reported by place.
+    pub(crate) sites: Option<Box<leaks::Sites>>,
 }
 
 impl Memory {
@@ -214,13 +218,22 @@ impl Memory {
         Ok(address)
     }
 
-    fn new_id(&mut self) -> u64 {
+    /// Returns an id that is never reused.
+    fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
 
+    /// Returns the id of an allocation that the current call makes.
+    fn new_id(&mut self) -> u64 {
+        let id = self.next_id();
+        self.note_site_of(id);
+        id
+    }
+
     pub(crate) fn free(&mut self, address: u64) -> Option<Allocation> {
         let allocation = self.device.remove(&address)?;
+        self.forget_site_of(allocation.id);
         self.totals.remove(address, &allocation);
         if self.variables.remove(&address) {
             self.totals.remove_variable(allocation.bytes.len());
@@ -462,6 +475,9 @@ impl Memory {
         };
         let its: Vec<u64> = self.totals.of_context(context).filter(is_plain).collect();
         for address in its {
+            if let Some(its) = self.device.get(&address).filter(|_| !self.is_variable(address)) {
+                self.end_site_of(its.id, leaks::kind_of(its), its.bytes.len() as u64);
+            }
             self.free(address);
         }
         self.peers.retain(|(from, to)| *from != context && *to != context);

@@ -33,6 +33,7 @@ pub struct Profile {
     pub(crate) driver_thread: bool,
     pub(crate) race_detection: bool,
     pub(crate) lenient_misuse: bool,
+    pub(crate) leak_sites: bool,
     pub(crate) kernel_checks: Checks,
     /// What a launch of a kernel that is not registered does.
     pub(crate) kernels: Kernels,
@@ -214,6 +215,7 @@ impl Profile {
             driver_thread: false,
             race_detection: false,
             lenient_misuse: false,
+            leak_sites: false,
             kernel_checks: Checks::MEMCHECK,
             kernels: Kernels::Interpret,
         }
@@ -327,6 +329,13 @@ impl Profile {
     #[must_use]
     pub fn with_kernel_checks(self, checks: Checks) -> Self {
         Self { kernel_checks: checks, ..self }
+    }
+
+    /// Notes where the program allocates memory, for [`leaks`](crate::leaks). This takes some microseconds for each
+    /// allocation.
+    #[must_use]
+    pub fn with_leak_sites(self) -> Self {
+        Self { leak_sites: true, ..self }
     }
 
     /// Makes the driver continue after an illegal access of the device. The [misuse](crate::misuses) is

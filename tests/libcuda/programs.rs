@@ -83,6 +83,29 @@ fn the_races_of_a_program_are_printed_if_its_environment_requests_it() {
 }
 
 #[test]
+fn the_memory_that_a_program_leaks_is_listed_by_the_functions_that_have_allocated_it() {
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile("leak", &driver));
+    let account = |leaks: &str| {
+        let mut program = command(&program, &driver, "h200");
+        program.env("CUDA_SIM_ACCOUNT", "-").env("CUDA_SIM_LEAKS", leaks);
+        let output = program.output().expect("starting a program");
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stderr)
+    };
+    let listed = account("1");
+    let (_, leaks) = listed.split_once("places that leak memory: 2\n").expect(&listed);
+    let [large, small] = leaks.lines().collect::<Vec<_>>()[..] else { panic!("{listed}") };
+    assert!(
+        large.starts_with("  2 allocations of device memory, 3072 bytes, by upload"),
+        "{large}"
+    );
+    assert!(small.starts_with("  1 allocation of pinned memory, 64 bytes, by main"), "{small}");
+    assert!(!account("0").contains("places that leak memory"));
+    remove(&program);
+}
+
+#[test]
 fn a_program_gets_the_profile_that_it_is_started_with() {
     let driver = or_skip!(driver());
     let program = or_skip!(compile("program", &driver));

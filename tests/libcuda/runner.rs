@@ -436,6 +436,24 @@ fn strict_runs_have_an_exit_status_for_what_they_reject() {
 }
 
 #[test]
+fn options_list_the_places_that_leak_memory() {
+    let code = "context, memory = ctypes.c_void_p(), ctypes.c_uint64(); cu.cuInit(0)\n\
+                cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); cu.cuCtxSetCurrent(context)\n\
+                cu.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(640))";
+    for (option, is_listed) in [
+        ("--leaks", true),
+        ("--check=memcheck", true),
+        ("--check=synccheck, memcheck", true),
+        ("--check=synccheck", false),
+        ("--strict", false),
+    ] {
+        let errors = text(&or_skip!(python(&[option], code)).stderr);
+        let line = "\n  1 allocation of device memory, 640 bytes, by ";
+        assert_eq!(errors.contains(line), is_listed, "{option}: {errors}");
+    }
+}
+
+#[test]
 fn a_misuse_names_the_option_that_replays_it() {
     let output =
         or_skip!(python(&["--seed", "7"], "cu.cuInit(0); cu.cuMemFree_v2(ctypes.c_uint64(5))"));

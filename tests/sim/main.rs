@@ -30,6 +30,7 @@ mod graph;
 mod green;
 mod interop;
 mod launch;
+mod leaks;
 mod manager;
 mod memory;
 mod module;

@@ -38,7 +38,8 @@ cuda-sim run [OPTION …] [--] PROGRAM [ARGUMENT …]
       --no-account       writes no account
       --strict           exit status 120 for misuses, races, faults that made no call fail, and if no process
                          called the driver or one has no account
-      --leaks            the same as --strict, and for objects that are alive at exit or ended with their context
+      --leaks            the same as --strict, and for objects that are alive at exit or ended with their context;
+                         lists their memory by the places that have allocated it, as --check memcheck does
 cuda-sim library FOLDER
     Writes libcuda.so.1 and libcuda.so to a folder, for use with LD_LIBRARY_PATH.
 cuda-sim header

@@ -1,5 +1,6 @@
 //! The command line.
 
+use cuda_sim::checks::Check;
 use cuda_sim::environment::Variable;
 use cuda_sys::CudaVersion;
 use lexopt::prelude::{Long, Short, Value, ValueExt};
@@ -101,6 +102,10 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
             Some(Long("check")) => {
                 let checks = parser.value()?;
                 Variable::Checks.check(&checks).map_err(|why| why.reason)?;
+                let names = checks.to_string_lossy().into_owned();
+                if names.split(',').any(|name| name.trim() == Check::Memcheck.name()) {
+                    variables.push((Variable::Leaks, "1".into()));
+                }
                 variables.push((Variable::Checks, checks));
             }
             Some(Long("lenient")) => variables.push((Variable::Lenient, "1".into())),
@@ -113,7 +118,10 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
             Some(Long("account")) => account = Account::File(parser.value()?.into()),
             Some(Long("no-account")) => account = Account::Nowhere,
             Some(Long("strict")) => strict = strict.max(Strict::Misuses),
-            Some(Long("leaks")) => strict = Strict::Leaks,
+            Some(Long("leaks")) => {
+                strict = Strict::Leaks;
+                variables.push((Variable::Leaks, "1".into()));
+            }
             Some(Short('h') | Long("help")) => return Ok(Command::Help),
             Some(Value(program)) => break program,
             Some(other) => return Err(other.unexpected()),

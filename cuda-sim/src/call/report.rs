@@ -2,6 +2,7 @@
 
 use crate::account::{Alive, CallCount, call_counts, misuses, not_simulated, unregistered_kernels};
 use crate::call::fault::unfired;
+use crate::memory::Leak;
 use crate::state::try_lock;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ pub struct Report {
     pub alive: Option<Alive>,
     /// The objects that were alive when their context ended. `None` as `alive`.
     pub ended_with_contexts: Option<Alive>,
+    /// The memory that is alive, by the places that have allocated it. See [`leaks`](crate::leaks()).
+    pub leaks: Vec<Leak>,
     /// The active faults that have made no call fail.
     pub unfired_faults: Vec<String>,
 }
@@ -36,15 +39,16 @@ pub struct Report {
 /// when the process exits.
 pub fn report() -> Report {
     let until = Instant::now() + PATIENCE;
-    let (pending, alive, ended_with_contexts) = loop {
+    let (pending, alive, ended_with_contexts, leaks) = loop {
         if let Some(locked) = try_lock() {
             let world = locked.as_ref();
             let pending = world.map_or(0, |world| world.runs.executor.pending());
             let ended = world.map(|world| world.objects.ended_with_contexts);
-            break (pending, world.map(|world| world.alive()), ended);
+            let leaks = world.map(|world| world.objects.memory.leaks());
+            break (pending, world.map(|world| world.alive()), ended, leaks);
         }
         if Instant::now() >= until {
-            break (0, None, None);
+            break (0, None, None, None);
         }
         std::thread::sleep(Duration::from_millis(1));
     };
@@ -56,6 +60,7 @@ pub fn report() -> Report {
         pending,
         alive,
         ended_with_contexts,
+        leaks: leaks.unwrap_or_default(),
         unfired_faults: unfired(),
     }
 }
@@ -98,7 +103,11 @@ impl fmt::Display for Report {
         };
         writeln!(f, "objects alive: {}", Listed(alive))?;
         let ended = self.ended_with_contexts.filter(|its| its.objects() != 0);
-        ended.map_or(Ok(()), |its| writeln!(f, "ended with their context: {}", Listed(&its)))
+        ended.map_or(Ok(()), |its| writeln!(f, "ended with their context: {}", Listed(&its)))?;
+        if !self.leaks.is_empty() {
+            writeln!(f, "places that leak memory: {}", self.leaks.len())?;
+        }
+        self.leaks.iter().try_for_each(|leak| writeln!(f, "  {leak}"))
     }
 }
 

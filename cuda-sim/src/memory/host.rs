@@ -1,8 +1,8 @@
 //! Host memory that devices can access: pinned, registered and managed memory.
 
-use super::Memory;
 use super::pages::Pages;
 use super::space::Space;
+use super::{Memory, leaks};
 use cuda_sys::{CU_MEMHOSTALLOC_WRITECOMBINED, CUmemorytype, CUresult};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeSet;
@@ -183,6 +183,7 @@ impl Memory {
 
     fn remove_host(&mut self, address: usize) {
         if let Some(host) = self.host.remove(&address) {
+            self.forget_site_of(host.id);
             *self.host_totals.count(&host.kind) -= 1;
             self.host_totals.contexts.remove(&(host.context, address));
         }
@@ -194,6 +195,9 @@ impl Memory {
         let its = contexts.range((context, 0)..=(context, usize::MAX));
         let its: Vec<usize> = its.map(|(_, address)| *address).collect();
         for address in its {
+            if let Some(its) = self.host.get(&address) {
+                self.end_site_of(its.id, leaks::kind_of_host(its), its.len as u64);
+            }
             self.remove_host(address);
         }
     }

@@ -1,6 +1,6 @@
 //! The accesses that the detection of races observes.
 
-use super::{BASE, HostKind, Kind, Memory, Use, pinned_byte};
+use super::{BASE, Kind, Memory, Use, leaks, pinned_byte};
 use crate::races::sources::LIMIT;
 use crate::races::{Access, Conflict, Race, RacingMemory, report};
 use cuda_ptx::check::SiteId;
@@ -167,14 +167,9 @@ impl Memory {
             return RacingMemory {
                 start,
                 size: its.bytes.len() as u64,
-                kind: match its.kind {
-                    _ if self.is_variable(start) => "a variable or an array",
-                    Kind::Plain => "device memory",
-                    Kind::Ordered { .. } if its.is_of_graph => "memory of a graph",
-                    Kind::Ordered { .. } if its.managed.is_some() => {
-                        "stream-ordered managed memory"
-                    }
-                    Kind::Ordered { .. } => "stream-ordered memory",
+                kind: match self.is_variable(start) {
+                    true => "a variable or an array",
+                    false => leaks::kind_of(its),
                 },
             };
         }
@@ -182,11 +177,7 @@ impl Memory {
             return RacingMemory {
                 start: start as u64,
                 size: its.len as u64,
-                kind: match its.kind {
-                    HostKind::Pinned(_) => "pinned memory",
-                    HostKind::Registered => "registered memory",
-                    HostKind::Managed(..) => "managed memory",
-                },
+                kind: leaks::kind_of_host(its),
             };
         }
         RacingMemory {

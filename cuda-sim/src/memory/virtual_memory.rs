@@ -443,7 +443,7 @@ impl Memory {
 
     /// Maps physical memory.
     pub(crate) fn map(&mut self, address: u64, handle: usize) -> Result<(), MapError> {
-        let id = self.new_id();
+        let id = self.next_id();
         self.virtual_memory.map(address, handle, id)
     }
 }

@@ -244,6 +244,7 @@ impl World {
         world.objects.memory.disjoint = world.settings.profile.disjoint_host_addresses;
         world.objects.memory.lenient = world.settings.profile.lenient_misuse;
         world.objects.memory.seed = world.settings.profile.seed;
+        world.objects.memory.sites = world.settings.profile.leak_sites.then(Box::default);
         world.objects.memory.checks = world.settings.profile.kernel_checks;
         if world.settings.profile.detects_races() {
             world.runs.executor.order = Some(Box::<Order>::default());

@@ -1,0 +1,88 @@
+//! The places of a program that leak memory.
+
+use crate::prelude::*;
+use cuda_sim::{Leak, leaks};
+
+/// Starts the driver, makes the primary context current, and returns a stream of it.
+fn stream_on(profile: Profile) -> Stream {
+    start(profile);
+    let context = context();
+    succeeds!(cuCtxSetCurrent(context.as_raw()));
+    context.stream().expect("a stream")
+}
+
+#[inline(never)]
+fn raw(size: usize) -> CUdeviceptr {
+    out!(cuMemAlloc_v2(size))
+}
+
+#[inline(never)]
+fn safe(stream: &Stream, len: usize) -> DeviceBuffer<u32> {
+    DeviceBuffer::zeroed(stream, len).expect("memory")
+}
+
+#[inline(never)]
+fn pinned() -> PinnedBuffer<u8> {
+    PinnedBuffer::zeroed(&context(), 100).expect("memory")
+}
+
+/// What a test compares of leaks: the function, the type, the number and the bytes.
+fn found() -> Vec<(String, &'static str, usize, u64)> {
+    let function = |its: &Leak| {
+        let site = its.site.as_deref().expect("tests have symbols");
+        // A file follows if there is debug information.
+        site.split(" at ").next().unwrap_or_default().to_owned()
+    };
+    leaks().iter().map(|its| (function(its), its.kind, its.count, its.bytes)).collect()
+}
+
+#[test]
+fn leaks_are_listed_by_the_function_that_called_the_driver_or_a_crate_on_it() {
+    let stream = &in_child!(stream_on(Profile::h200().with_leak_sites()));
+    let kept: Vec<_> = (0..3).map(|_| safe(stream, 100)).collect();
+    let [first, second] = [raw(2000), raw(3000)];
+    let host = pinned();
+    let of = |name: &str| format!("sim::leaks::{name}");
+    let buffers = (of("safe"), "stream-ordered memory", 3, 1200);
+    let bytes = (of("pinned"), "pinned memory", 1, 100);
+    let all = [(of("raw"), "device memory", 2, 5000), buffers.clone(), bytes.clone()];
+    assert_eq!(found(), all);
+    let text = cuda_sim::report().to_string();
+    let line = "\n  2 allocations of device memory, 5000 bytes, by sim::leaks::raw";
+    assert!(text.contains(line) && text.contains("places that leak memory: 3\n"), "{text}");
+    succeeds!(cuMemFree_v2(first));
+    assert_eq!(found()[0], (of("raw"), "device memory", 1, 3000));
+    succeeds!(cuMemFree_v2(second));
+    drop(host);
+    // Frees in stream order have run.
+    drop(kept);
+    assert_eq!(found(), []);
+    assert!(!cuda_sim::report().to_string().contains("leak memory"));
+}
+
+#[test]
+fn memory_that_its_context_frees_was_leaked_too() {
+    in_child!(start(Profile::h200().with_leak_sites()));
+    succeeds!(cuInit(0));
+    let context: CUcontext = out!(cuCtxCreate_v4(null_mut(), 0, 0));
+    raw(500);
+    let pinned: *mut c_void = out!(cuMemAllocHost_v2(64));
+    assert!(leaks().iter().all(|its| !its.ended_with_context));
+    succeeds!(cuCtxDestroy_v2(context));
+    let all = leaks();
+    let [memory, host] = &all[..] else { panic!("{pinned:p}: {all:?}") };
+    assert!(memory.ended_with_context && host.ended_with_context);
+    assert_eq!((memory.kind, memory.bytes), ("device memory", 500));
+    assert_eq!((host.kind, host.bytes), ("pinned memory", 64));
+    assert!(memory.to_string().ends_with(", until the context ended"), "{memory}");
+}
+
+#[test]
+fn without_the_mode_no_places_are_noted() {
+    let stream = &in_child!(stream_on(Profile::h200()));
+    let memory = raw(8);
+    let buffer = safe(stream, 8);
+    assert_eq!(leaks(), []);
+    drop(buffer);
+    succeeds!(cuMemFree_v2(memory));
+}
