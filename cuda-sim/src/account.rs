@@ -41,6 +41,7 @@ static NOT_SIMULATED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 /// The counts of the calls that [`clear_calls`] removed from [`CALLS`]. It is locked after [`CALLS`].
 static CLEARED: Mutex<Counts> = Mutex::new(Counts::new());
 static UNREGISTERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static LIMITS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEED: AtomicU64 = AtomicU64::new(0);
 static OPTIONS: AtomicBool = AtomicBool::new(false);
 
@@ -143,6 +144,20 @@ pub(crate) fn misuse(what: impl Into<String>) {
 /// Records a misuse that is reported elsewhere.
 pub(crate) fn note_misuse(what: String) {
     MISUSES.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+}
+
+/// Records that a check has reached a limit, and reports each limit once.
+pub(crate) fn note_limit(text: String) {
+    let mut known = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.contains(&text) {
+        eprintln!("cuda-sim: {text}");
+        known.push(text);
+    }
+}
+
+/// Returns the limits that checks have reached.
+pub(crate) fn limits() -> Vec<String> {
+    LIMITS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Records a call of a function that is not simulated, and reports the first call of each such function.

@@ -1,6 +1,8 @@
 //! The report on everything that a process has done with the driver.
 
-use crate::account::{Alive, CallCount, call_counts, misuses, not_simulated, unregistered_kernels};
+use crate::account::{
+    Alive, CallCount, call_counts, limits, misuses, not_simulated, unregistered_kernels,
+};
 use crate::call::fault::unfired;
 use crate::memory::Leak;
 use crate::state::try_lock;
@@ -22,6 +24,8 @@ pub struct Report {
     pub unregistered_kernels: Vec<String>,
     /// The misuses.
     pub misuses: Vec<String>,
+    /// The limits that checks have reached. A check may have missed errors.
+    pub limits: Vec<String>,
     /// The number of operations that were enqueued and have not run.
     pub pending: usize,
     /// The objects that are alive, before the pending operations run. `None` if the driver is not installed,
@@ -57,6 +61,7 @@ pub fn report() -> Report {
         not_simulated: not_simulated(),
         unregistered_kernels: unregistered_kernels(),
         misuses: misuses(),
+        limits: limits(),
         pending,
         alive,
         ended_with_contexts,
@@ -93,6 +98,8 @@ impl fmt::Display for Report {
         list("functions that are not simulated", &self.not_simulated)?;
         list("kernels that are not registered", &kernels)?;
         list("misuses", &misuses)?;
+        let limits: Vec<&str> = self.limits.iter().map(String::as_str).collect();
+        list("limits of checks", &limits)?;
         let unfired: Vec<&str> = self.unfired_faults.iter().map(String::as_str).collect();
         list("faults that made no call fail", &unfired)?;
         if self.pending != 0 {

@@ -1,6 +1,7 @@
 //! Kernels that run by their PTX.
 
 use super::{Call, Failure};
+use crate::account::note_limit;
 use crate::checks::check::SiteId;
 use crate::checks::{self, Finding, check};
 use crate::memory::{Known, Memory, Use};
@@ -194,7 +195,7 @@ impl Device for Memories<'_> {
 
     fn limit(&self, text: &str) {
         let name = &self.call.kernel.info.name;
-        eprintln!("cuda-sim: kernel \"{name}\": {text}");
+        note_limit(format!("kernel \"{name}\": {text}"));
     }
 
     fn set_conditional(&self, handle: u64, value: u32) -> Result<(), String> {

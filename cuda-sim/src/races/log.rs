@@ -10,6 +10,7 @@ use super::order::{Operation, Order};
 use super::report::{Access, ThreadAccess};
 use super::sites::Sites;
 use super::sources::Sources;
+use crate::account::note_limit;
 use cuda_ptx::Program;
 use cuda_ptx::check::SiteId;
 use std::collections::BTreeMap;
@@ -299,10 +300,10 @@ impl AccessLog {
         self.retain(|its| its.operation.number > middle);
         if !self.has_forgotten {
             self.has_forgotten = true;
-            eprintln!(
-                "cuda-sim: the race detector has {SEGMENTS} parts of memory with different accesses, and \
+            note_limit(format!(
+                "the race detector has {SEGMENTS} parts of memory with different accesses, and \
                  forgets the older half: it may miss races"
-            );
+            ));
         }
     }
 }

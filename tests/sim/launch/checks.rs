@@ -115,6 +115,49 @@ fn a_race_names_the_allocation() {
     assert!(cuda_sim::races().is_empty(), "a kernel does not race with itself");
 }
 
+/// Each thread writes a page of its own, and all threads of a block write the first word of the block.
+const PAGES: &str = "\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry pages(.param .u64 out) {
+    .reg .b32 %r<3>; .reg .b64 %d<4>;
+    ld.param.u64 %d0, [out];
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; shl.b32 %r1, %r1, 8; add.u32 %r0, %r0, %r1;
+    mul.wide.u32 %d1, %r0, 4096; add.u64 %d1, %d0, %d1;
+    st.global.u32 [%d1+8], %r0;
+    mul.wide.u32 %d2, %r1, 4096; add.u64 %d2, %d0, %d2;
+    st.global.u32 [%d2], %r0;
+    ret;
+}
+";
+
+#[test]
+fn the_report_says_that_racecheck_has_reached_its_limit() {
+    let checks = Checks::MEMCHECK.with(Check::Racecheck);
+    in_child!(start(Profile::h200().with_kernel_checks(checks)));
+    let context = context();
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, PAGES).expect("the kernel");
+    let kernel = module.kernel("pages").expect("found");
+    let kernel = kernel.typed::<(u64,)>().expect("a parameter");
+    let memory = DeviceBuffer::<u8>::zeroed(&stream, 65 << 20).expect("memory");
+    let launch = |address: u64, blocks: u32| {
+        let threads = LaunchConfig::linear(blocks, 256);
+        // SAFETY: the kernel writes 1 MiB for each block, which is in the memory.
+        unsafe { kernel.launch(&stream, threads, (address,)) }.expect("a launch");
+        stream.synchronize().expect("a wait");
+    };
+    launch(memory.as_raw(), 64);
+    assert_eq!((findings().len(), cuda_sim::report().limits), (1, Vec::new()));
+    launch(memory.as_raw(), 65);
+    let text = "kernel \"pages\": racecheck: the kernel accesses more than 64 MiB of global memory: races beyond \
+                are not found";
+    let report = cuda_sim::report();
+    assert_eq!(report.limits, [text]);
+    assert!(report.to_string().contains(&format!("limits of checks: 1\n  {text}\n")), "{report}");
+}
+
 #[test]
 fn racecheck_finds_races_between_kernels_too() {
     let checks = Checks::MEMCHECK.with(Check::Racecheck);
