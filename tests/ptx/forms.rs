@@ -8,6 +8,7 @@ mod float;
 mod half;
 mod integer;
 mod logic;
+mod matrix;
 mod memory;
 mod place;
 mod refused;
@@ -39,6 +40,7 @@ pub(crate) fn all() -> Vec<Form> {
     refused::add(&mut forms);
     texture::add(&mut forms);
     surface::add(&mut forms);
+    matrix::add(&mut forms);
     let mut names = std::collections::HashSet::new();
     let twice = forms.0.iter().map(|form| &form.name).filter(|name| !names.insert(*name));
     let twice: Vec<_> = twice.collect();

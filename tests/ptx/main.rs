@@ -27,6 +27,7 @@ mod object;
 mod operands;
 mod record;
 mod replay;
+mod tile;
 
 use std::io::Read;
 use std::process::ExitCode;

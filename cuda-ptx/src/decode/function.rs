@@ -447,6 +447,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
             || self.video(its, words)?
             || self.memory(its, words)?
             || self.texture(its, words)?
+            || self.matrix(its, words)?
             || self.control(its, words)?
             || self.together(its, words)?;
         if known {

@@ -5,6 +5,7 @@ mod compute;
 mod control;
 mod function;
 mod link;
+mod matrix;
 mod memory;
 mod operand;
 mod special;

@@ -75,18 +75,7 @@ pub(super) fn register(name: &str) -> Option<(Special, bool)> {
 
 /// Returns whether PTX has an instruction of this name, among those that no other part of the decoder knows.
 pub(super) fn is_known(opcode: &str) -> bool {
-    const KNOWN: &[&str] = &[
-        "clusterlaunchcontrol",
-        "istypep",
-        "ldmatrix",
-        "mma",
-        "movmatrix",
-        "multimem",
-        "stmatrix",
-        "tcgen05",
-        "tensormap",
-        "wgmma",
-        "wmma",
-    ];
+    const KNOWN: &[&str] =
+        &["clusterlaunchcontrol", "istypep", "multimem", "tcgen05", "tensormap", "wgmma", "wmma"];
     KNOWN.contains(&opcode)
 }

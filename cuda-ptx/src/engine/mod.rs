@@ -6,6 +6,7 @@ mod block;
 mod compute;
 mod fault;
 mod grid;
+mod matrix;
 mod mbarrier;
 mod print;
 mod registers;

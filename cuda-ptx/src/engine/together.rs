@@ -1,5 +1,7 @@
 //! Operations of the lanes of a warp together.
 
+use super::access::Context;
+use super::fault::Raise;
 use super::registers::{LANES, each_lane};
 use super::warp::{Warp, lanes_of};
 use crate::number::f32 as single;
@@ -7,10 +9,16 @@ use crate::program::{Redux, Shuffle, Together, Vote};
 
 impl Warp {
     /// Executes an operation for the lanes `here`, which are all of the mask `members` that have not exited.
-    pub(super) fn execute_together(&mut self, here: u32, members: u32, operation: &Together) {
+    pub(super) fn execute_together(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        (here, members): (u32, u32),
+        operation: &Together,
+    ) -> Result<(), Raise> {
         let registers = &mut self.registers;
         match *operation {
             Together::Sync => {}
+            Together::Matrix(ref matrix) => self.execute_matrix(cx, here, matrix)?,
             Together::Shuffle { kind, d, p, a, b, c } => {
                 let a = registers.narrow[a as usize];
                 let (b, c) = (registers.narrow[b as usize], registers.narrow[c as usize]);
@@ -40,7 +48,7 @@ impl Warp {
                     Vote::Uniform => trues == here || trues == 0,
                     Vote::Ballot => {
                         registers.set(here, d, |_| trues);
-                        return;
+                        return Ok(());
                     }
                 };
                 registers.set_predicate(here, d, if lanes { here } else { 0 });
@@ -84,6 +92,7 @@ impl Warp {
                 registers.set_predicate(here, p, 1u32.checked_shl(leader).unwrap_or(0));
             }
         }
+        Ok(())
     }
 }
 

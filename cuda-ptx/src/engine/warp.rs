@@ -742,10 +742,8 @@ impl Warp {
                 watch.meet(self, (cx.rank, here, mask), members);
             }
             if members & self.alive & !(here | at_other_places) == 0 {
-                if let Some(watch) = &mut cx.watch {
-                    watch.execute(self, cx.rank, (here, members), operation);
-                }
-                self.execute_together(here, members, operation);
+                Watch::execute(self, cx, (here, members), operation);
+                self.execute_together(cx, (here, members), operation)?;
                 left |= here;
                 if at_other_places != 0 {
                     for (index, group) in self.groups.iter_mut().enumerate() {

@@ -40,6 +40,7 @@ pub mod f32;
 pub mod f64;
 mod half;
 pub mod integer;
+pub mod matrix;
 mod soft;
 pub mod video;
 

@@ -1,5 +1,6 @@
 //! Code that is ready to run.
 
+pub(crate) mod matrix;
 mod op;
 
 pub(crate) use op::{

@@ -1,6 +1,7 @@
 //! Micro-operations: what the instructions of PTX are decoded into.
 
 use super::Slot;
+use super::matrix::Matrix;
 use crate::number::integer::{Overflow, Permutation};
 use crate::number::video::{Mad, Packed, Scalar};
 use crate::number::{Comparison, Format, Mode};
@@ -427,7 +428,7 @@ pub(crate) enum Redux {
 }
 
 /// An operation of the lanes of a mask together.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Together {
     Shuffle {
         kind: Shuffle,
@@ -465,6 +466,7 @@ pub(crate) enum Together {
     },
     /// `bar.warp.sync`
     Sync,
+    Matrix(Box<Matrix>),
 }
 
 /// What a barrier of a block does besides waiting.

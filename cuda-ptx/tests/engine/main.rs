@@ -7,6 +7,7 @@ mod corpus;
 mod device;
 mod faults;
 mod fidelity;
+mod matrices;
 mod memory;
 mod rejected;
 mod seeds;

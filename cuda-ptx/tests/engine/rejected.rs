@@ -49,6 +49,102 @@ fn an_instruction_that_the_assembler_rejects_is_an_error() {
     }
 }
 
+/// Returns an instruction with the registers of `mma.m16n8k16` of halves, unless these replace those of `c`.
+fn mma(modifiers: &str, c: &str) -> String {
+    format!(
+        "mma.sync.aligned.{modifiers} {{%f0, %f1, %f2, %f3}}, {{%r0, %r1, %r2, %r3}}, {{%r0, %r1}}, {c};"
+    )
+}
+
+#[test]
+fn an_instruction_on_matrices_that_the_assembler_rejects_is_an_error() {
+    let four = "{%f0, %f1, %f2, %f3}";
+    let halves = "m16n8k16.row.col.f32.f16.f16.f32";
+    let right = mma(halves, four);
+    assert_eq!(error(&right), None);
+    let bits = "mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32";
+    let of_bits = "{%r0, %r1, %r2, %r3}, {%r0, %r1}, {%r0}, {%r0, %r1, %r2, %r3};";
+    assert_eq!(error(&format!("{bits}.xor.popc {of_bits}")), None);
+    assert_eq!(error(&mma(halves, "{0f00000000, 0f00000000, 0f00000000, 0f00000000}")), None);
+    for (rejected, why) in [
+        (right.replace(".sync", ""), "`.sync`"),
+        (right.replace(".aligned", ""), "`.aligned`"),
+        (right.replace(".m16n8k16", ""), "the shape is missing"),
+        (right.replace("row.col", "row.row"), "`.row.col`"),
+        (right.replace("row.col", "col.col"), "`.row.col`"),
+        (right.replace("row.col", "row"), "two layouts"),
+        (right.replace("k16", "k32"), "this shape and these types"),
+        (right.replace("f32.f16.f16.f32", "f32.f16.bf16.f32"), "this shape and these types"),
+        (right.replace("f32.f16.f16.f32", "f16.f16.f16.f32"), "this shape and these types"),
+        (right.replace("f32.f16.f16.f32", "f32.f16.f16.f16"), "this shape and these types"),
+        (right.replace("f32.f16.f16.f32", "f32.tf32.tf32.f32"), "this shape and these types"),
+        (right.replace("f32.f16.f16.f32", "f16.bf16.bf16.f16"), "this shape and these types"),
+        (right.replace("f32.f16.f16.f32", "s32.s8.s4.s32"), "this shape and these types"),
+        (right.replace("f32.f16.f16.f32", "u32.u8.u8.u32"), "four types"),
+        (right.replace("row.col", "row.col.satfinite"), "this modifier"),
+        (right.replace("row.col", "row.col.rn"), "this modifier"),
+        (right.replace("{%r0, %r1, %r2, %r3}", "{%r0, %r1}"), "a vector of 4"),
+        (right.replace("{%r0, %r1},", "{%r0},"), "a vector of 2"),
+        (mma(halves, "{%f0, %f1}"), "a vector of 4"),
+        (mma(halves, "{%d0, %d1, %d2, %d3}"), "64 bits"),
+        (mma(halves, "{0, 0, 0, 0}"), "this constant"),
+        (
+            right.replace("{%f0, %f1, %f2, %f3}, {%r0", "{1.0, %f1, %f2, %f3}, {%r0"),
+            "not a register",
+        ),
+        (format!("{bits} {of_bits}"), "`.xor.popc`"),
+        (format!("{bits}.xor {of_bits}"), "`.xor.popc`"),
+        (format!("{bits}.or.popc {of_bits}"), "`.xor.popc`"),
+        (format!("{bits}.satfinite.xor.popc {of_bits}"), "this modifier"),
+    ] {
+        let found = error(&rejected).unwrap_or_else(|| panic!("{rejected} is accepted"));
+        assert!(found.contains(why), "{rejected}: {found}");
+    }
+}
+
+#[test]
+fn a_move_of_matrices_that_the_assembler_rejects_is_an_error() {
+    let load = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0, %r1}, [%r2];";
+    let store = "stmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 [%r2], {%r0, %r1};";
+    let transpose = "movmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;";
+    let generic = "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%d0];";
+    for accepted in [load, store, transpose, generic] {
+        assert_eq!(error(accepted), None, "{accepted}");
+    }
+    for (from, to, why) in [
+        (".sync", "", "`.sync`"),
+        (".aligned", "", "`.aligned`"),
+        (".m8n8", "", "`.m8n8`"),
+        (".b16", ".b8", "`.b16`"),
+        (".x2", "", "`.x1`, `.x2` or `.x4`"),
+        (".x2", ".x3", "`.x1`, `.x2` or `.x4`"),
+        (".x2", ".x4", "a vector of 4"),
+        (".trans.b16", ".b16", "`.trans`"),
+        (".shared.", ".global.", "shared memory of the block"),
+        (".shared::cta", ".shared::cluster", "shared memory of the block"),
+        ("{%r0, %r1}", "{%r0}", "a vector of 2"),
+        ("{%r0, %r1}", "%r0", "a vector of 2"),
+        ("{%r0, %r1}", "{%r0, %d1}", "64 bits"),
+        ("[%r2], {%r0, %r1}", "[%r2], {%r0, 5}", "not a register"),
+        (" %r0, %r1", " %r0, 5", "not a register"),
+        (" %r0, %r1", " %d0, %r1", "64 bits"),
+        ("{%r0}", "%r0", "a vector of 1"),
+        ("{%r0, %r1}, [", "{_, _}, [", "no register"),
+    ] {
+        let has = |its: &&str| its.contains(from);
+        let changed: Vec<String> = [load, store, transpose, generic]
+            .into_iter()
+            .filter(has)
+            .map(|its| its.replace(from, to))
+            .collect();
+        assert!(!changed.is_empty(), "{from}");
+        for rejected in changed {
+            let found = error(&rejected).unwrap_or_else(|| panic!("{rejected} is accepted"));
+            assert!(found.contains(why), "{rejected}: {found}");
+        }
+    }
+}
+
 #[test]
 fn a_function_that_nothing_calls_is_checked() {
     let text = |operand: &str| {

@@ -15,6 +15,7 @@ use super::registers::{LANES, each_lane};
 use super::warp::Warp;
 use crate::check::{Address as Accessed, Check, Checks, Finding, SiteId};
 use crate::device::{Access, Device};
+use crate::program::matrix::{Matrix, Rows};
 use crate::program::{
     Address, Atomic, Barrier, CLUSTER_STEP, Condition, CopyGroup, LOCAL_WINDOW, Mbarrier, Op,
     Order, PARAM_WINDOW, SHARED_WINDOW, Scope, Space, Together, WINDOW,
@@ -480,21 +481,32 @@ impl<'d> Watch<'d> {
 
     /// Called when the lanes `here`, which are all of the mask `members` that have not exited, execute an operation.
     pub(super) fn execute(
-        &mut self,
         warp: &Warp,
-        rank: usize,
-        lanes: (u32, u32),
+        cx: &mut Context<'_, 'd>,
+        (here, members): (u32, u32),
         operation: &Together,
     ) {
-        if let (Some(race), Together::Sync) = (&mut self.race, operation) {
-            race.meet(rank, warp.index, lanes.1 & warp.alive);
+        let Some(watch) = cx.watch.take() else { return };
+        if let Some(init) = &mut watch.init {
+            init.execute(&mut watch.reporter, (warp, cx), (here, members), operation);
         }
-        if let Some(init) = &mut self.init {
-            init.execute((warp, rank), lanes, operation);
+        let watch = cx.watch.insert(watch);
+        let rank = cx.rank;
+        if let (Some(race), Together::Sync) = (&mut watch.race, operation) {
+            race.meet(rank, warp.index, members & warp.alive);
         }
-        if let Some(sync) = &mut self.sync {
-            let event = self.reporter.event(rank, thread(warp, 0), warp.pc);
-            sync.execute(&mut self.reporter, event, warp, lanes, operation);
+        if let Some(sync) = &mut watch.sync {
+            let event = watch.reporter.event(rank, thread(warp, 0), warp.pc);
+            sync.execute(&mut watch.reporter, event, warp, (here, members), operation);
+        }
+        if let Together::Matrix(matrix) = operation {
+            let (rows, access) = match &**matrix {
+                Matrix::Load(rows) => (rows, Access::Read),
+                Matrix::Store(rows) => (rows, Access::Write),
+                Matrix::Transpose { .. } | Matrix::Multiply(_) => return,
+            };
+            let (mask, range) = (here & rows.lanes(), (Rows::BYTES, access, None));
+            watch.access(warp, (rank, cx.shared), mask, &rows.address, range);
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Arrival, Clusters, Event, Offset, Reporter};
 use crate::check::Check;
 use crate::device::Access;
 use crate::engine::mbarrier::State;
-use crate::engine::registers::{LANES, each_lane};
+use crate::engine::registers::{ALL, LANES, each_lane};
 use crate::engine::together::shuffle;
 use crate::engine::warp::Warp;
 use crate::program::{Barrier, CopyGroup, Mbarrier, Together};
@@ -369,7 +369,7 @@ impl Sync {
         }
     }
 
-    /// Checks the lanes that a shuffle reads, when it is executed.
+    /// Checks the lanes that a shuffle reads, and that an operation on matrices has all lanes.
     pub(super) fn execute(
         &mut self,
         out: &mut Reporter<'_>,
@@ -378,6 +378,16 @@ impl Sync {
         (here, members): (u32, u32),
         operation: &Together,
     ) {
+        if matches!(operation, Together::Matrix(_)) && here != ALL {
+            let missing = !here;
+            let text = || {
+                format!(
+                    "all lanes of a warp must execute the instruction, and the lanes {missing:#010x} have \
+                     exited or have no thread"
+                )
+            };
+            out.report((Check::Synccheck, text), of_lanes(event, here), None, None);
+        }
         let Together::Shuffle { kind, b, c, .. } = *operation else { return };
         let narrow = &warp.registers.narrow;
         let (b, c) = (&narrow[b as usize], &narrow[c as usize]);

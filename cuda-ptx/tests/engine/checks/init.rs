@@ -64,6 +64,117 @@ const LOADS: &[Case] = &[
         "mov.u64 %d30, %d11; ld.u32 %r10, [%d30];",
         CONDITION,
     ),
+    right(
+        "a matrix",
+        (1, 32),
+        "st.shared.u32 [%r6], %r0; bar.warp.sync -1; and.b32 %r7, %r0, 7; shl.b32 %r7, %r7, 4; add.u32 %r7, %r7, %r5;
+         ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r10}, [%r7];",
+    ),
+    right(
+        "a matrix, and an address that names no row",
+        (1, 32),
+        "st.shared.u32 [%r6], %r0; bar.warp.sync -1; shl.b32 %r7, %r0, 4; add.u32 %r7, %r7, %r5;
+         setp.lt.u32 %p2, %r0, 8; @!%p2 ld.global.u32 %r7, [%d11];
+         ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r10}, [%r7];",
+    ),
+    wrong(
+        "a matrix whose rows are named by memory that was not written",
+        (1, 32),
+        "st.shared.u32 [%r6], %r0; bar.warp.sync -1; shl.b32 %r7, %r0, 4; ld.global.u32 %r8, [%d11];
+         add.u32 %r7, %r7, %r5; add.u32 %r7, %r7, %r8; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r10}, [%r7];",
+        ADDRESS,
+    ),
+    wrong(
+        "a matrix without its last element",
+        (1, 32),
+        "setp.lt.u32 %p2, %r0, 31; @%p2 st.shared.u32 [%r6], %r0; @!%p2 st.shared.u16 [%r6], %h0; bar.warp.sync -1;
+         and.b32 %r7, %r0, 7; shl.b32 %r7, %r7, 4; add.u32 %r7, %r7, %r5;
+         ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r10}, [%r7];",
+        CONDITION,
+    ),
+    right(
+        "the other elements of such a matrix",
+        (1, 32),
+        "setp.lt.u32 %p2, %r0, 31; @%p2 st.shared.u32 [%r6], %r0; @!%p2 st.shared.u16 [%r6], %h0; bar.warp.sync -1;
+         and.b32 %r7, %r0, 7; shl.b32 %r7, %r7, 4; add.u32 %r7, %r7, %r5;
+         ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r10}, [%r7]; and.b32 %r10, %r10, 0xffff;",
+    ),
+    wrong(
+        "a transposed matrix",
+        (1, 32),
+        "setp.eq.u32 %p2, %r0, 4; mov.u32 %r8, 0; @%p2 ld.global.u32 %r8, [%d11];
+         movmatrix.sync.aligned.m8n8.trans.b16 %r10, %r8; setp.ne.u32 %p2, %r0, 0; @%p2 mov.u32 %r10, 0;",
+        CONDITION,
+    ),
+    right(
+        "the other lanes of a transposed matrix",
+        (1, 32),
+        "setp.eq.u32 %p2, %r0, 4; mov.u32 %r8, 0; @%p2 ld.global.u32 %r8, [%d11];
+         movmatrix.sync.aligned.m8n8.trans.b16 %r10, %r8; and.b32 %r8, %r0, 27; setp.eq.u32 %p2, %r8, 0;
+         @%p2 mov.u32 %r10, 0;",
+    ),
+    wrong(
+        "a matrix that is stored and loaded",
+        (1, 32),
+        "ld.global.u32 %r8, [%d11]; and.b32 %r7, %r0, 7; shl.b32 %r7, %r7, 4; add.u32 %r7, %r7, %r5;
+         stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r7], {%r8}; bar.warp.sync -1; ld.shared.u32 %r10, [%r6];",
+        CONDITION,
+    ),
+    right(
+        "a matrix that is stored",
+        (1, 32),
+        "and.b32 %r7, %r0, 7; shl.b32 %r7, %r7, 4; add.u32 %r7, %r7, %r5;
+         stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r7], {%r0}; bar.warp.sync -1; ld.shared.u32 %r10, [%r6];",
+    ),
+    wrong(
+        "a product of a row that was not written",
+        (1, 32),
+        "mov.u32 %r8, 0; setp.eq.u32 %p2, %r0, 13; @%p2 ld.global.u32 %r8, [%d11];
+         mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r9, %r10}, {%r8}, {%r0}, {%r0, %r0};
+         setp.ne.u32 %p2, %r0, 15; @%p2 mov.u32 %r10, 0;",
+        CONDITION,
+    ),
+    right(
+        "the products of other rows",
+        (1, 32),
+        "mov.u32 %r8, 0; setp.eq.u32 %p2, %r0, 13; @%p2 ld.global.u32 %r8, [%d11];
+         mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r9, %r10}, {%r8}, {%r0}, {%r0, %r0};
+         shr.u32 %r8, %r0, 2; setp.eq.u32 %p2, %r8, 3; @%p2 mov.u32 %r10, 0;",
+    ),
+    wrong(
+        "a product of a column that was not written",
+        (1, 32),
+        "mov.u32 %r8, 0; setp.eq.u32 %p2, %r0, 13; @%p2 ld.global.u32 %r8, [%d11];
+         mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r9, %r10}, {%r0}, {%r8}, {%r0, %r0};
+         setp.ne.u32 %p2, %r0, 21; @%p2 mov.u32 %r10, 0;",
+        CONDITION,
+    ),
+    right(
+        "the products of other columns",
+        (1, 32),
+        "mov.u32 %r8, 0; setp.eq.u32 %p2, %r0, 13; @%p2 ld.global.u32 %r8, [%d11];
+         mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r10, %r9}, {%r0}, {%r8}, {%r0, %r0};",
+    ),
+    right(
+        "the sums of other elements",
+        (1, 32),
+        "ld.global.u32 %r8, [%d11]; mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r10, %r9}, {%r0}, {%r0}, {%r0, %r8};",
+    ),
+    wrong(
+        "a half of a sum",
+        (1, 32),
+        "ld.global.u32 %r8, [%d11]; and.b32 %r8, %r8, 0x10000; mov.u32 %r9, 0;
+         mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r12, %r10}, {%r9, %r9}, {%r9}, {%r9, %r8};
+         and.b32 %r10, %r10, 0x80000000;",
+        CONDITION,
+    ),
+    right(
+        "the other half of a sum",
+        (1, 32),
+        "ld.global.u32 %r8, [%d11]; and.b32 %r8, %r8, 0x10000; mov.u32 %r9, 0;
+         mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r12, %r10}, {%r9, %r9}, {%r9}, {%r9, %r8};
+         and.b32 %r10, %r10, 0xffff;",
+    ),
     wrong("a byte of a word", (1, 32), "st.global.u8 [%d11], %r0; ld.global.u32 %r10, [%d11];", CONDITION),
     right(
         "each byte of a word",

@@ -87,6 +87,34 @@ const SHARED: &[Case] = &[
         "st.shared.u32 [%r6], %r0; shfl.sync.bfly.b32 %r8, %r0, 1, 31, 0xffffffff; xor.b32 %r7, %r4, 4; add.u32 %r7, %r7, %r5; ld.shared.u32 %r8, [%r7];",
         "a race on shared memory",
     ),
+    right(
+        "a matrix after a barrier of the warp",
+        (1, 32),
+        "st.shared.u32 [%r6], %r0; bar.warp.sync -1; and.b32 %r7, %r0, 7; shl.b32 %r7, %r7, 4; add.u32 %r7, %r7, %r5;
+         ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r7]; bar.warp.sync -1;
+         stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r7], {%r8}; bar.warp.sync -1; ld.shared.u32 %r9, [%r6];",
+    ),
+    right(
+        "addresses of lanes that name no row",
+        (1, 32),
+        "st.shared.u32 [%r6+1024], %r0; bar.warp.sync -1; shl.b32 %r7, %r0, 4; add.u32 %r7, %r7, %r5;
+         st.shared.u32 [%r6+256], %r0; ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r8, %r9}, [%r7];",
+    ),
+    wrong(
+        "a matrix before a barrier of the warp",
+        (1, 32),
+        "st.shared.u32 [%r6], %r0; and.b32 %r7, %r0, 7; shl.b32 %r7, %r7, 4; add.u32 %r7, %r7, %r5;
+         ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r7];",
+        "a race on shared memory",
+    ),
+    wrong(
+        "a matrix that another warp stores",
+        (1, 64),
+        "and.b32 %r7, %r0, 31; shl.b32 %r7, %r7, 4; add.u32 %r7, %r7, %r5; @!%p2 bra R;
+         stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r7], {%r0, %r0, %r0, %r0}; bra E;
+         R: ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r20, %r21, %r22, %r23}, [%r7]; E:",
+        "a race on shared memory",
+    ),
     wrong(
         "the producer does not wait",
         (1, 64),

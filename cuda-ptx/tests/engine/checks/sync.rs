@@ -119,6 +119,19 @@ const WARPS: &[Case] = &[
         "mov.u32 %r7, -1; @%p1 mov.u32 %r7, 0xffff; vote.sync.ballot.b32 %r8, %p0, %r7;",
         "names the lanes 0x0000ffff, which execute the instruction with another mask",
     ),
+    right("a matrix", (1, 64), "movmatrix.sync.aligned.m8n8.trans.b16 %r7, %r0;"),
+    wrong(
+        "a matrix of lanes of which some have exited",
+        (1, 32),
+        "@!%p1 exit; movmatrix.sync.aligned.m8n8.trans.b16 %r7, %r0;",
+        "all lanes of a warp must execute the instruction, and the lanes 0xffff0000 have exited or",
+    ),
+    wrong(
+        "a matrix of a warp with few threads",
+        (1, 40),
+        "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r7, %r8}, {%r0}, {%r0}, {%r0, %r0};",
+        "and the lanes 0xffffff00 have exited or have no thread",
+    ),
     wrong(
         "both sides of a branch",
         (1, 32),
@@ -218,6 +231,15 @@ const COPIES: &[Case] = &[
         "mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared::cta.b64 %d2, [bar], 64;
          cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [s], [%d0], 64, [bar];
          L: mbarrier.test_wait.shared.b64 %p3, [bar], %d2; @!%p3 bra L; ld.shared.u32 %r8, [s+60];",
+    ),
+    wrong(
+        "a load of a matrix before the wait",
+        (1, 32),
+        "shl.b32 %r7, %r0, 4; add.u32 %r7, %r7, %r5; mul.wide.u32 %d5, %r0, 16; add.u64 %d5, %d0, %d5;
+         cp.async.cg.shared.global [%r7], [%d5], 16; cp.async.commit_group;
+         ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r20, %r21, %r22, %r23}, [%r7];
+         cp.async.wait_all;",
+        "shared memory is read before the asynchronous copy to it is complete",
     ),
     wrong(
         "no wait",

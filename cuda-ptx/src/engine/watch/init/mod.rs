@@ -8,13 +8,15 @@ use crate::check::{Address as Accessed, Check};
 use crate::device::{Access, Validity};
 use crate::engine::access::{Context, Place, after, from_bytes, read_word, sign};
 use crate::engine::block::coordinates;
+use crate::engine::matrix::{Square, from_lanes, oriented, to_lanes};
 use crate::engine::registers::{ALL, LANES, Registers, each_lane};
 use crate::engine::warp::Warp;
+use crate::program::matrix::{Matrix, Rows};
 use crate::program::{
     Address, Atomic, AtomicFunction, AtomicWide, Bank, Bulk, CLUSTER_STEP, Condition, Element,
     LOCAL_WINDOW, Mbarrier, Op, Pass, Passed, SHARED_WINDOW, Space, Together, Transfer, WINDOW,
 };
-use operands::{Register, Role, each_operand, of_condition, of_element, of_width};
+use operands::{Register, Role, each_operand, of_base, of_condition, of_element, of_width};
 use registers::{Origin, Values};
 use std::sync::atomic::Ordering;
 
@@ -229,14 +231,95 @@ impl<'d> Init<'d> {
     /// The same for an operation of lanes together. The lanes `here` take part.
     pub(super) fn execute(
         &mut self,
-        (warp, rank): (&Warp, usize),
+        out: &mut Reporter<'d>,
+        (warp, cx): (&Warp, &Context<'_, 'd>),
         (here, members): (u32, u32),
         operation: &Together,
     ) {
-        let threads = self.threads(Lanes { warp, rank, mask: here });
+        let lanes = Lanes { warp, rank: cx.rank, mask: here };
+        if let Together::Matrix(matrix) = operation {
+            match &**matrix {
+                Matrix::Load(rows) => return self.load_rows(out, cx, lanes, rows),
+                Matrix::Store(rows) => return self.store_rows(out, cx, lanes, rows),
+                Matrix::Transpose { .. } | Matrix::Multiply(_) => {}
+            }
+        }
+        let threads = self.threads(lanes);
         if !threads.values.is_empty() {
             threads.values.pass_together((here, members), operation, &warp.registers);
         }
+    }
+
+    /// Checks the addresses of rows, and returns the lanes that name them.
+    fn rows<'w>(&mut self, out: &mut Reporter<'d>, lanes: Lanes<'w>, rows: &Rows) -> Lanes<'w> {
+        let lanes = Lanes { mask: lanes.mask & rows.lanes(), ..lanes };
+        if let Some(base) = of_base(rows.address.base) {
+            self.check(out, lanes, base, Use::Address);
+        }
+        lanes
+    }
+
+    fn load_rows(
+        &mut self,
+        out: &mut Reporter<'d>,
+        cx: &Context<'_, 'd>,
+        lanes: Lanes<'_>,
+        rows: &Rows,
+    ) {
+        let addressing = self.rows(out, lanes, rows);
+        let range = (&rows.address, Rows::BYTES.into());
+        let mut squares = vec![(Square::default(), [Origin::default(); 8]); rows.registers.len()];
+        if !self.is_written(out, addressing, range.0, range.1) {
+            self.each_place(cx, addressing, range, Access::Read, |its, lane, place| {
+                let (square, origins) = &mut squares[lane / 8];
+                let half = |its: &mut Self, offset| {
+                    u128::from(!its.written(out, lanes, lane, after(place, offset), 8))
+                };
+                let unwritten = half(its, 0) | half(its, 8) << 64;
+                square[lane % 8] = std::array::from_fn(|at| (unwritten >> (16 * at)) as u16);
+                let first = unwritten.trailing_zeros() as usize / 8;
+                origins[lane % 8] = lanes.origin(lane, after(place, first));
+            });
+        }
+        let values = &mut self.threads(lanes).values;
+        for (d, (square, origins)) in rows.registers.iter().zip(squares) {
+            let bits = to_lanes(&oriented(square, rows.is_transposed)).map(u64::from);
+            let origins = std::array::from_fn(|lane| {
+                let (row, column) = Rows::place(lane);
+                match (rows.is_transposed, bits[lane] as u16) {
+                    (false, _) => origins[row],
+                    (true, 0) => origins[column + 1],
+                    (true, _) => origins[column],
+                }
+            });
+            values.set(lanes.mask, (Bank::Narrow, *d), &bits, &origins);
+        }
+    }
+
+    fn store_rows(
+        &mut self,
+        out: &mut Reporter<'d>,
+        cx: &Context<'_, 'd>,
+        lanes: Lanes<'_>,
+        rows: &Rows,
+    ) {
+        let addressing = self.rows(out, lanes, rows);
+        let values = &self.threads(lanes).values;
+        let squares: Vec<Square> = rows
+            .registers
+            .iter()
+            .map(|a| {
+                let bits = values.bits((Bank::Narrow, *a)).map(|bits| bits as u32);
+                oriented(from_lanes(lanes.mask, &bits), rows.is_transposed)
+            })
+            .collect();
+        let range = (&rows.address, Rows::BYTES.into());
+        self.each_place(cx, addressing, range, Access::Write, |its, lane, place| {
+            for (at, undefined) in squares[lane / 8][lane % 8].iter().enumerate() {
+                let place = after(place, 2 * at);
+                its.write(out, lanes, (lane, place), 2, u64::from(!undefined));
+            }
+        });
     }
 
     /// Makes the local memory above the frames of lanes undefined, for a frame that begins there.

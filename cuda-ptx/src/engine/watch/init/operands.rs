@@ -36,7 +36,7 @@ pub(super) fn of_width(is_wide: bool) -> Bank {
     if is_wide { Bank::Wide } else { Bank::Narrow }
 }
 
-fn of_base(base: Base) -> Option<Register> {
+pub(super) fn of_base(base: Base) -> Option<Register> {
     match base {
         Base::None => None,
         Base::Narrow(slot) => Some((Bank::Narrow, slot)),

@@ -1,9 +1,11 @@
 //! The undefined bits of registers, and how operations pass them on.
 
 use super::operands::{Register, Role, each_operand, of_condition, of_element, of_int, of_width};
+use crate::engine::matrix::transposed;
 use crate::engine::registers::{LANES, Registers, each_lane};
 use crate::engine::together::shuffle;
 use crate::number::integer::lop3;
+use crate::program::matrix::{Fragment, Matrix, Multiply};
 use crate::program::{
     Bank, Binary, Compare, Condition, Element, Logic, Number, Op, Ternary, Together, Unary, Vote,
 };
@@ -266,6 +268,18 @@ impl Values {
         let of_bits = |bits: u32, slot| (of_width(bits == 64), slot);
         match *operation {
             Together::Sync => {}
+            Together::Matrix(ref matrix) => match &**matrix {
+                Matrix::Transpose { d, a } => {
+                    let bits = self.bits(narrow(*a)).map(|bits| bits as u32);
+                    let bits = transposed(here, &bits).map(u64::from);
+                    let lanes = self.lanes(here, narrow(*a));
+                    let origin = self.origin(narrow(*a), lanes.trailing_zeros() as usize % LANES);
+                    self.set(here, narrow(*d), &bits, &[origin; LANES]);
+                }
+                Matrix::Multiply(its) => self.multiply(here, its),
+                // These access memory.
+                Matrix::Load(_) | Matrix::Store(_) => {}
+            },
             Together::Shuffle { kind, d, p, a, b, c } => {
                 let (amounts, clamps) = (&real.narrow[b as usize], &real.narrow[c as usize]);
                 let unknown = self.lanes(here, narrow(b)) | self.lanes(here, narrow(c));
@@ -318,6 +332,51 @@ impl Values {
                 d.iter().for_each(|d| self.clear(here, narrow(*d)));
                 self.clear(here, (Bank::Predicate, p));
             }
+        }
+    }
+
+    /// Makes each element of the sum undefined whose row, column or summand has an undefined element.
+    fn multiply(&mut self, here: u32, its: &Multiply) {
+        let bank = |fragment: &Fragment| of_width(fragment.element.bits() == 64);
+        // The first undefined element of each part of each line of `length` elements.
+        let lines = |fragment: &Fragment, length: usize, parts: usize| {
+            let mut lines = vec![None; parts * fragment.count() * LANES / length];
+            let (width, each) = (fragment.element.bits(), fragment.element.each());
+            for (register, slot) in fragment.registers.iter().enumerate() {
+                let Some(undefined) = self.0.get(&(bank(fragment), *slot)) else { continue };
+                each_lane(here & undefined.lanes(), |lane| {
+                    for at in 0..each {
+                        let bits = undefined.bits[lane] >> (width as usize * at);
+                        if bits & u64::MAX >> (64 - width) != 0 {
+                            let (line, place) = fragment.place(lane, each * register + at);
+                            let index = parts * line + place * parts / length;
+                            lines[index].get_or_insert(undefined.origins[lane]);
+                        }
+                    }
+                });
+            }
+            lines
+        };
+        let (a, b, c) = (
+            lines(&its.a, its.inner, 1),
+            lines(&its.b, its.inner, 1),
+            lines(&its.c, its.columns, its.columns),
+        );
+        let (width, each) = (its.d.element.bits(), its.d.element.each());
+        let all = u64::MAX >> (64 - width);
+        for (register, slot) in its.d.registers.iter().enumerate() {
+            let (mut bits, mut origins) = ([0; LANES], [Origin::default(); LANES]);
+            each_lane(here, |lane| {
+                for at in 0..each {
+                    let (row, column) = its.d.place(lane, each * register + at);
+                    let sum = c[its.columns * row + column];
+                    if let Some(origin) = a[row].or(b[its.line_of_b(row, column)]).or(sum) {
+                        bits[lane] |= all << (width as usize * at);
+                        origins[lane] = origin;
+                    }
+                }
+            });
+            self.set(here, (bank(&its.d), *slot), &bits, &origins);
         }
     }
 
