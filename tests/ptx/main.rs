@@ -9,6 +9,10 @@
 //! - `show FILTER` prints the recorded results with their operands;
 //! - `mutants ASSEMBLER COUNT SEED` changes a word of a form, and compares whether the engine and `ptxas` accept the
 //!   result;
+//! - `sanitize TOOL LOG` runs the planted kernels of `cuda-ptx` on a GPU under compute-sanitizer, which is TOOL, and
+//!   writes what it prints to LOG;
+//! - `planted NUMBER…` runs some of these kernels;
+//! - `verdicts LOG` prints what the tools found in each kernel, for `cuda-ptx/tests/engine/planted`;
 //! - no command, or `replay FILTER`: the engine must give the recorded results.
 //!
 //! A form without `record`ed results, or with other operands than those recorded, is an error.
@@ -25,8 +29,11 @@ mod kernel;
 mod mutants;
 mod object;
 mod operands;
+#[path = "../../cuda-ptx/tests/engine/planted/mod.rs"]
+mod planted;
 mod record;
 mod replay;
+mod sanitize;
 mod tile;
 
 use std::io::Read;
@@ -48,6 +55,9 @@ fn main() -> ExitCode {
         ["write", folder] => write(folder).map(|()| true),
         ["record", file] => record::record(&forms::all(), file, "").map(|()| true),
         ["record", file, filter] => record::record(&forms::all(), file, filter).map(|()| true),
+        ["planted", ref numbers @ ..] => sanitize::run(numbers).map(|()| true),
+        ["sanitize", tool, log] => sanitize::record(tool, log).map(|()| true),
+        ["verdicts", log] => sanitize::verdicts(log).map(|()| true),
         ["show", filter] => recorded().map(|recording| {
             replay::show(&forms::all(), &recording, filter);
             true

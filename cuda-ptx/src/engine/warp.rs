@@ -723,7 +723,9 @@ impl Warp {
             let mut here = 0;
             each_lane(rest, |other| here |= u32::from(wanted[other] == members) << other);
             rest &= !here;
-            if members >> lane & 1 == 0 {
+            let outside = here & !members;
+            if outside != 0 {
+                let lane = outside.trailing_zeros() as usize;
                 let text = format!("the mask {members:#010x} lacks the lane {lane} itself");
                 return Err(Raise::new(FaultKind::IllegalInstruction, lane, text));
             }

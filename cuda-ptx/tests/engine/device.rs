@@ -67,6 +67,11 @@ impl Memory {
         address
     }
 
+    /// Frees memory. Its address is not used again.
+    pub(crate) fn free(&mut self, address: u64) {
+        self.allocations[((address - BASE) / STEP) as usize].len = 0;
+    }
+
     fn track(&mut self, address: u64, bits: u64) {
         let its = &mut self.allocations[((address - BASE) / STEP) as usize];
         its.written = Some(its.words.iter().map(|_| AtomicU64::new(bits)).collect());

@@ -9,6 +9,7 @@ mod faults;
 mod fidelity;
 mod matrices;
 mod memory;
+mod planted;
 mod rejected;
 mod seeds;
 mod textures;
