@@ -59,9 +59,7 @@ fn build() -> Option<PathBuf> {
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        // A separate target folder: the folder of the tests may be locked, or have another target.
-        .args(["build", "--package=cuda-sim-cdylib", "--target-dir"])
-        .arg(folder().join("build"))
+        .args(["build", "--package=cuda-sim-cdylib"])
         .args(["--offline", "--locked", "--message-format=json-render-diagnostics"])
         .arg("--manifest-path")
         .arg(manifest)

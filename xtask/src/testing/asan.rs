@@ -22,11 +22,11 @@ const CRATES: &[&str] = &["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc", 
 /// The test binaries that need no GPU and no real driver. `faults` is excluded, because it starts many
 /// processes and takes too long under the sanitizer.
 ///
-/// That of the sample comes first.
-const BINARIES: &[&str] = &["sim", "host", "driver"];
+/// Those of the sample come first.
+const BINARIES: &[&str] = &["sim", "serde", "tracing", "host", "driver"];
 
 /// The number of test binaries in the sample, which has no unit tests.
-const SAMPLE: usize = 1;
+const SAMPLE: usize = 3;
 
 /// Intentional leaks. Memory that is allocated in one of these functions may leak, together with memory
 /// that only it keeps alive. Every other leak is an error, in a test binary or in a process that a test
@@ -174,8 +174,9 @@ fn tests(folder: &Path, binaries: &[&str]) -> Result<Command> {
     cargo
         .current_dir(root())
         .args(["test", "--no-fail-fast", "-p", "cuda-workbench"])
-        // With this feature, the crate tells the software driver which host functions are freed.
-        .args(["--features", "cuda-workbench/freed"])
+        // With the feature `freed`, the crate tells the software driver which host functions are freed. The other
+        // features have tests of their own, which run here because this build is a separate one anyway.
+        .args(["--features", "cuda-workbench/freed,cuda-workbench/serde,cuda-workbench/tracing"])
         // If a target is named, the flags do not apply to build scripts and macros, which run inside
         // cargo and rustc.
         .args(["--target", &host()?, "--target-dir"])
