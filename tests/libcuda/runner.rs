@@ -364,7 +364,8 @@ fn initcheck_of_the_option_and_of_the_variable_finds_memory_that_was_never_writt
         let errors = text(&output.stderr);
         assert_eq!(text(&output.stdout), "0 0 0 0 0 0 0 0\n", "{errors}");
         assert!(errors.contains(expected), "{errors}");
-        assert!(errors.contains("the byte 0 of 64 bytes of device memory"), "{errors}");
+        let memory = "the byte 0 (element 0 of size 4) of 64 bytes of device memory";
+        assert!(errors.contains(memory), "{errors}");
     }
     let without = or_skip!(python(&["--no-account"], UNWRITTEN));
     assert_eq!(text(&without.stderr), "");
