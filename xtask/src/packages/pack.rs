@@ -93,6 +93,9 @@ struct Profile {
 /// the software driver.
 const LEFT_OUT: &[&str] = &["loom", "drivers", "faults", "documentation"];
 
+/// The example that writes pages of the documentation, which needs the sources.
+const GUIDE: &str = "guide";
+
 /// Builds everything, and returns a map from the path in the pack to the binary. `cargo test` also
 /// builds the examples.
 fn build() -> Result<BTreeMap<String, PathBuf>> {
@@ -122,7 +125,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
         let (place, binary) = match message.executable {
             Some(_) if profile.test && LEFT_OUT.contains(&name.as_str()) => continue,
             Some(binary) if profile.test => (format!("tests/{name}"), binary),
-            Some(binary) if is_example => (format!("examples/{name}"), binary),
+            Some(binary) if is_example && name != GUIDE => (format!("examples/{name}"), binary),
             None if is_example && is_library => {
                 let library = message.filenames.into_iter().next();
                 let library = library.with_context(|| format!("{name} without a library"))?;
@@ -253,6 +256,8 @@ keep() {
 # shows. A skipped test passes as far as the harness knows, and may say so twice.
 count() {
     result=$(grep '^test result: ' "$logs/out" | tail -n 1)
+    # Programs without the harness replay recordings (tests/differ, tests/ptx).
+    [ -n "$result" ] || [ "$code" -ne 0 ] || result="test result: ok. 1 passed; 0 failed; 0 ignored;"
     awk '$1 == "skipped" && !seen[$2]++ { sub(/^[^ ]* [^ ]* /, ""); print }' "$logs/err" >"$logs/reasons"
     skips=$(awk 'END { print NR }' "$logs/reasons")
     ignored=$(echo "$result" | awk '{ print $8 + 0 }')
@@ -263,7 +268,7 @@ count() {
     done >>"$logs/reasons"
     cat "$logs/reasons" >>"$logs/skips"
     bad=$(echo "$result" | awk '{ print $6 + 0 }')
-    if [ "$code" -ne 0 ] || [ -z "$result" ]; then
+    if [ "$code" -ne 0 ]; then
         echo "tests/$1 failed: exit code $code"
         [ "$bad" -ne 0 ] || bad=1
     fi
