@@ -95,8 +95,10 @@ pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::{DriverManager, DriverMemory};
 pub use event::OrderEvent;
 pub use free_counter::{FreeCounter, FreeInProgress};
+pub(crate) use ipc::UNSHAREABLE_POOL;
+#[cfg(unix)]
+pub(crate) use ipc::not_of_a_shared_pool;
 pub use ipc::{ExportedMemory, IpcHandle, IpcKind};
-pub(crate) use ipc::{UNSHAREABLE_POOL, not_of_a_shared_pool};
 pub use order::{Order, StreamEnd, without_invalidating_captures};
 pub use pointer::{
     AutoFreePointer, Finalizer, HostPointer, MappedMemory, MemoryPointer, PinnedMemory,

@@ -13,7 +13,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         println!("header-check: CUDA {version}");
         let status = Command::new(env!("CARGO"))
             .current_dir(root())
-            .args(["test", "--quiet", "--features", "header-check", "--test", "abi"])
+            .args(["test", "--quiet", "--workspace", "--features", "header-check", "--test", "abi"])
             .env("CUDA_INCLUDE", include)
             .status()
             .context("running cargo test")?;

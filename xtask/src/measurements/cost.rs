@@ -80,7 +80,7 @@ pub(crate) fn binary(stripped: bool) -> Result<PathBuf> {
     if stripped {
         cargo.env("CARGO_PROFILE_BENCH_STRIP", "symbols");
     }
-    cargo.args(["build", "--profile=bench", "-p", "cuda-bench"]);
+    cargo.args(["build", "--profile=bench", "--workspace", "--bin", "cuda-bench"]);
     built(cargo)
 }
 

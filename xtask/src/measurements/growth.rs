@@ -19,7 +19,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         _ => bail!("growth takes no arguments except --check"),
     };
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["bench", "-p", "cuda-sim", "--bench", "alive", "--no-run"]);
+    // The same packages as for the costs, so that cargo chooses the same features and compiles nothing twice.
+    cargo.args(["bench", "--workspace", "--bench", "alive", "--no-run"]);
     let rows = count(&built(cargo)?)?;
     let steep: Vec<String> = rows
         .iter()

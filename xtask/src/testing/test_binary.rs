@@ -15,13 +15,13 @@ struct Message {
     executable: Option<PathBuf>,
 }
 
-/// Builds `tests/NAME` in the same way as `cargo test`, with overflow checks enabled, and returns its
+/// Builds `tests/NAME` in the same way as `cargo test --workspace`, with overflow checks enabled, and returns its
 /// path. `arguments` are passed to cargo.
 pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
         .args(["test", "--no-run", "--quiet", "--test", name])
-        .args(["-p", "cuda-workbench"])
+        .arg("--workspace")
         .args(arguments)
         .arg("--message-format=json-render-diagnostics")
         .stderr(Stdio::inherit())
