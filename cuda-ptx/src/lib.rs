@@ -107,6 +107,7 @@
 //! threads. A kernel whose threads wait for each other without end is a [deadlock](FaultKind::Deadlock), and
 //! [`Launch::steps`] limits a kernel that does not end. [`Launch::checks`] turns on [checks](check) for uses of memory
 //! that was never written, races between threads, incorrect barriers and masks, and copies that are read too early.
+//! [`Launch::counts`] counts the executions of each [instruction](Program::instructions).
 
 #![forbid(unsafe_code)]
 
@@ -132,4 +133,4 @@ pub mod texture;
 pub use decode::is_device_function;
 pub use device::{Access, Device, Region, Validity};
 pub use engine::{Fault, FaultKind, Launch, run};
-pub use program::{Kernel, LinkError, Param, Program, Relocation, Target, Variable};
+pub use program::{Instruction, Kernel, LinkError, Param, Program, Relocation, Target, Variable};

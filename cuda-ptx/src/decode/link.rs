@@ -390,7 +390,8 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
             image,
         });
     }
-    // Functions that no kernel calls are checked, and not kept. Most stand before their callers.
+    // The code of functions that no kernel calls is checked, and not kept. Most stand before their callers.
+    let mut uncalled = Vec::new();
     let mut reached: HashSet<usize> = HashSet::new();
     for kernel in &kernels {
         reached.extend(kernel.image.functions.iter().map(|its| its.index));
@@ -398,11 +399,13 @@ pub(super) fn link(modules: &[Module<'_>]) -> Result<Program, LinkError> {
     for (index, (_, its)) in symbols.functions.iter().enumerate().rev() {
         if its.body.is_some() && reached.insert(index) {
             let (image, _) = Builder::new(&symbols).build(index)?;
-            reached.extend(image.functions.iter().map(|its| its.index));
+            let called: Vec<usize> = image.functions.iter().map(|its| its.index).collect();
+            uncalled.push(image.listing());
+            reached.extend(called);
         }
     }
     let functions = symbols.functions.iter().map(|(_, its)| its.name.to_owned()).collect();
-    Ok(Program { kernels, variables, functions, undefined })
+    Ok(Program { kernels, variables, functions, undefined, uncalled })
 }
 
 /// Returns the number of threads of a block that a kernel allows at most.
@@ -513,7 +516,10 @@ impl<'s, 'a> Builder<'s, 'a> {
         let next = self.functions.len() as u32;
         let at = *self.functions.entry(index).or_insert_with(|| {
             self.waiting.push(index);
-            self.image.functions.push(FunctionInfo { index, ..FunctionInfo::default() });
+            let (module, function) = self.symbols.functions[index];
+            let line = function.position.line;
+            let info = FunctionInfo { index, module, line, ..FunctionInfo::default() };
+            self.image.functions.push(info);
             next
         });
         self.calls.push((self.current, at));

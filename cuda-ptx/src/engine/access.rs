@@ -37,8 +37,20 @@ pub(super) struct Context<'a, 'd> {
     pub(super) stack: u32,
     pub(super) steps: u64,
     pub(super) regions: &'a mut Regions<'d>,
+    /// The executions of each instruction on this thread of the host, if the launch counts them.
+    pub(super) counts: &'a mut [u64],
     /// What the checks of the launch see.
     pub(super) watch: Option<&'a mut Watch<'d>>,
+}
+
+impl Context<'_, '_> {
+    /// Counts the execution of an instruction by lanes, if the launch counts executions.
+    #[inline]
+    pub(super) fn count(&mut self, pc: u32, lanes: u32) {
+        if let Some(count) = self.counts.get_mut(pc as usize) {
+            *count += u64::from(lanes.count_ones());
+        }
+    }
 }
 
 /// Regions of memory, and objects, that were used last.

@@ -8,7 +8,7 @@ use super::warp::{Wait, Warp};
 use super::watch::{Watch, thread_of};
 use crate::check::{Site, SiteId};
 use crate::device::Device;
-use crate::program::{Constant, Image, Special};
+use crate::program::{Constant, Image, Instruction, Special};
 
 /// Operations that a warp runs before another warp of its block does.
 const SLICE: u32 = 20_000;
@@ -228,7 +228,7 @@ impl Unit {
         launch: &Launch<'_>,
         device: &'d dyn Device,
         regions: &mut Regions<'d>,
-        steps: &mut u64,
+        (steps, counts): (&mut u64, &mut [u64]),
         (mut watch, rounds): (Option<&mut Watch<'d>>, u32),
     ) -> Result<Progress, Box<Fault>> {
         let image = &launch.program.kernels[launch.kernel].image;
@@ -264,9 +264,10 @@ impl Unit {
                         stack: launch.stack,
                         steps: *steps,
                         regions,
+                        counts,
                         watch: watch.as_deref_mut(),
                     };
-                    let done = match cx.watch.is_some() {
+                    let done = match cx.watch.is_some() || !cx.counts.is_empty() {
                         false => warp.run::<false>(&mut cx, SLICE),
                         true => warp.run::<true>(&mut cx, SLICE),
                     };
@@ -429,19 +430,12 @@ fn fault(
 pub(super) fn site(launch: &Launch<'_>, SiteId { block, thread, pc }: SiteId) -> Site {
     let none = Image::default();
     let image = launch.program.kernels.get(launch.kernel).map_or(&none, |kernel| &kernel.image);
-    let place = image.places.get(pc as usize).copied().unwrap_or_default();
-    let source = match place.file {
-        0 => None,
-        file => image.files.get(file as usize - 1).map(|name| (name.clone(), place.source_line)),
-    };
-    let functions = image.functions.iter().filter(|function| function.entry <= pc);
-    let function = functions.max_by_key(|function| function.entry).map(|function| function.index);
-    let name = function.and_then(|index| launch.program.functions.get(index));
+    let Instruction { name, function, line, source, .. } = launch.program.describe(image, pc);
     Site {
-        function: name.cloned().unwrap_or_default(),
-        instruction: image.mnemonics.get(place.mnemonic as usize).cloned().unwrap_or_default(),
-        line: place.line,
-        source,
+        function: function.to_owned(),
+        instruction: name.to_owned(),
+        line,
+        source: source.map(|(file, line)| (file.to_owned(), line)),
         block,
         thread: coordinates(thread.into(), launch.block),
     }

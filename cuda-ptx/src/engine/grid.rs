@@ -24,6 +24,8 @@ pub fn run(launch: &Launch<'_>, device: &dyn Device) -> Result<(), Box<Fault>> {
     let Some(kernel) = launch.program.kernels.get(launch.kernel) else { return Ok(()) };
     // A kernel without effect may have a grid that would take hours.
     if matches!(kernel.image.code.first(), Some(Inst { guard: None, op: Op::Exit })) {
+        let threads = count(launch.grid).saturating_mul(count(launch.block));
+        add(launch, &[threads]);
         return Ok(());
     }
     let clusters = count(launch.grid) / count(launch.cluster).max(1);
@@ -54,6 +56,13 @@ pub fn run(launch: &Launch<'_>, device: &dyn Device) -> Result<(), Box<Fault>> {
     fault.map_or(Ok(()), |(_, fault)| Err(fault))
 }
 
+/// Adds executions to the counters of a launch.
+fn add(launch: &Launch<'_>, counts: &[u64]) {
+    for (total, count) in launch.counts.unwrap_or_default().iter().zip(counts) {
+        total.fetch_add(*count, Ordering::Relaxed);
+    }
+}
+
 /// What the host threads of a launch share.
 struct Shared<'a> {
     launch: &'a Launch<'a>,
@@ -67,8 +76,14 @@ struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// Runs clusters until none is left.
+    /// Runs clusters until none is left, and adds the executions of their instructions.
     fn work(&'a self, grid: &'a [AtomicU64], threads: u64) {
+        let mut counts = vec![0; self.launch.counts.map_or(0, <[_]>::len)];
+        self.run_clusters(grid, threads, &mut counts);
+        add(self.launch, &counts);
+    }
+
+    fn run_clusters(&'a self, grid: &'a [AtomicU64], threads: u64, counts: &mut [u64]) {
         let launch = self.launch;
         let mut regions = Regions::new(grid);
         let mut watch = Watch::new(launch, self.device);
@@ -96,7 +111,7 @@ impl<'a> Shared<'a> {
             let before = steps;
             let done = {
                 let watch = (watch.as_mut(), ROUNDS);
-                unit.run(launch, self.device, &mut regions, &mut steps, watch)
+                unit.run(launch, self.device, &mut regions, (&mut steps, counts), watch)
             };
             let done = done.and_then(|progress| {
                 let total = self.steps.fetch_add(steps - before, Ordering::Relaxed);

@@ -20,6 +20,7 @@ pub use grid::run;
 
 use crate::check::{Checks, Site, SiteId};
 use crate::program::Program;
+use std::sync::atomic::AtomicU64;
 
 /// A launch of a kernel.
 #[derive(Clone, Debug)]
@@ -56,6 +57,10 @@ pub struct Launch<'a> {
     pub threads: usize,
     /// The number of operations that all warps may run together, or zero for no limit.
     pub steps: u64,
+    /// Counters to which the run adds the executions of each instruction, in the order of
+    /// [`Program::instructions`]. The executions of each thread are counted. A thread whose guard predicate is false
+    /// executes a `bra`, which it does not take, and no other instruction.
+    pub counts: Option<&'a [AtomicU64]>,
     /// The checks. With another one than memcheck, one host thread runs all blocks.
     pub checks: Checks,
 }
@@ -82,6 +87,7 @@ impl<'a> Launch<'a> {
             seed: 0,
             threads: 1,
             steps: 0,
+            counts: None,
             checks: Checks::default(),
         }
     }

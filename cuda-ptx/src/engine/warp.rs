@@ -193,8 +193,9 @@ impl Warp {
         others.map(|(_, its)| its.pc).min().unwrap_or(u32::MAX)
     }
 
-    /// Runs until no group is ready or the slice is over. `CHECKED` says whether the context has a watch.
-    pub(super) fn run<const CHECKED: bool>(
+    /// Runs until no group is ready or the slice is over. `OBSERVED` says whether the context has a watch, or
+    /// counters of executions.
+    pub(super) fn run<const OBSERVED: bool>(
         &mut self,
         cx: &mut Context<'_, '_>,
         mut slice: u32,
@@ -226,12 +227,23 @@ impl Warp {
                 let mask = match inst.guard {
                     None => group,
                     Some(guard) => {
-                        if CHECKED {
+                        if OBSERVED {
                             Watch::condition(self, cx, guard, group);
                         }
                         group & self.registers.condition(guard)
                     }
                 };
+                if OBSERVED {
+                    cx.count(
+                        pc,
+                        match inst.op {
+                            Op::Branch(_) => group,
+                            // Counted when the lanes no longer wait.
+                            Op::Together { .. } | Op::ClusterWait => 0,
+                            _ => mask,
+                        },
+                    );
+                }
                 let next = match &inst.op {
                     Op::Branch(target) => {
                         if mask == group {
@@ -251,7 +263,7 @@ impl Warp {
                         continue 'choose;
                     }
                     op => {
-                        if CHECKED {
+                        if OBSERVED {
                             Watch::before(self, cx, op, mask);
                         }
                         if self.step(cx, op, mask)? {
@@ -512,6 +524,7 @@ impl Warp {
                     watch.wait_for_cluster(self, cx.rank, (mask, is_complete));
                 }
                 if is_complete {
+                    cx.count(pc, mask);
                     self.groups[at].pc = pc + 1;
                 } else {
                     let rest = self.part(at, mask, pc, Wait::Cluster);
@@ -745,11 +758,13 @@ impl Warp {
             }
             if members & self.alive & !(here | at_other_places) == 0 {
                 Watch::execute(self, cx, (here, members), operation);
+                cx.count(pc, here);
                 self.execute_together(cx, (here, members), operation)?;
                 left |= here;
                 if at_other_places != 0 {
                     for (index, group) in self.groups.iter_mut().enumerate() {
                         if index != at && group.wait == Wait::Together(members) {
+                            cx.count(group.pc, group.mask);
                             group.wait = Wait::None;
                             group.pc += 1;
                         }

@@ -1,7 +1,10 @@
 //! Code that is ready to run.
 
+mod listing;
 pub(crate) mod matrix;
 mod op;
+
+pub use listing::Instruction;
 
 pub(crate) use op::{
     Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk,
@@ -39,6 +42,8 @@ pub struct Program {
     pub(crate) variables: Vec<Variable>,
     pub(crate) functions: Vec<String>,
     pub(crate) undefined: Vec<String>,
+    /// The places of the functions that no kernel calls.
+    pub(crate) uncalled: Vec<Image>,
 }
 
 impl Program {
@@ -261,6 +266,12 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    /// Returns the places of the instructions without the code.
+    pub(crate) fn listing(self) -> Self {
+        let Self { places, mnemonics, files, functions, .. } = self;
+        Self { places, mnemonics, files, functions, ..Self::default() }
+    }
+
     /// Returns whether an operation may see what other blocks do at the time.
     pub(crate) fn depends_on_order(&self) -> bool {
         self.code.iter().any(|inst| match &inst.op {
@@ -300,6 +311,10 @@ pub(crate) struct Place {
 pub(crate) struct FunctionInfo {
     /// The index among the functions of the program.
     pub(crate) index: usize,
+    /// The index of the module that defines it.
+    pub(crate) module: usize,
+    /// The line of its declaration.
+    pub(crate) line: u32,
     pub(crate) entry: u32,
     /// The bytes of its frame.
     pub(crate) frame: u32,

@@ -4,6 +4,7 @@ mod checks;
 mod control;
 mod copies;
 mod corpus;
+mod counts;
 mod device;
 mod faults;
 mod fidelity;
