@@ -23,6 +23,8 @@ pub enum Variable {
     Lenient,
     /// `CUDA_SIM_LEAKS`
     Leaks,
+    /// `CUDA_SIM_COVERAGE`
+    Coverage,
     /// `CUDA_SIM_FAULTS`
     Faults,
     /// `CUDA_SIM_ACCOUNT`
@@ -31,19 +33,21 @@ pub enum Variable {
 
 impl Variable {
     /// All variables.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Profile,
         Self::Kernels,
         Self::Races,
         Self::Checks,
         Self::Lenient,
         Self::Leaks,
+        Self::Coverage,
         Self::Faults,
         Self::Account,
     ];
 
     /// The variables that select modes of a profile.
-    const MODES: [Self; 5] = [Self::Kernels, Self::Races, Self::Checks, Self::Lenient, Self::Leaks];
+    const MODES: [Self; 6] =
+        [Self::Kernels, Self::Races, Self::Checks, Self::Lenient, Self::Leaks, Self::Coverage];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
@@ -54,6 +58,7 @@ impl Variable {
             Self::Checks => "CUDA_SIM_CHECKS",
             Self::Lenient => "CUDA_SIM_LENIENT",
             Self::Leaks => "CUDA_SIM_LEAKS",
+            Self::Coverage => "CUDA_SIM_COVERAGE",
             Self::Faults => "CUDA_SIM_FAULTS",
             Self::Account => "CUDA_SIM_ACCOUNT",
         }
@@ -114,6 +119,20 @@ impl Variable {
                 }
                 _ => Err(format!("{} is neither \"0\" nor \"1\"", quoted())),
             },
+            Self::Coverage => {
+                let file = Path::new(value);
+                let is_in_folder = file.parent().is_some_and(Path::is_dir);
+                if file.is_absolute() && is_in_folder && !file.is_dir() {
+                    settings.profile.coverage = true;
+                    settings.profile.coverage_file = Some(file.to_owned());
+                    Ok(())
+                } else {
+                    Err(format!(
+                        "{} is not the absolute path of a file in a folder that exists",
+                        quoted()
+                    ))
+                }
+            }
             Self::Faults => text
                 .split(',')
                 .map(|fault| fault.trim().parse())
@@ -187,8 +206,9 @@ impl Profile {
     /// ([`with_kernels`](Self::with_kernels)), `CUDA_SIM_RACES`
     /// ([`with_race_detection`](Self::with_race_detection)), `CUDA_SIM_CHECKS`
     /// ([`with_kernel_checks`](Self::with_kernel_checks)), `CUDA_SIM_LENIENT`
-    /// ([`with_lenient_misuse`](Self::with_lenient_misuse)) and `CUDA_SIM_LEAKS`
-    /// ([`with_leak_sites`](Self::with_leak_sites)).
+    /// ([`with_lenient_misuse`](Self::with_lenient_misuse)), `CUDA_SIM_LEAKS`
+    /// ([`with_leak_sites`](Self::with_leak_sites)) and `CUDA_SIM_COVERAGE`
+    /// ([`with_coverage_file`](Self::with_coverage_file)).
     ///
     /// # Errors
     /// The value of one of these variables is not valid. See the [table](crate::environment).
@@ -276,6 +296,19 @@ mod tests {
         }
         #[cfg(unix)]
         assert_eq!(account("/"), Ok(Some(Account::Folder("/".into()))));
+    }
+
+    #[test]
+    fn coverage_needs_a_file_in_a_folder_that_exists() {
+        let folder = std::env::temp_dir();
+        let file = folder.join("coverage.info");
+        let its = selected(Variable::Coverage, &file.to_string_lossy()).expect("a valid value");
+        assert_eq!(its.profile, Environment::default().profile.with_coverage_file(file));
+        for wrong in ["coverage.info", "/no folder/coverage.info", &*folder.to_string_lossy()] {
+            let why = selected(Variable::Coverage, wrong).map(drop).expect_err("no file");
+            let reason = "is not the absolute path of a file in a folder that exists";
+            assert_eq!(why, format!("CUDA_SIM_COVERAGE: {wrong:?} {reason}"));
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@
 //!   that no order connects, with both operations and their streams.
 //! - **Checks** ([`checks`](mod@checks)). On request, the driver reports errors inside of kernels, with the
 //!   instructions and the threads.
+//! - **Coverage** ([`coverage`](mod@coverage)). On request, the driver counts the lines of PTX and of source that
+//!   kernels execute.
 //! - **Kernels** run by their PTX when the work before them is complete. Results are those of an H200; the page
 //!   `fidelity` of `cuda-ptx` has the exceptions. [`Kernels`] has the other modes.
 //! - **Accounting.** The crate records every [call](calls) in order, the objects that are [alive], and
@@ -65,6 +67,7 @@ mod call;
 pub mod checks;
 mod code;
 mod compression;
+pub mod coverage;
 pub mod environment;
 mod exec;
 mod memory;
@@ -92,6 +95,7 @@ pub use call::hook::set_call_hook;
 pub use call::report::{Report, report};
 pub use call::{alive, blocked, data_freed, ended_with_contexts, explore, fault, leaks};
 pub use checks::findings;
+pub use coverage::coverage;
 pub use exec::kernel;
 pub use memory::Leak;
 pub use profile::{Kernels, Profile, UnknownProfile};
@@ -110,6 +114,7 @@ pub fn install(profile: Profile) -> Result<(), InstallError> {
     let driver = profile.driver;
     cuda_sys::Function::on_not_supported(account::note_not_simulated);
     let has_thread = profile.driver_thread;
+    let coverage_file = profile.coverage_file.clone();
     state::start(profile, || {
         // SAFETY: for each name, `find` returns null or a function of that symbol's type. If `api`
         // implements the name, `find` returns that function. `api` checks its type against the type of
@@ -117,6 +122,9 @@ pub fn install(profile: Profile) -> Result<(), InstallError> {
         // returns a function of the symbol's type that has no effect.
         unsafe { cuda_sys::install(move |name: &CStr| find(name, driver)) }
     })?;
+    if let Some(file) = coverage_file {
+        coverage::append_at_exit(&file);
+    }
     if has_thread {
         call::driver_thread::start();
     }

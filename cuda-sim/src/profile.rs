@@ -5,6 +5,7 @@ pub(crate) mod sms;
 use crate::checks::{Check, Checks};
 use cuda_sys::CudaVersion;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A GPU model, the number of devices, and the CUDA version of the driver.
@@ -34,6 +35,9 @@ pub struct Profile {
     pub(crate) race_detection: bool,
     pub(crate) lenient_misuse: bool,
     pub(crate) leak_sites: bool,
+    pub(crate) coverage: bool,
+    /// The file to which the coverage is appended when the process exits.
+    pub(crate) coverage_file: Option<PathBuf>,
     pub(crate) kernel_checks: Checks,
     /// What a launch of a kernel that is not registered does.
     pub(crate) kernels: Kernels,
@@ -216,6 +220,8 @@ impl Profile {
             race_detection: false,
             lenient_misuse: false,
             leak_sites: false,
+            coverage: false,
+            coverage_file: None,
             kernel_checks: Checks::MEMCHECK,
             kernels: Kernels::Interpret,
         }
@@ -336,6 +342,20 @@ impl Profile {
     #[must_use]
     pub fn with_leak_sites(self) -> Self {
         Self { leak_sites: true, ..self }
+    }
+
+    /// Counts the lines of PTX and of source that kernels execute, for [`coverage`](crate::coverage()). Kernels run
+    /// slower.
+    #[must_use]
+    pub fn with_coverage(self) -> Self {
+        Self { coverage: true, ..self }
+    }
+
+    /// Counts the lines that kernels execute, and appends them to a file when the process exits. A forked child appends
+    /// nothing. See the [page on coverage](mod@crate::coverage).
+    #[must_use]
+    pub fn with_coverage_file(self, file: impl Into<PathBuf>) -> Self {
+        Self { coverage: true, coverage_file: Some(file.into()), ..self }
     }
 
     /// Makes the driver continue after an illegal access of the device. The [misuse](crate::misuses) is

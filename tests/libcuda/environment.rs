@@ -74,6 +74,11 @@ fn a_wrong_value_of_any_variable_gives_a_driver_without_devices() {
             "no check \"sync\": the checks are memcheck, initcheck, racecheck, synccheck",
         ),
         ("CUDA_SIM_LENIENT", "yes", "\"yes\" is neither \"0\" nor \"1\""),
+        (
+            "CUDA_SIM_COVERAGE",
+            "kernels.info",
+            "\"kernels.info\" is not the absolute path of a file",
+        ),
         ("CUDA_SIM_ACCOUNT", "stderr", "\"stderr\" is neither \"-\" nor the absolute path"),
         ("CUDA_SIM_FAULTS", "cuMemAlloc_v2,cuNever", "no fault cuNever: a fault is"),
         ("CUDA_SIM_FAULTS", "cuInit:0", "no fault cuInit:0"),

@@ -372,6 +372,44 @@ fn initcheck_of_the_option_and_of_the_variable_finds_memory_that_was_never_writt
 }
 
 #[test]
+fn the_coverage_of_all_processes_is_in_one_file() {
+    let place = unique(&folder(), "coverage");
+    fs::create_dir_all(&place).expect("a folder of this test");
+    let file = place.join("kernels.info");
+    fs::write(&file, "of another run").expect("a file of this test");
+    // Two processes run the kernel, in another folder, and a fork of the first one does not.
+    let code = format!(
+        "import os, subprocess, sys; os.chdir('/')\n{UNWRITTEN}\n\
+         if len(sys.argv) < 3: subprocess.run([sys.executable, '-c', sys.argv[1], sys.argv[1], 'again'])\n\
+         if os.fork() == 0: sys.exit(0)\nos.wait()"
+    );
+    let code = format!("{OPEN}{code}");
+    let mut command = or_skip!(command());
+    command.args(["run", "--no-account", "--coverage", "kernels.info", "--"]);
+    command.args(["python3", "-c", &code, &code]).current_dir(&place);
+    let Ok(output) = command.output() else { return skip("no python3") };
+    assert_eq!(text(&output.stdout), "0 0 0 0 0 0 0 0\n0 0 0 0 0 0 0 0\n", "{output:?}");
+    assert_eq!(text(&output.stderr), "");
+    let trace = fs::read_to_string(&file).expect("the tracefile");
+    let records: Vec<&str> = trace.split_inclusive("end_of_record\n").collect();
+    let [first, second] = records[..] else { panic!("{trace}") };
+    assert_eq!(first, second);
+    let (name, record) =
+        first.split_once('\n').and_then(|(_, rest)| rest.split_once('\n')).expect(first);
+    let copy = fs::read_to_string(name.strip_prefix("SF:").expect(name)).expect("the PTX");
+    assert!(copy.starts_with(".version 8.0\n.target sm_80\n"), "{copy}");
+    // Memory that was never written is not zero.
+    let lines = "DA:6,1\nDA:7,1\nDA:8,1\nDA:9,0\nDA:10,1\n";
+    let functions = "FN:4,k\nFNDA:1,k\nFNF:1\nFNH:1\n";
+    assert_eq!(record, format!("{functions}{lines}LF:5\nLH:4\nend_of_record\n"));
+    fs::remove_dir_all(place).expect("a folder of this test");
+    let output = or_skip!(python(&["--coverage", "/no such/folder"], ""));
+    assert_eq!(output.status.code(), Some(125));
+    let errors = text(&output.stderr);
+    assert!(errors.starts_with("cuda-sim: writing the coverage to /no such/folder: "), "{errors}");
+}
+
+#[test]
 fn the_account_says_which_process_ended_without_one() {
     let output = or_skip!(python(&[], "cu.cuInit(0); os.kill(os.getpid(), 9)"));
     assert_eq!(output.status.code(), Some(128 + 9));

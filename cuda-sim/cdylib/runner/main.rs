@@ -32,6 +32,7 @@ cuda-sim run [OPTION …] [--] PROGRAM [ARGUMENT …]
       --races            report races between streams
       --check LIST       check kernels, for example synccheck; several names are separated by commas
       --lenient          continue after an illegal access of the device
+      --coverage FILE    writes the lines of PTX and of source that kernels execute to a file, for lcov
       --faults LIST      the calls that fail, for example cuMemAlloc:3=CUDA_ERROR_OUT_OF_MEMORY
       --ignore-kernels   kernels that are not registered do nothing, instead of running
       --account FILE     writes the account to a file instead of stderr

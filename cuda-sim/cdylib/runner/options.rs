@@ -25,6 +25,8 @@ pub(crate) struct Run {
     pub(crate) variables: Vec<(Variable, OsString)>,
     pub(crate) account: Account,
     pub(crate) strict: Strict,
+    /// The absolute path of the file with the coverage.
+    pub(crate) coverage: Option<PathBuf>,
 }
 
 /// What gives the command an exit status of its own, if the program succeeds.
@@ -92,6 +94,7 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     let mut variables: Vec<(Variable, OsString)> = Vec::new();
     let mut account = Account::Stderr;
     let mut strict = Strict::default();
+    let mut coverage = None;
     let program = loop {
         match parser.next()? {
             Some(Long("profile")) => profile = Some(parser.value()?.string()?),
@@ -113,6 +116,12 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
                 let faults = parser.value()?;
                 Variable::Faults.check(&faults).map_err(|why| why.reason)?;
                 variables.push((Variable::Faults, faults));
+            }
+            Some(Long("coverage")) => {
+                let file = PathBuf::from(parser.value()?);
+                // The program may change its folder.
+                let absolute = std::path::absolute(&file);
+                coverage = Some(absolute.map_err(|why| format!("{}: {why}", file.display()))?);
             }
             Some(Long("ignore-kernels")) => variables.push((Variable::Kernels, "ignore".into())),
             Some(Long("account")) => account = Account::File(parser.value()?.into()),
@@ -136,7 +145,7 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
         Variable::Profile.check(&text).map_err(|why| why.reason)?;
         variables.push((Variable::Profile, text.into()));
     }
-    Ok(Command::Run(Run { program, arguments, variables, account, strict }))
+    Ok(Command::Run(Run { program, arguments, variables, account, strict, coverage }))
 }
 
 /// Returns the name of a profile with new suffixes in place of those that it has. `suffixes` are in the order in

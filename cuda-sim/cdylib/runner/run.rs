@@ -22,6 +22,11 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, Failure> {
         fs::write(file, "")
             .map_err(|why| format!("writing the account to {}: {why}", file.display()))?;
     }
+    if let Some(file) = &options.coverage {
+        // The processes append to it.
+        fs::write(file, "")
+            .map_err(|why| format!("writing the coverage to {}: {why}", file.display()))?;
+    }
     let driver = cache::folder()?;
     let accounts =
         Folder::new().map_err(|why| format!("creating a folder for the account: {why}"))?;
@@ -33,6 +38,9 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, Failure> {
         .env(DRIVER_OF_CUDA_SYS, driver.join("libcuda.so.1"));
     for (variable, value) in &options.variables {
         command.env(variable.name(), value);
+    }
+    if let Some(file) = &options.coverage {
+        command.env(Variable::Coverage.name(), file);
     }
     let has_account =
         !matches!(options.account, Account::Nowhere) || options.strict != Strict::Nothing;

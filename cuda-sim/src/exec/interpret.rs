@@ -4,6 +4,7 @@ use super::{Call, Failure};
 use crate::account::note_limit;
 use crate::checks::check::SiteId;
 use crate::checks::{self, Finding, check};
+use crate::coverage;
 use crate::memory::{Known, Memory, Use};
 use crate::thread;
 use cuda_ptx::texture::{Texels, Texture};
@@ -71,6 +72,8 @@ fn launch(program: &Arc<Program>, call: &Call, memory: &mut Memory) -> Result<()
     if let Some(log) = &mut memory.accesses {
         log.begin_kernel(program, kernel, call.block);
     }
+    let counted = coverage::counters(program);
+    launch.counts = counted.as_ref().and_then(|counted| counted.kernel(kernel));
     let device = Memories { memory: Mutex::new(memory), call };
     let done = cuda_ptx::run(&launch, &device);
     device.lock().release_heap();

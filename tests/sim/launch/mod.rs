@@ -1,6 +1,7 @@
 //! Launches that every GPU refuses, and launches that only some GPUs refuse.
 
 mod checks;
+mod coverage;
 mod initcheck;
 pub(crate) mod kernels;
 

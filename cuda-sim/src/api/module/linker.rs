@@ -83,7 +83,7 @@ pub(crate) fn add_file(
     _values: *mut *mut c_void,
 ) -> Answer {
     world.linker(state)?;
-    let bytes = crate::api::module::read_file(path)?;
+    let bytes = crate::api::module::read_file(world, path)?;
     world.add(state, kind, bytes.as_ptr().cast())
 }
 

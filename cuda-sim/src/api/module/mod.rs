@@ -9,6 +9,7 @@ use crate::api::prelude::*;
 use crate::code::binary::{self, Unloadable};
 use crate::code::ptx::{self, Refusal};
 use crate::code::{Contents, linked};
+use crate::coverage;
 use crate::exec::kernel;
 use crate::state::objects::Module;
 use crate::state::process::logs::Logs;
@@ -116,6 +117,10 @@ impl World {
             log.write(&format!("ptxas fatal   : Unresolved extern function '{wanted}'"));
             return Err(CUresult::CUDA_ERROR_INVALID_PTX);
         }
+        let mut program = contents.program;
+        if self.settings.profile.coverage {
+            program = program.map(|program| coverage::load(program, &contents.texts));
+        }
         let mut kernel_names = HashMap::new();
         for (index, its) in contents.kernels.iter().enumerate() {
             kernel_names.entry(its.c_name.clone()).or_insert(index);
@@ -123,7 +128,7 @@ impl World {
         Ok(Module {
             refused: None,
             context,
-            program: contents.program,
+            program,
             kernels: contents.kernels.into_iter().map(Arc::new).collect(),
             kernel_names,
             variables: contents.variables.into(),
@@ -186,7 +191,7 @@ pub(crate) fn load_ex(
 }
 
 /// Returns the contents of a file with an image or PTX text.
-pub(crate) fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
+pub(crate) fn read_file(world: &World, path: *const c_char) -> Answer<Vec<u8>> {
     fail_if(path.is_null(), INVALID)?;
     // SAFETY: the caller passes a NUL-terminated string.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
@@ -197,6 +202,8 @@ pub(crate) fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
         if length.is_none_or(|length| length > bytes.len()) {
             return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
         }
+    } else if world.settings.profile.coverage {
+        coverage::load_file(&path, &bytes);
     }
     // PTX in memory is NUL-terminated text.
     bytes.push(0);
@@ -204,7 +211,7 @@ pub(crate) fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
 }
 
 pub(crate) fn load_file(world: &mut World, path: *const c_char) -> Answer<CUmodule> {
-    let image = read_file(path)?;
+    let image = read_file(world, path)?;
     load(world, image.as_ptr().cast())
 }
 
@@ -332,7 +339,7 @@ pub(crate) fn load_library_file(
     option_values: *mut *mut c_void,
     options_count: c_uint,
 ) -> Answer<CUlibrary> {
-    let image = match read_file(path) {
+    let image = match read_file(world, path) {
         Err(code @ CUresult::CUDA_ERROR_INVALID_IMAGE) => {
             // SAFETY: the caller passes `count` keys and values.
             unsafe { Logs::of_options(world, keys, values, count) }?;
