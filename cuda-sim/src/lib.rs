@@ -50,7 +50,7 @@
 //! # Limitations
 //! A kernel runs by its PTX, with `cuda-ptx`, or by a [host function](kernel) that is registered under the
 //! kernel's name and takes its place. Kernels with only machine code, and some instructions, among them those of
-//! tensor cores, do not run. Timing is not modeled. The driver implements the functions that
+//! warp groups (`wgmma`), do not run. Timing is not modeled. The driver implements the functions that
 //! `cuda-safe` calls, all functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory, multicast objects
 //! and logical endpoints (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C
 //! programs call instead, each with its variant for the per-thread default stream. Every other function returns

@@ -16,6 +16,7 @@ mod surface;
 mod texture;
 mod video;
 mod warp;
+mod wmma;
 
 use crate::form::{Form, Forms};
 
@@ -41,6 +42,7 @@ pub(crate) fn all() -> Vec<Form> {
     texture::add(&mut forms);
     surface::add(&mut forms);
     matrix::add(&mut forms);
+    wmma::add(&mut forms);
     let mut names = std::collections::HashSet::new();
     let twice = forms.0.iter().map(|form| &form.name).filter(|name| !names.insert(*name));
     let twice: Vec<_> = twice.collect();

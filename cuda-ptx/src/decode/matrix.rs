@@ -9,7 +9,7 @@ use crate::program::{Bank, Constant, Op, Slot, Space, Together};
 use crate::syntax::{Instruction, Operand, Type};
 
 /// Returns the type of elements that a modifier names.
-fn element(word: &str) -> Option<Element> {
+pub(super) fn element(word: &str) -> Option<Element> {
     Some(match word.as_bytes() {
         b"f16" => Element::Float(Format::F16),
         b"bf16" => Element::Float(Format::Bf16),
@@ -107,11 +107,20 @@ impl<'a> Decoder<'_, '_, 'a> {
                 Matrix::Transpose { d, a }
             }
             b"mma" => Matrix::Multiply(self.multiply(operands, words)?),
+            b"wmma" => {
+                self.wmma(its, words)?;
+                return Ok(true);
+            }
             _ => return Ok(false),
         };
+        self.emit_matrix(matrix);
+        Ok(true)
+    }
+
+    /// Emits an operation in which all lanes take part.
+    pub(super) fn emit_matrix(&mut self, matrix: Matrix) {
         let mask = self.builder.constant(Bank::Narrow, Constant::Bits(u32::MAX.into()));
         self.emit(Op::Together { mask, operation: Together::Matrix(Box::new(matrix)) });
-        Ok(true)
     }
 
     /// Returns the address of rows in shared memory.
@@ -131,7 +140,11 @@ impl<'a> Decoder<'_, '_, 'a> {
         self.address(operand, space)
     }
 
-    fn narrow_target(&mut self, operand: &Operand<'a>, ty: Type) -> Result<Slot, Problem> {
+    pub(super) fn narrow_target(
+        &mut self,
+        operand: &Operand<'a>,
+        ty: Type,
+    ) -> Result<Slot, Problem> {
         self.target(operand, ty)
     }
 
@@ -144,7 +157,7 @@ impl<'a> Decoder<'_, '_, 'a> {
     }
 
     /// Returns the registers of a vector of `count` elements, each of which `one` decodes.
-    fn vector(
+    pub(super) fn vector(
         &mut self,
         operand: &Operand<'a>,
         (count, ty): (usize, Type),
@@ -204,31 +217,20 @@ impl<'a> Decoder<'_, '_, 'a> {
             }
             Element::Float(Format::E4m3 | Format::E5m2) => Arithmetic::Bytes,
             Element::Float(_) if is_quads => Arithmetic::Quad,
-            Element::Float(_) => Arithmetic::Tensor,
-            Element::Int(1, _) => {
-                let operation = words.one_of(&["xor", "and"]);
-                if operation.is_none() || !words.take("popc") {
-                    return Problem::invalid("it needs `.xor.popc` or `.and.popc`");
-                }
-                Arithmetic::Bits { is_and: operation == Some("and") }
-            }
+            Element::Float(_) => Arithmetic::Tensor(k),
+            Element::Int(1, _) => of_bits(words)?,
             Element::Int(..) => Arithmetic::Int { saturates: words.take("satfinite") },
         };
-        if words
-            .peek()
-            .iter()
-            .any(|word| ["satfinite", "rn", "rz", "rm", "rp", "xor", "and", "popc"].contains(word))
-        {
-            return Problem::invalid("the types do not have this modifier");
-        }
+        has_no_other(words)?;
         let stack = if is_quads { 4 } else { 1 };
         let sum = |element: Element| match element.bits() {
             32 if is_quads => Layout::QuadSum,
             _ if is_quads => Layout::QuadLine,
-            _ => Layout::Sum,
+            _ => Layout::Sum { halves: m / 8 },
         };
+        let parts = k / (4 * a.each());
         let factor = |halves, is_line| match (is_quads, is_line) {
-            (false, _) => Layout::Factor { halves },
+            (false, _) => Layout::Factor { halves, parts },
             (true, true) => Layout::QuadLine,
             (true, false) => Layout::QuadPlace,
         };
@@ -254,8 +256,26 @@ impl<'a> Decoder<'_, '_, 'a> {
     }
 }
 
+/// Takes the modifiers of a multiplication of bits.
+pub(super) fn of_bits(words: &mut Words<'_>) -> Result<Arithmetic, Problem> {
+    let operation = words.one_of(&["xor", "and"]);
+    if operation.is_none() || !words.take("popc") {
+        return Problem::invalid("it needs `.xor.popc` or `.and.popc`");
+    }
+    Ok(Arithmetic::Bits { is_and: operation == Some("and") })
+}
+
+/// Checks that the modifiers of the arithmetic of a multiplication were taken.
+pub(super) fn has_no_other(words: &Words<'_>) -> Result<(), Problem> {
+    let all = ["satfinite", "rn", "rz", "rm", "rp", "xor", "and", "popc"];
+    match words.peek().iter().any(|word| all.contains(word)) {
+        true => Problem::invalid("the types do not have this modifier"),
+        false => Ok(()),
+    }
+}
+
 /// Takes modifiers that an instruction must have.
-fn needs(words: &mut Words<'_>, all: &[&str]) -> Result<(), Problem> {
+pub(super) fn needs(words: &mut Words<'_>, all: &[&str]) -> Result<(), Problem> {
     match all.iter().find(|word| !words.take(word)) {
         Some(word) => Problem::invalid(format!("it needs `.{word}`")),
         None => Ok(()),

@@ -3,6 +3,7 @@
 mod check;
 mod compute;
 mod control;
+mod fragment;
 mod function;
 mod link;
 mod matrix;

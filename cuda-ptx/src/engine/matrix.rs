@@ -5,7 +5,7 @@ use super::fault::{FaultKind, Raise};
 use super::registers::{LANES, Registers, each_lane};
 use super::warp::Warp;
 use crate::device::Access;
-use crate::number::convert::f16_to_f32;
+use crate::number::convert::{f16_to_f32, f32_to_f16};
 use crate::number::matrix::{Factor, dot, dot_bytes, dot_quad};
 use crate::number::{Format, Mode, f64 as double};
 use crate::program::matrix::{Arithmetic, Element, Fragment, Matrix, Multiply, Rows};
@@ -67,6 +67,7 @@ impl Warp {
                 self.registers.set(here, *d, |lane| values[lane]);
             }
             Matrix::Multiply(its) => self.registers.multiply(here, its),
+            Matrix::Meet => {}
         }
         Ok(())
     }
@@ -137,13 +138,27 @@ impl Registers {
     fn multiply(&mut self, here: u32, its: &Multiply) {
         let Multiply { arithmetic, inner, .. } = *its;
         match arithmetic {
-            Arithmetic::Tensor | Arithmetic::Bytes => {
-                let of = |element: Element| move |bits| Factor::of(format(element), bits);
-                let a = self.lines(here, &its.a, inner, of(its.a.element));
-                let b = self.lines(here, &its.b, inner, of(its.b.element));
-                let f = if arithmetic == Arithmetic::Bytes { dot_bytes } else { dot };
+            Arithmetic::Tensor(together) => {
+                let half = Element::Float(Format::F16);
+                let (is_sum_half, is_half) = (its.c.element == half, its.d.element == half);
+                // A result that is a half is rounded from a single, unless all sums are halves.
+                let to = if is_sum_half && is_half { Format::F16 } else { Format::F32 };
+                let (a, b) = (self.factors(here, &its.a, inner), self.factors(here, &its.b, inner));
+                self.each_sum(here, its, |row, column, sum| {
+                    let widens = is_sum_half && !is_half;
+                    let sum = if widens { f16_to_f32(sum as u16).into() } else { sum };
+                    let parts = a[row].chunks(together).zip(b[column].chunks(together));
+                    let sum = parts.fold(sum, |sum, (a, b)| dot(a, b, sum, to));
+                    let narrows = is_half && !is_sum_half;
+                    if narrows { f32_to_f16(sum as u32).into() } else { sum }
+                });
+            }
+            Arithmetic::Bytes => {
+                let (a, b) = (self.factors(here, &its.a, inner), self.factors(here, &its.b, inner));
                 let to = format(its.c.element);
-                self.each_sum(here, its, |row, column, sum| f(&a[row], &b[column], sum, to));
+                self.each_sum(here, its, |row, column, sum| {
+                    dot_bytes(&a[row], &b[column], sum, to)
+                });
             }
             Arithmetic::Quad => {
                 let single = |bits| f16_to_f32(bits as u16);
@@ -227,6 +242,12 @@ impl Registers {
             }
         });
         lines
+    }
+
+    /// Returns the lines of a matrix of floating-point numbers.
+    fn factors(&self, here: u32, fragment: &Fragment, length: usize) -> Vec<Vec<Factor>> {
+        let format = format(fragment.element);
+        self.lines(here, fragment, length, |bits| Factor::of(format, bits))
     }
 
     /// Sets each element of `d` to a function of the row of `a`, the line of `b` and the element of `c`.

@@ -12,8 +12,10 @@ pub(crate) enum Matrix {
     Store(Rows),
     /// `movmatrix`
     Transpose { d: Slot, a: Slot },
-    /// `mma`
+    /// `mma` and `wmma.mma`
     Multiply(Multiply),
+    /// All lanes are there. The loads or stores of each lane for `wmma.load` or `wmma.store` follow.
+    Meet,
 }
 
 /// Matrices in shared memory, each of 8 rows of 8 elements of 16 bits. Each register has two elements of a matrix.
@@ -73,10 +75,11 @@ impl Element {
 /// of `b`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// A group of four lanes has a line of 8, or a line in each half of 16.
-    Factor { halves: usize },
-    /// The same for `c` and `d`.
-    Sum,
+    /// In tiles of 8 lines, or of two halves with 8 lines each. A group of four lanes has a line of 8. A lane has
+    /// `parts` of it, each of one register.
+    Factor { halves: usize, parts: usize },
+    /// In tiles of 8 columns, for `c` and `d`. A group has a line in each half.
+    Sum { halves: usize },
     /// In the four multiplications of `mma.m8n8k4`, whose lines follow each other. A lane has a line.
     QuadLine,
     /// A lane has a place of four lines.
@@ -104,13 +107,17 @@ impl Fragment {
         let (group, thread) = (lane / 4, lane % 4);
         let (quad, high) = (group % 4, lane / 16);
         match self.layout {
-            Layout::Factor { halves } => {
+            Layout::Factor { halves, parts } => {
                 let each = self.element.each();
                 let (register, index) = (index / each, index % each);
-                let (half, part) = (register % halves, register / halves);
-                (group + 8 * half, each * (thread + 4 * part) + index)
+                let (half, part) = (register % halves, register / halves % parts);
+                let tile = register / halves / parts;
+                (group + 8 * (half + halves * tile), each * (thread + 4 * part) + index)
             }
-            Layout::Sum => (group + 8 * (index / 2), 2 * thread + index % 2),
+            Layout::Sum { halves } => {
+                let (half, tile) = (index / 2 % halves, index / 2 / halves);
+                (group + 8 * half, 2 * thread + index % 2 + 8 * tile)
+            }
             Layout::QuadLine => (8 * quad + thread + 4 * high, index),
             Layout::QuadPlace => (8 * quad + index + 4 * high, thread),
             Layout::QuadSum => (
@@ -124,8 +131,8 @@ impl Fragment {
 /// How products are made and added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arithmetic {
-    /// As tensor cores do.
-    Tensor,
+    /// As tensor cores do, which add this many products at once.
+    Tensor(usize),
     /// Of factors of 8 bits.
     Bytes,
     /// Of four products.

@@ -8,6 +8,7 @@ mod counts;
 mod device;
 mod faults;
 mod fidelity;
+mod fragments;
 mod matrices;
 mod memory;
 mod planted;

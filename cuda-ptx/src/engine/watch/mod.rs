@@ -503,7 +503,7 @@ impl<'d> Watch<'d> {
             let (rows, access) = match &**matrix {
                 Matrix::Load(rows) => (rows, Access::Read),
                 Matrix::Store(rows) => (rows, Access::Write),
-                Matrix::Transpose { .. } | Matrix::Multiply(_) => return,
+                Matrix::Transpose { .. } | Matrix::Multiply(_) | Matrix::Meet => return,
             };
             let (mask, range) = (here & rows.lanes(), (Rows::BYTES, access, None));
             watch.access(warp, (rank, cx.shared), mask, &rows.address, range);

@@ -241,7 +241,7 @@ impl<'d> Init<'d> {
             match &**matrix {
                 Matrix::Load(rows) => return self.load_rows(out, cx, lanes, rows),
                 Matrix::Store(rows) => return self.store_rows(out, cx, lanes, rows),
-                Matrix::Transpose { .. } | Matrix::Multiply(_) => {}
+                Matrix::Transpose { .. } | Matrix::Multiply(_) | Matrix::Meet => {}
             }
         }
         let threads = self.threads(lanes);

@@ -277,8 +277,8 @@ impl Values {
                     self.set(here, narrow(*d), &bits, &[origin; LANES]);
                 }
                 Matrix::Multiply(its) => self.multiply(here, its),
-                // These access memory.
-                Matrix::Load(_) | Matrix::Store(_) => {}
+                // These access memory, or nothing.
+                Matrix::Load(_) | Matrix::Store(_) | Matrix::Meet => {}
             },
             Together::Shuffle { kind, d, p, a, b, c } => {
                 let (amounts, clamps) = (&real.narrow[b as usize], &real.narrow[c as usize]);
