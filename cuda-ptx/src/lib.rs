@@ -104,7 +104,7 @@
 //! # Execution
 //! A warp runs in lockstep with a mask of active lanes. Lanes that diverge take turns, so lanes of one warp may wait
 //! for each other. [`Launch::seed`] chooses the order of blocks and warps, and [`Launch::threads`] the number of host
-//! threads. A kernel whose threads wait for each other without end is a [deadlock](FaultKind::Deadlock), and
+//! threads. [`Launch::interleaving`] has warps give way at any access to memory, and delays stores. A kernel whose threads wait for each other without end is a [deadlock](FaultKind::Deadlock), and
 //! [`Launch::steps`] limits a kernel that does not end. [`Launch::checks`] turns on [checks](check) for uses of memory
 //! that was never written, races between threads, incorrect barriers and masks, and copies that are read too early.
 //! [`Launch::counts`] counts the executions of each [instruction](Program::instructions).

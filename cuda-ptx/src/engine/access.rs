@@ -3,6 +3,7 @@
 use super::Launch;
 use super::block::{BlockState, Cluster};
 use super::fault::{FaultKind, Raise};
+use super::interleave::Interleaver;
 use super::registers::{LANES, Slot, each_lane};
 use super::warp::{Warp, lanes_of};
 use super::watch::{Watch, thread_of};
@@ -41,6 +42,7 @@ pub(super) struct Context<'a, 'd> {
     pub(super) counts: &'a mut [u64],
     /// What the checks of the launch see.
     pub(super) watch: Option<&'a mut Watch<'d>>,
+    pub(super) interleaver: Option<&'a mut Interleaver>,
 }
 
 impl Context<'_, '_> {

@@ -3,6 +3,7 @@
 use super::Launch;
 use super::access::{Context, Regions};
 use super::fault::{Fault, FaultKind, Raise, Raised};
+use super::interleave::{Delayed, Interleaver};
 use super::registers::{ALL, LANES, Registers};
 use super::warp::{Wait, Warp};
 use super::watch::{Watch, thread_of};
@@ -41,6 +42,8 @@ pub(super) struct BlockState {
     present: Vec<u32>,
     /// Whether lanes arrived or exited since the barriers were looked at.
     pub(super) changed: bool,
+    /// The stores that an interleaving delays.
+    pub(super) delayed: Vec<Delayed>,
 }
 
 impl BlockState {
@@ -145,6 +148,25 @@ struct Block {
     state: BlockState,
 }
 
+impl Block {
+    fn has_ended(&self) -> bool {
+        self.warps.iter().all(|warp| warp.alive == 0)
+    }
+}
+
+/// A host thread that runs clusters.
+pub(super) struct Host<'a, 'd> {
+    pub(super) launch: &'a Launch<'a>,
+    pub(super) device: &'d dyn Device,
+    pub(super) regions: Regions<'d>,
+    /// The operations that it has run.
+    pub(super) steps: u64,
+    /// The executions of each instruction, if they are counted.
+    pub(super) counts: Vec<u64>,
+    pub(super) watch: Option<Watch<'d>>,
+    pub(super) interleaver: Option<Interleaver>,
+}
+
 /// What became of a cluster in its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -223,81 +245,35 @@ impl Unit {
     }
 
     /// Runs each warp for some slices.
-    pub(super) fn run<'d>(
+    pub(super) fn run(
         &mut self,
-        launch: &Launch<'_>,
-        device: &'d dyn Device,
-        regions: &mut Regions<'d>,
-        (steps, counts): (&mut u64, &mut [u64]),
-        (mut watch, rounds): (Option<&mut Watch<'d>>, u32),
+        host: &mut Host<'_, '_>,
+        rounds: u32,
     ) -> Result<Progress, Box<Fault>> {
-        let image = &launch.program.kernels[launch.kernel].image;
-        if let Some(watch) = &mut watch {
-            watch.begin_unit(self.number, self.blocks.iter().map(|block| block.place.id));
-        }
+        self.begin_turn(host);
         for _ in 0..rounds {
             let mut is_done = true;
             let (mut has_run, mut is_spinning) = (false, true);
             for rank in 0..self.blocks.len() {
-                let Block { place, warps, state } = &mut self.blocks[rank];
-                let count = warps.len();
+                let count = self.blocks[rank].warps.len();
                 for turn in 0..count {
-                    let at = order(launch.seed, turn, count);
-                    let warp = &mut warps[at];
-                    if !warp.is_ready() {
+                    let at = order(host.launch.seed, turn, count);
+                    if !self.blocks[rank].warps[at].is_ready() {
                         continue;
                     }
                     has_run = true;
-                    if !warp.has_begun {
-                        let spare = self.spare.pop().unwrap_or_default();
-                        warp.begin(image, spare, |constant| place.constant(launch, constant, at));
-                    }
-                    let mut cx = Context {
-                        launch,
-                        image,
-                        device,
-                        shared: &mut self.shared,
-                        cluster: &mut self.cluster,
-                        block: state,
-                        id: place.id,
-                        rank,
-                        stack: launch.stack,
-                        steps: *steps,
-                        regions,
-                        counts,
-                        watch: watch.as_deref_mut(),
-                    };
-                    let done = match cx.watch.is_some() || !cx.counts.is_empty() {
-                        false => warp.run::<false>(&mut cx, SLICE),
-                        true => warp.run::<true>(&mut cx, SLICE),
-                    };
-                    *steps = cx.steps;
-                    done.map_err(|raise| fault(launch, place.id, (warp.index, warp.pc), raise))?;
-                    if warp.alive == 0 {
-                        self.spare.push(std::mem::take(&mut warp.registers));
-                    }
-                    is_spinning &= warp.is_ready();
+                    self.run_warp(host, rank, at)?;
+                    is_spinning &= self.blocks[rank].warps[at].is_ready();
                 }
-                if std::mem::take(&mut state.changed) {
-                    while let Some(release) = state.complete(|warp| warps[warp].alive) {
-                        if let Some(watch) = &mut watch {
-                            watch.complete_barrier(rank, release.id, warps);
-                        }
-                        warps.iter_mut().for_each(|warp| warp.release(&release));
-                    }
-                }
-                is_done &= warps.iter().all(|warp| warp.alive == 0);
+                self.complete_barriers(host, rank);
+                is_done &= self.blocks[rank].has_ended();
             }
-            if self.complete_cluster() {
-                if let Some(watch) = &mut watch {
-                    watch.complete_cluster();
-                }
-            }
+            self.complete_cluster(host);
             if is_done {
                 return Ok(Progress::Done);
             }
-            if !has_run && !self.blocks.iter().flat_map(|block| &block.warps).any(Warp::is_ready) {
-                return Err(self.deadlock(launch, watch));
+            if !has_run {
+                self.expect_ready(host)?;
             }
             // All of its warps used up their slices, perhaps because they wait for another block.
             if has_run && is_spinning {
@@ -307,8 +283,101 @@ impl Unit {
         Ok(Progress::Running)
     }
 
-    /// Lets the lanes of the cluster go on if all arrived that have not exited, and returns whether they did.
-    fn complete_cluster(&mut self) -> bool {
+    /// Runs a warp that the interleaver chooses, until it gives way.
+    pub(super) fn run_any(&mut self, host: &mut Host<'_, '_>) -> Result<Progress, Box<Fault>> {
+        self.begin_turn(host);
+        let blocks = self.blocks.iter().enumerate();
+        let ready = blocks.flat_map(|(rank, block)| {
+            let warps = block.warps.iter().enumerate().filter(|(_, warp)| warp.is_ready());
+            warps.map(move |(at, _)| (rank, at))
+        });
+        let ready: Vec<(usize, usize)> = ready.collect();
+        let chosen = host.interleaver.as_mut().map_or(0, |its| its.below(ready.len()));
+        if let Some((rank, at)) = ready.get(chosen) {
+            self.run_warp(host, *rank, *at)?;
+            self.complete_barriers(host, *rank);
+        }
+        self.complete_cluster(host);
+        if self.blocks.iter().all(Block::has_ended) {
+            return Ok(Progress::Done);
+        }
+        self.expect_ready(host)?;
+        Ok(Progress::Running)
+    }
+
+    fn begin_turn(&self, host: &mut Host<'_, '_>) {
+        if let Some(watch) = &mut host.watch {
+            watch.begin_unit(self.number, self.blocks.iter().map(|block| block.place.id));
+        }
+    }
+
+    /// Runs a warp for a slice.
+    fn run_warp(
+        &mut self,
+        host: &mut Host<'_, '_>,
+        rank: usize,
+        at: usize,
+    ) -> Result<(), Box<Fault>> {
+        let launch = host.launch;
+        let image = &launch.program.kernels[launch.kernel].image;
+        let Block { place, warps, state } = &mut self.blocks[rank];
+        let warp = &mut warps[at];
+        if !warp.has_begun {
+            let spare = self.spare.pop().unwrap_or_default();
+            warp.begin(image, spare, |constant| place.constant(launch, constant, at));
+        }
+        let mut cx = Context {
+            launch,
+            image,
+            device: host.device,
+            shared: &mut self.shared,
+            cluster: &mut self.cluster,
+            block: state,
+            id: place.id,
+            rank,
+            stack: launch.stack,
+            steps: host.steps,
+            regions: &mut host.regions,
+            counts: &mut host.counts,
+            watch: host.watch.as_mut(),
+            interleaver: host.interleaver.as_mut(),
+        };
+        let is_observed = cx.watch.is_some() || !cx.counts.is_empty() || cx.interleaver.is_some();
+        let done = match is_observed {
+            false => warp.run::<false>(&mut cx, SLICE),
+            true => warp.run::<true>(&mut cx, SLICE),
+        };
+        host.steps = cx.steps;
+        done.map_err(|raise| fault(launch, place.id, (warp.index, warp.pc), raise))?;
+        if warp.alive == 0 {
+            self.spare.push(std::mem::take(&mut warp.registers));
+        }
+        Ok(())
+    }
+
+    /// Lets the warps of a block go on whose barriers are complete.
+    fn complete_barriers(&mut self, host: &mut Host<'_, '_>, rank: usize) {
+        let Block { warps, state, .. } = &mut self.blocks[rank];
+        if std::mem::take(&mut state.changed) {
+            while let Some(release) = state.complete(|warp| warps[warp].alive) {
+                if let Some(watch) = &mut host.watch {
+                    watch.complete_barrier(rank, release.id, warps);
+                }
+                warps.iter_mut().for_each(|warp| warp.release(&release));
+            }
+        }
+    }
+
+    /// Returns an error if no warp can go on.
+    fn expect_ready(&self, host: &mut Host<'_, '_>) -> Result<(), Box<Fault>> {
+        match self.blocks.iter().flat_map(|block| &block.warps).any(Warp::is_ready) {
+            true => Ok(()),
+            false => Err(self.deadlock(host.launch, host.watch.as_mut())),
+        }
+    }
+
+    /// Lets the lanes of the cluster go on if all arrived that have not exited.
+    fn complete_cluster(&mut self, host: &mut Host<'_, '_>) {
         let mut any = false;
         let all = self.blocks.iter().enumerate().all(|(rank, block)| {
             block.warps.iter().enumerate().all(|(index, warp)| {
@@ -318,7 +387,7 @@ impl Unit {
             })
         });
         if !(all && any) {
-            return false;
+            return;
         }
         let Cluster { arrived, released } = &mut self.cluster;
         for (arrived, released) in arrived.iter_mut().flatten().zip(released.iter_mut().flatten()) {
@@ -327,7 +396,9 @@ impl Unit {
         for warp in self.blocks.iter_mut().flat_map(|block| &mut block.warps) {
             warp.wake_for_cluster();
         }
-        true
+        if let Some(watch) = &mut host.watch {
+            watch.complete_cluster();
+        }
     }
 
     /// Returns the report of an error at the first thread of the cluster.

@@ -2,8 +2,9 @@
 
 use super::Launch;
 use super::access::Regions;
-use super::block::{Progress, Unit, count, order};
+use super::block::{Host, Progress, Unit, count, order};
 use super::fault::{Fault, FaultKind, Raise};
+use super::interleave::Interleaver;
 use super::watch::Watch;
 use crate::device::Device;
 use crate::program::{Inst, Op};
@@ -39,7 +40,7 @@ pub fn run(launch: &Launch<'_>, device: &dyn Device) -> Result<(), Box<Fault>> {
         is_over: AtomicBool::new(false),
         fault: Mutex::new(None),
     };
-    let threads = match Watch::is_needed(launch) {
+    let threads = match Watch::is_needed(launch) || launch.interleaving.is_some() {
         true => 1,
         false => (launch.threads as u64).min(clusters).max(1),
     };
@@ -78,43 +79,56 @@ struct Shared<'a> {
 impl<'a> Shared<'a> {
     /// Runs clusters until none is left, and adds the executions of their instructions.
     fn work(&'a self, grid: &'a [AtomicU64], threads: u64) {
-        let mut counts = vec![0; self.launch.counts.map_or(0, <[_]>::len)];
-        self.run_clusters(grid, threads, &mut counts);
-        add(self.launch, &counts);
+        let launch = self.launch;
+        let mut host = Host {
+            launch,
+            device: self.device,
+            regions: Regions::new(grid),
+            steps: 0,
+            counts: vec![0; launch.counts.map_or(0, <[_]>::len)],
+            watch: Watch::new(launch, self.device),
+            interleaver: launch.interleaving.map(Interleaver::new),
+        };
+        self.run_clusters(&mut host, threads);
+        add(launch, &host.counts);
     }
 
-    fn run_clusters(&'a self, grid: &'a [AtomicU64], threads: u64, counts: &mut [u64]) {
+    fn run_clusters(&'a self, host: &mut Host<'a, 'a>, threads: u64) {
         let launch = self.launch;
-        let mut regions = Regions::new(grid);
-        let mut watch = Watch::new(launch, self.device);
         let limit = match launch.is_cooperative {
             true => self.clusters.div_ceil(threads) as usize,
             false => RESIDENT,
         };
         let mut running: VecDeque<(u64, Unit)> = VecDeque::new();
         let mut spare: Vec<Unit> = Vec::new();
-        let mut steps = 0;
         loop {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
-            if running.len() < limit {
+            // A cluster that starts runs at once, but an interleaving chooses among all.
+            let wanted =
+                if host.interleaver.is_some() { limit } else { limit.min(running.len() + 1) };
+            while running.len() < wanted {
                 let turn = self.next.fetch_add(1, Ordering::Relaxed);
-                if turn < self.clusters {
-                    let at = order(launch.seed, turn as usize, self.clusters as usize) as u64;
-                    let mut unit = spare.pop().unwrap_or_default();
-                    unit.start(launch, at);
-                    running.push_front((at, unit));
+                if turn >= self.clusters {
+                    break;
                 }
+                let at = order(launch.seed, turn as usize, self.clusters as usize) as u64;
+                let mut unit = spare.pop().unwrap_or_default();
+                unit.start(launch, at);
+                running.push_front((at, unit));
+            }
+            if let Some(interleaver) = &mut host.interleaver {
+                running.rotate_left(interleaver.below(running.len()));
             }
             let Some((at, mut unit)) = running.pop_front() else { return };
-            let before = steps;
-            let done = {
-                let watch = (watch.as_mut(), ROUNDS);
-                unit.run(launch, self.device, &mut regions, (&mut steps, counts), watch)
+            let before = host.steps;
+            let done = match host.interleaver.is_some() {
+                false => unit.run(host, ROUNDS),
+                true => unit.run_any(host),
             };
             let done = done.and_then(|progress| {
-                let total = self.steps.fetch_add(steps - before, Ordering::Relaxed);
+                let total = self.steps.fetch_add(host.steps - before, Ordering::Relaxed);
                 if launch.steps != 0 && total > launch.steps {
                     let text = format!("the kernel runs more than {} operations", launch.steps);
                     return Err(unit.report(launch, Raise::new(FaultKind::StepLimit, 0, text)));
@@ -123,7 +137,7 @@ impl<'a> Shared<'a> {
             });
             match done {
                 Ok(Progress::Done) => {
-                    if let Some(watch) = &mut watch {
+                    if let Some(watch) = &mut host.watch {
                         watch.end_unit();
                     }
                     spare.push(unit);

@@ -6,6 +6,7 @@ mod block;
 mod compute;
 mod fault;
 mod grid;
+mod interleave;
 mod matrix;
 mod mbarrier;
 mod print;
@@ -53,6 +54,10 @@ pub struct Launch<'a> {
     pub sm_count: u32,
     /// Chooses the order of blocks and warps. Zero is the ascending order.
     pub seed: u64,
+    /// Chooses an interleaving of the warps of all blocks, and delays stores as the memory model of PTX allows. `None`
+    /// lets a warp run as long as it can, and all threads see a store at once. One host thread runs all blocks of an
+    /// interleaving.
+    pub interleaving: Option<u64>,
     /// The number of host threads that run blocks.
     pub threads: usize,
     /// The number of operations that all warps may run together, or zero for no limit.
@@ -85,6 +90,7 @@ impl<'a> Launch<'a> {
             sms: &[0],
             sm_count: 1,
             seed: 0,
+            interleaving: None,
             threads: 1,
             steps: 0,
             counts: None,

@@ -7,6 +7,7 @@
 use super::access::Context;
 use super::block::Release;
 use super::fault::{FaultKind, Raise};
+use super::interleave::Interleaver;
 use super::registers::{ALL, LANES, Registers, Slot, each_lane};
 use super::watch::{Arrival, Watch};
 use crate::program::{
@@ -193,15 +194,19 @@ impl Warp {
         others.map(|(_, its)| its.pc).min().unwrap_or(u32::MAX)
     }
 
-    /// Runs until no group is ready or the slice is over. `OBSERVED` says whether the context has a watch, or
-    /// counters of executions.
+    /// Runs until no group is ready or the slice is over. `OBSERVED` says whether the context has a watch,
+    /// counters of executions, or an interleaver.
     pub(super) fn run<const OBSERVED: bool>(
         &mut self,
         cx: &mut Context<'_, '_>,
         mut slice: u32,
     ) -> Result<(), Raise> {
         let image = cx.image;
-        let mut fair = false;
+        // An interleaving may end each slice before a group has lost its patience.
+        let mut fair = match &mut cx.interleaver {
+            Some(interleaver) if OBSERVED => interleaver.below(2) == 0,
+            _ => false,
+        };
         'choose: loop {
             let Some(at) = self.choose(fair) else { return Ok(()) };
             let mut patience = if self.groups.len() > 1 { PATIENCE } else { u32::MAX };
@@ -265,8 +270,13 @@ impl Warp {
                     op => {
                         if OBSERVED {
                             Watch::before(self, cx, op, mask);
+                            Interleaver::before(self, cx, op, mask);
+                            if Interleaver::gives_way(cx, op) {
+                                slice = 0;
+                            }
                         }
-                        if self.step(cx, op, mask)? {
+                        let is_delayed = OBSERVED && Interleaver::delays(self, cx, op, mask)?;
+                        if is_delayed || self.step(cx, op, mask)? {
                             pc + 1
                         } else {
                             self.groups[at].pc = pc;

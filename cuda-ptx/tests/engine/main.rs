@@ -9,6 +9,7 @@ mod device;
 mod faults;
 mod fidelity;
 mod fragments;
+mod interleavings;
 mod matrices;
 mod memory;
 mod planted;

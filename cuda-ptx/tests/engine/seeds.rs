@@ -58,8 +58,9 @@ const ISOLATION: &[&str] = &["examples/isolation/kernels.ptx"];
 const SERVER: &[&str] = &["examples/adopters/server/src/kernels.ptx"];
 const TENSOR: &[&str] = &["examples/adopters/tensor/src/kernels.ptx"];
 
-/// Kernels of textures, surfaces and tensor maps need objects of a driver.
-const OF_DRIVERS: &[&str] = &["shapes.ptx", "tensor.ptx", "texture.ptx"];
+/// Kernels of textures, surfaces and tensor maps need objects of a driver. The test of interleavings runs those without
+/// locks.
+const ELSEWHERE: &[&str] = &["shapes.ptx", "tensor.ptx", "texture.ptx", "lockfree.ptx"];
 
 const BINARY: &[Argument] = &[At(0), At(1000), At(2000), Number(500), Number(1), Number(0)];
 const SUM: &[Argument] = &[At(0), At(0), At(2000), Number(5), Number(300), Number(0)];
@@ -135,7 +136,7 @@ fn link(files: &[&str]) -> Program {
 fn result(
     program: &Program,
     case: &Case,
-    (seed, checks): (u64, Checks),
+    (seed, checks, interleaving): (u64, Checks, Option<u64>),
 ) -> (Vec<Vec<u32>>, Vec<(u64, u32)>) {
     let mut memory = Memory::default();
     let words: Vec<u32> = (0..WORDS).map(|at| (at as f32 / 4.0 + 1.0).to_bits()).collect();
@@ -171,7 +172,7 @@ fn result(
     launch.dynamic_shared = case.shared;
     (launch.params, launch.variables) = (&params, &variables);
     launch.sms = &[0, 1, 2, 3, 4, 5, 6];
-    (launch.seed, launch.checks) = (seed, checks);
+    (launch.seed, launch.checks, launch.interleaving) = (seed, checks, interleaving);
     launch.steps = 50_000_000;
     run(&launch, &memory).unwrap_or_else(|fault| panic!("{}, seed {seed}: {fault}", case.kernel));
     let findings = memory.findings.lock().unwrap().clone();
@@ -184,11 +185,14 @@ fn result(
 fn results_without_races_do_not_depend_on_the_seed() {
     for case in CASES {
         let program = link(case.files);
-        let first = result(&program, case, (0, Checks::default()));
+        let first = result(&program, case, (0, Checks::default(), None));
         for seed in 1..=SEEDS {
             let checks = if seed % 2 == 0 { Checks::ALL } else { Checks::default() };
-            let other = result(&program, case, (seed, checks));
-            assert!(other == first, "the result of {} differs with the seed {seed}", case.kernel);
+            for interleaving in [None, Some(seed)] {
+                let other = result(&program, case, (seed, checks, interleaving));
+                let order = (seed, interleaving);
+                assert!(other == first, "the result of {} differs with {order:?}", case.kernel);
+            }
         }
     }
 }
@@ -200,7 +204,8 @@ fn results_of_races_between_blocks_or_warps_depend_on_the_seed() {
         // Each thread finds another wrong value, and stores it in the same place.
         let case = case(PATTERN, "check_pattern", shape, arguments);
         let program = link(case.files);
-        let results = (1..=SEEDS).map(|seed| result(&program, &case, (seed, Checks::default())).0);
+        let results =
+            (1..=SEEDS).map(|seed| result(&program, &case, (seed, Checks::default(), None)).0);
         assert_eq!(results.collect::<BTreeSet<_>>().len(), 3, "{what}");
     }
 }
@@ -211,7 +216,7 @@ fn all_kernels_of_the_workspace_run_under_seeds() {
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|its| its == "ptx"))
-        .filter(|path| !OF_DRIVERS.iter().any(|name| path.ends_with(name)))
+        .filter(|path| !ELSEWHERE.iter().any(|name| path.ends_with(name)))
         .collect();
     let others = [PROBE, ISOLATION, SERVER, TENSOR].into_iter().flatten();
     files.extend(others.map(|file| workspace().join(file)));
