@@ -126,6 +126,8 @@ pub(crate) struct Memory {
     dead: BTreeSet<u64>,
     /// The seed of the driver, which orders the blocks of kernels.
     pub(crate) seed: u64,
+    /// The interleavings of kernels, in a schedule of the explorer.
+    pub(crate) interleavings: Option<Interleavings>,
     /// The checks of kernels.
     pub(crate) checks: Checks,
     /// The executable graphs that kernels may launch.
@@ -141,6 +143,21 @@ pub(crate) struct Memory {
     pub(crate) lenient: bool,
     /// Where the memory was allocated that is alive, if leaks are reported by place.
     pub(crate) sites: Option<Box<leaks::Sites>>,
+}
+
+/// Numbers of interleavings, or of none for schedules in which nothing is preempted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interleavings(pub(crate) Option<u64>);
+
+impl Interleavings {
+    /// Returns the number for the next kernel.
+    pub(crate) fn next(&mut self) -> Option<u64> {
+        // The seeds of schedules are consecutive.
+        self.0.as_mut().map(|number| {
+            *number = number.wrapping_add(1 << 32);
+            *number
+        })
+    }
 }
 
 impl Memory {

@@ -5,6 +5,7 @@
 pub(crate) mod c;
 pub(crate) mod child;
 pub(crate) mod fork;
+pub(crate) mod lockfree;
 #[cfg(miri)]
 pub(crate) mod miri;
 pub(crate) mod random;

@@ -3,6 +3,7 @@
 mod captures;
 mod events;
 mod graphs;
+mod kernels;
 mod managers;
 mod mapped_memory;
 mod memory;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     let mut all = regressions::all();
     all.extend(events::all());
     all.extend(graphs::all());
+    all.extend(kernels::all());
     all.extend(mapped_memory::all());
     all.extend(pairs::all());
     all

@@ -44,6 +44,15 @@
 //! thread that waits for it. Device work runs when a thread waits for it, at random scheduling points,
 //! and when no thread can continue without it.
 //!
+//! # Kernels
+//! A kernel with atomic operations, or that waits for memory to change, runs under another interleaving in each
+//! schedule. Its warps give way at random accesses to global and shared memory and at fences. Its stores may be delayed:
+//! other threads see them after later ones of the same thread. A fence, a release or a barrier ends the delay for the
+//! threads of its scope. A kernel that lacks a fence therefore fails in some schedules. Loads run in the order of the
+//! program, so a missing acquire has no effect.
+//!
+//! A kernel that does not end within 4,194,304 operations of its warps fails with `CUDA_ERROR_LAUNCH_TIMEOUT`.
+//!
 //! # Checks
 //! The explorer reports a violation if
 //! - a thread panics, which is how a scenario checks results;

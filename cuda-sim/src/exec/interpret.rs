@@ -69,6 +69,10 @@ fn launch(program: &Arc<Program>, call: &Call, memory: &mut Memory) -> Result<()
     if is_large && !kernel_code.depends_on_order() && memory.accesses.is_none() {
         launch.threads = std::thread::available_parallelism().map_or(1, usize::from);
     }
+    if let Some(interleavings) = &mut memory.interleavings {
+        launch.interleaving = interleavings.next().filter(|_| kernel_code.depends_on_order());
+        launch.steps = ENDLESS;
+    }
     if let Some(log) = &mut memory.accesses {
         log.begin_kernel(program, kernel, call.block);
     }
@@ -81,6 +85,9 @@ fn launch(program: &Arc<Program>, call: &Call, memory: &mut Memory) -> Result<()
     let _ = std::io::stdout().flush();
     done.map_err(|fault| Failure { code: code_of(fault.kind), text: fault.to_string() })
 }
+
+/// A kernel that is explored and runs more operations than this is treated as endless.
+const ENDLESS: u64 = 1 << 22;
 
 /// Launches with at most so many threads run on one thread of the host, as others would start later than they end.
 const SMALL: u64 = 1 << 14;

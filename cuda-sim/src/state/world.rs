@@ -18,7 +18,7 @@ use super::shared::{SharedMemory, SharedPools};
 use crate::account::{self, Alive, misuse};
 use crate::code::Code;
 use crate::exec::{Callback, Executor, Runnable, Work, kernel};
-use crate::memory::Memory;
+use crate::memory::{Interleavings, Memory};
 use crate::profile::{Kernels, Profile};
 use crate::races::{AccessLog, Order};
 use crate::state::process::coredump::Coredumps;
@@ -147,16 +147,17 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
 }
 
 /// Replaces the driver by a new one with the same profile and another seed, and marks it as initialized
-/// by `cuInit`. The driver's thread runs no work of the new one.
+/// by `cuInit`. The driver's thread runs no work of the new one. Kernels run under the interleavings.
 ///
 /// # Panics
 /// The software driver is not installed.
-pub(crate) fn renew(seed: u64) {
+pub(crate) fn renew(seed: u64, interleavings: Interleavings) {
     let mut world = lock();
     let before = world.as_ref().expect("the software driver is installed");
     let profile = before.settings.profile.clone().with_seed(seed);
     let renewed = world.insert(World::new(profile));
     renewed.settings.initialised = true;
+    renewed.objects.memory.interleavings = Some(interleavings);
 }
 
 /// Begins the sequence of choices again that follows from the seed, so that equal calls have equal answers.

@@ -3,6 +3,7 @@
 mod checks;
 mod coverage;
 mod initcheck;
+mod interleavings;
 pub(crate) mod kernels;
 
 use crate::prelude::*;

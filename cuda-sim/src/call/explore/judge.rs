@@ -3,6 +3,7 @@
 use super::baton::{self, Plan, Random};
 use super::pool;
 use crate::call::alive;
+use crate::memory::Interleavings;
 use crate::{account, state};
 use std::fmt;
 use std::sync::Arc;
@@ -169,7 +170,8 @@ impl Explorer {
         scenario: &Arc<dyn Fn() + Send + Sync>,
     ) -> (u64, usize, Option<String>) {
         let reported = (self.reported)();
-        state::renew(plan.seed);
+        let is_serial = plan.serial.is_some();
+        state::renew(plan.seed, Interleavings((!is_serial).then_some(plan.seed)));
         baton::begin(plan);
         pool::set_judge(Some(std::thread::current()));
         let scenario = Arc::clone(scenario);
