@@ -128,6 +128,7 @@ mod program;
 #[doc = include_str!("../README.md")]
 struct Readme;
 pub mod syntax;
+pub mod tensor_map;
 pub mod texture;
 
 pub use decode::is_device_function;

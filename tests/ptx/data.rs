@@ -3,7 +3,8 @@
 //! The first line says where the results are from. Then each form has a line with its name, a hash of
 //! its code and operands, and either the number of the bytes that follow it or the error of the
 //! compiler, separated by tabs. The bytes are those of the results: for each result the lowest byte of
-//! all threads, then the next byte, so that the file compresses well. The texels of a surface follow.
+//! all threads, then the next byte, so that the file compresses well. The texels of a surface or the memory of a tensor
+//! follow.
 
 use std::collections::HashMap;
 
@@ -40,6 +41,9 @@ pub(crate) fn hash(form: &Form, input: &[u8]) -> u64 {
     let mut shape = format!("{:?} {:?} {:?}", form.operands, form.results, form.shape);
     if let Some(object) = &form.object {
         shape += &format!(" {object:?}");
+    }
+    if let Some(tensor) = &form.tensor {
+        shape += &format!(" {tensor:?}");
     }
     let parts = texts.into_iter().chain([shape.as_bytes(), input]);
     parts.flatten().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -107,11 +111,9 @@ pub(crate) fn pack(form: &Form, memory: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the bytes of the results, and the texels of a surface after the launch.
+/// Returns the bytes of the results, and those of a surface or tensor after the launch.
 pub(crate) fn parts<'a>(form: &Form, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
-    let surface = form.object.as_ref().filter(|_| form.is_surface());
-    let texels = surface.map_or(0, |object| object.texels(0).len());
-    bytes.split_at(bytes.len().saturating_sub(texels))
+    bytes.split_at(bytes.len().saturating_sub(form.written()))
 }
 
 /// Returns the results of each thread from the bytes of a record. `None` if the number of bytes is not

@@ -1,11 +1,12 @@
 //! The engine of `cuda-ptx` as this test calls it.
 
 use crate::create::PITCH;
-use crate::form::Shape;
+use crate::form::{Form, Shape};
+use crate::kernel;
 use crate::object::{self, INTEGERS, NORMALIZED, Object, SRGB};
 use cuda_ptx::check::SiteId;
 use cuda_ptx::texture::{AddressMode, Format, Level, Number, Sampler, Texels, Texture};
-use cuda_ptx::{Access, Device, Launch, Program, Region, run, syntax};
+use cuda_ptx::{Access, Device, FaultKind, Launch, Program, Region, run, syntax};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -217,18 +218,30 @@ pub(crate) fn verdict(ptx: &str) -> (Verdict, String) {
     }
 }
 
+/// Returns the name of the error that the driver reports, without its prefix.
+fn code(kind: FaultKind) -> &'static str {
+    match kind {
+        FaultKind::IllegalAddress | FaultKind::StackOverflow => "ILLEGAL_ADDRESS",
+        FaultKind::Assert => "ASSERT",
+        FaultKind::IllegalInstruction | FaultKind::InvalidProgramCounter => "ILLEGAL_INSTRUCTION",
+        FaultKind::MisalignedAddress => "MISALIGNED_ADDRESS",
+        FaultKind::InvalidAddressSpace => "INVALID_ADDRESS_SPACE",
+        FaultKind::Trap => "LAUNCH_FAILED",
+        _ => "no error",
+    }
+}
+
 /// Runs a kernel whose first two parameters are the addresses of `input` and of `output_len` bytes,
 /// which are 0 before. `more` are its other parameters. Returns the output, and the texels of a surface.
 ///
 /// # Errors
-/// The error of the parser, of the decoder or of the run.
+/// The error of the parser, of the decoder or of the run. That of the run begins with the name of the driver's error.
 pub(crate) fn run_on_engine(
+    form: &Form,
     ptx: &str,
     kernel: &str,
     shape: Shape,
     input: &[u8],
-    more: &[&[u8]],
-    object: Option<&Object>,
     output_len: usize,
 ) -> Result<(Vec<u8>, Vec<u8>), String> {
     let module = syntax::parse(ptx).map_err(|error| error.to_string())?;
@@ -243,6 +256,7 @@ pub(crate) fn run_on_engine(
     };
     let addresses = [memory.add(input, input.len()), memory.add(&[], output_len)];
     memory.heap = memory.add(&[], if ptx.contains("malloc") { HEAP } else { 0 });
+    let object = form.object.as_ref();
     let texels = object.map(|object| memory.add_object(object));
     let variables: Vec<u64> =
         program.variables().iter().map(|its| memory.add(&its.initial, its.size as usize)).collect();
@@ -259,7 +273,19 @@ pub(crate) fn run_on_engine(
     let mut values: Vec<&[u8]> = Vec::new();
     let addresses = addresses.map(u64::to_le_bytes);
     values.extend(addresses.iter().map(<[u8; 8]>::as_slice));
-    values.extend(more);
+    if kernel::takes_more(form) {
+        values.extend(kernel::MORE_VALUES);
+    }
+    let tensor = form.tensor.as_ref().map(|tensor| {
+        let bytes = tensor.memory();
+        let address = memory.add(&bytes, bytes.len());
+        let map: Vec<u8> =
+            tensor.map(address).encode().into_iter().flat_map(u64::to_le_bytes).collect();
+        (address, map)
+    });
+    if let Some((_, map)) = &tensor {
+        values.push(map);
+    }
     let handle = OBJECT.to_le_bytes();
     if object.is_some() {
         values.push(&handle);
@@ -274,7 +300,8 @@ pub(crate) fn run_on_engine(
     launch.params = &params;
     launch.variables = &variables;
     launch.steps = 100_000_000;
-    run(&launch, &memory).map_err(|fault| fault.to_string())?;
+    run(&launch, &memory).map_err(|fault| format!("{}: {fault}", code(fault.kind)))?;
     let surface = texels.filter(|_| memory.surface.is_some());
-    Ok((memory.bytes(BASE + STEP), surface.map_or(Vec::new(), |texels| memory.bytes(texels))))
+    let written = surface.or(tensor.filter(|_| form.written() != 0).map(|(address, _)| address));
+    Ok((memory.bytes(BASE + STEP), written.map_or(Vec::new(), |address| memory.bytes(address))))
 }

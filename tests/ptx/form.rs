@@ -1,6 +1,7 @@
 //! An instruction form: its code, the kinds of its operands and results, and how results compare.
 
 use crate::object::Object;
+use crate::tensor::Tensor;
 
 /// What an operand or result is. The kind decides the register and the values that an operand takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,6 +142,8 @@ pub(crate) struct Form {
     pub(crate) shape: Option<Shape>,
     /// The texture or surface, whose handle is `%object`.
     pub(crate) object: Option<Object>,
+    /// The tensor, whose map is at the generic address `%map`.
+    pub(crate) tensor: Option<Tensor>,
     /// The operands of each thread. Without any, they are chosen by the kinds.
     pub(crate) rows: Vec<Vec<u64>>,
 }
@@ -165,6 +168,19 @@ impl Form {
     pub(crate) fn object(&mut self, object: &Object, rows: &[Vec<u64>]) -> &mut Self {
         self.object = Some(object.clone());
         self.rows = rows.to_vec();
+        self
+    }
+
+    /// Returns the bytes of the memory that the kernel may write besides the results: texels or a tensor.
+    pub(crate) fn written(&self) -> usize {
+        let surface = self.object.as_ref().filter(|_| self.is_surface());
+        let tensor = self.tensor.as_ref().filter(|tensor| tensor.is_written);
+        surface.map_or(0, |object| object.texels(0).len())
+            + tensor.map_or(0, |tensor| tensor.memory().len())
+    }
+
+    pub(crate) fn tensor(&mut self, tensor: Tensor) -> &mut Self {
+        self.tensor = Some(tensor);
         self
     }
 
@@ -234,6 +250,7 @@ impl Forms {
             bound: Bound::Exact,
             shape: None,
             object: None,
+            tensor: None,
             rows: Vec::new(),
         });
         self.0.last_mut().expect("just added")

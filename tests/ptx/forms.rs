@@ -1,6 +1,7 @@
 //! The table of instruction forms. A pattern like `add{,.sat}.s32` stands for its forms.
 
 mod atomic;
+mod bulk;
 mod compare;
 mod control;
 mod convert;
@@ -13,6 +14,7 @@ mod memory;
 mod place;
 mod refused;
 mod surface;
+mod tensor;
 mod texture;
 mod video;
 mod warp;
@@ -38,6 +40,8 @@ pub(crate) fn all() -> Vec<Form> {
     warp::add(&mut forms);
     place::add(&mut forms);
     control::add(&mut forms);
+    bulk::add(&mut forms);
+    tensor::add(&mut forms);
     refused::add(&mut forms);
     texture::add(&mut forms);
     surface::add(&mut forms);

@@ -57,6 +57,7 @@ fn write_kernel(text: &mut String, number: usize, form: &Form) -> std::fmt::Resu
     }
     let extra = match form.object {
         Some(_) => ", .param .u64 object",
+        None if form.tensor.is_some() => ", .param .align 64 .b8 map[128]",
         None if takes_more(form) => MORE,
         None => "",
     };
@@ -79,6 +80,9 @@ fn write_kernel(text: &mut String, number: usize, form: &Form) -> std::fmt::Resu
     }
     if form.object.is_some() {
         text.push_str("  .reg .b64 %object;\n  ld.param.u64 %object, [object];\n");
+    }
+    if form.tensor.is_some() {
+        text.push_str("  .reg .b64 %map;\n  mov.b64 %map, map;\n  cvta.param.u64 %map, %map;\n");
     }
     text.push_str("  ld.param.u64 %in, [in];\n  ld.param.u64 %out, [out];\n");
     text.push_str("  mov.u32 %t, %tid.x;\n");

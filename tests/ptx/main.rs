@@ -4,13 +4,14 @@
 //! cases, their combinations and random values. The commands are:
 //! - `list` prints the forms;
 //! - `write FOLDER` writes the modules, for NVIDIA's assembler;
-//! - `record FILE [FILTER]` runs the forms on a GPU and adds their results to a file. FILTER is a part of
-//!   the name. `gzip -9n` makes the file of this folder from it;
+//! - `record FILE [FILTER [PART COUNT]]` runs the forms on a GPU and adds their results to a file. FILTER is a part of
+//!   the name. PART is the number of the first form, and every COUNT-th one follows, so that several processes share
+//!   the forms. `gzip -9n` makes the file of this folder from it;
 //! - `show FILTER` prints the recorded results with their operands;
 //! - `mutants ASSEMBLER COUNT SEED` changes a word of a form, and compares whether the engine and `ptxas` accept the
 //!   result;
-//! - `sanitize TOOL LOG` runs the planted kernels of `cuda-ptx` on a GPU under compute-sanitizer, which is TOOL, and
-//!   writes what it prints to LOG;
+//! - `sanitize TOOL LOG [FILTER]` runs the planted kernels of `cuda-ptx` on a GPU under compute-sanitizer, which is
+//!   TOOL, and writes what it prints to LOG. FILTER is a part of the name;
 //! - `planted NUMBER…` runs some of these kernels;
 //! - `verdicts LOG` prints what the tools found in each kernel, for `cuda-ptx/tests/engine/planted`;
 //! - no command, or `replay FILTER`: the engine must give the recorded results.
@@ -34,6 +35,7 @@ mod planted;
 mod record;
 mod replay;
 mod sanitize;
+mod tensor;
 mod tile;
 
 use std::io::Read;
@@ -55,8 +57,16 @@ fn main() -> ExitCode {
         ["write", folder] => write(folder).map(|()| true),
         ["record", file] => record::record(&forms::all(), file, "").map(|()| true),
         ["record", file, filter] => record::record(&forms::all(), file, filter).map(|()| true),
+        ["record", file, filter, part, count] => match (part.parse(), count.parse::<usize>()) {
+            (Ok(part), Ok(count)) => {
+                let forms: Vec<_> = forms::all().into_iter().skip(part).step_by(count).collect();
+                record::record(&forms, file, filter).map(|()| true)
+            }
+            _ => Err("PART and COUNT are numbers".to_owned()),
+        },
         ["planted", ref numbers @ ..] => sanitize::run(numbers).map(|()| true),
-        ["sanitize", tool, log] => sanitize::record(tool, log).map(|()| true),
+        ["sanitize", tool, log] => sanitize::record(tool, log, "").map(|()| true),
+        ["sanitize", tool, log, filter] => sanitize::record(tool, log, filter).map(|()| true),
         ["verdicts", log] => sanitize::verdicts(log).map(|()| true),
         ["show", filter] => recorded().map(|recording| {
             replay::show(&forms::all(), &recording, filter);

@@ -9,7 +9,10 @@ use crate::create::Created;
 use crate::data::{self, Outcome, Record, Recording};
 use crate::form::Form;
 use crate::kernel;
+use crate::tensor::Mapped;
 
+/// The start of the error of a form that the compiler accepts, and that fails when it runs.
+pub(crate) const RUN: &str = "run: ";
 /// The number of kernels of a module. Loading a module costs more than running its kernels.
 const TOGETHER: usize = 32;
 
@@ -47,7 +50,7 @@ pub(crate) fn record(forms: &[Form], file: &str, filter: &str) -> Result<(), Str
             };
             let fault = outcome.as_ref().err().cloned();
             let outcome =
-                outcome.unwrap_or_else(|(_, error)| Outcome::Rejected(format!("run: {error}")));
+                outcome.unwrap_or_else(|(_, error)| Outcome::Rejected(format!("{RUN}{error}")));
             let bytes = data::write(&form.name, &Record { hash, outcome });
             output.write_all(&bytes).map_err(text)?;
             match fault {
@@ -113,10 +116,16 @@ fn run(
     let refused = |error: String| (false, error);
     let object = form.object.as_ref().map(|object| Created::new(context, object));
     let object = object.transpose().map_err(refused)?;
-    let memory = launch(stream, module, number, form, input, object.as_ref()).map_err(failed)?;
+    let tensor = form.tensor.as_ref().map(|tensor| Mapped::new(context, tensor));
+    let tensor = tensor.transpose().map_err(refused)?;
+    let things = (object.as_ref(), tensor.as_ref());
+    let memory = launch(stream, module, number, form, input, things).map_err(failed)?;
     let mut bytes = data::pack(form, &memory);
     if let Some(surface) = object.filter(|_| form.is_surface()) {
         bytes.extend(surface.read().map_err(refused)?);
+    }
+    if let Some(tensor) = tensor.filter(|_| form.written() != 0) {
+        bytes.extend(tensor.read().map_err(refused)?);
     }
     Ok(bytes)
 }
@@ -128,7 +137,7 @@ fn launch(
     number: usize,
     form: &Form,
     input: &[u8],
-    object: Option<&Created>,
+    (object, tensor): (Option<&Created>, Option<&Mapped>),
 ) -> Result<Vec<u8>, Error> {
     let threads = kernel::threads(form, input);
     let shape = kernel::shape(form, threads);
@@ -141,6 +150,8 @@ fn launch(
     launch.arg(&operands).arg(&mut results);
     if let Some(object) = object {
         launch.arg(object.handle);
+    } else if let Some(tensor) = tensor {
+        launch.arg_bytes(&tensor.map);
     } else if kernel::takes_more(form) {
         for value in kernel::MORE_VALUES {
             launch.arg_bytes(value);

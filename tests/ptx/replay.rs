@@ -7,6 +7,7 @@ use crate::engine;
 use crate::exceptions;
 use crate::form::{Bound, Form, Kind};
 use crate::kernel;
+use crate::record::RUN;
 
 /// The number of differences of a form that are printed.
 const SHOWN: usize = 3;
@@ -84,6 +85,19 @@ enum Played {
     Unpredictable,
 }
 
+/// The start of the name of an error of the driver.
+const ERROR: &str = "CUDA_ERROR_";
+
+/// Runs a form on the engine. Returns the results as the kernel writes them, and the other memory that it may write.
+fn run(number: usize, form: &Form, input: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let ptx = kernel::module([(number, form)]);
+    engine::parse(&ptx)?;
+    let threads = kernel::threads(form, input);
+    let shape = kernel::shape(form, threads);
+    let length = 8 * form.results.len() * threads;
+    engine::run_on_engine(form, &ptx, &kernel::name(number), shape, input, length)
+}
+
 fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, String> {
     let (rows, input, hash) = data::operands(form);
     let record = recording.records.get(&form.name).ok_or("not recorded")?;
@@ -92,6 +106,14 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
     }
     let results = match &record.outcome {
         Outcome::Results(results) => results,
+        Outcome::Rejected(error) if error.starts_with(RUN) && error.contains(ERROR) => {
+            let recorded = error.split_once(ERROR).and_then(|(_, rest)| rest.split(' ').next());
+            let found = run(number, form, &input).err().unwrap_or("no error".to_owned());
+            return match found.split(": ").next() == recorded {
+                true => Ok(Played::Same(1)),
+                false => Err(format!("the error of the GPU is {recorded:?}, got {found}")),
+            };
+        }
         Outcome::Rejected(_) => {
             let accepts =
                 engine::verdict(&kernel::module([(number, form)])).0 == engine::Verdict::Accepted;
@@ -106,29 +128,21 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
     let (results, texels) = data::parts(form, results);
     let expected = data::unpack(form, results, threads);
     let expected = expected.ok_or("the number of recorded bytes is not that of the results")?;
-    let ptx = kernel::module([(number, form)]);
-    engine::parse(&ptx)?;
-    let more = if kernel::takes_more(form) { &kernel::MORE_VALUES[..] } else { &[] };
-    let shape = kernel::shape(form, threads);
-    let length = 8 * form.results.len() * threads;
-    let name = kernel::name(number);
-    let object = form.object.as_ref();
-    let (memory, found) =
-        match engine::run_on_engine(&ptx, &name, shape, &input, more, object, length) {
-            Ok(found) => found,
-            Err(error) => {
-                return match exceptions::refusal(&form.name) {
-                    Some(_)
-                        if ["not supported", "no such texture"]
-                            .iter()
-                            .any(|text| error.contains(text)) =>
-                    {
-                        Ok(Played::Refused)
-                    }
-                    _ => Err(error),
-                };
-            }
-        };
+    let (memory, found) = match run(number, form, &input) {
+        Ok(found) => found,
+        Err(error) => {
+            return match exceptions::refusal(&form.name) {
+                Some(_)
+                    if ["not supported", "no such texture"]
+                        .iter()
+                        .any(|text| error.contains(text)) =>
+                {
+                    Ok(Played::Refused)
+                }
+                _ => Err(error),
+            };
+        }
+    };
     if let Some(reason) = exceptions::refusal(&form.name) {
         return Err(format!("not refused, but {reason}"));
     }
@@ -157,7 +171,7 @@ fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, Stri
     if let Some(at) = texels.iter().zip(&found).position(|(expected, got)| expected != got) {
         let end = (at + 16).min(texels.len()).min(found.len());
         report += &format!(
-            "\n  the texels differ at byte {at}: {:02x?}, got {:02x?}",
+            "\n  the memory differs at byte {at}: {:02x?}, got {:02x?}",
             &texels[at..end],
             &found[at..end]
         );

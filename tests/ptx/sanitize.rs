@@ -14,6 +14,7 @@ use cuda_safe::module::JitOptions;
 use cuda_safe::{Context, Device, DeviceBuffer, Error, LaunchConfig, Module, PinnedBuffer, Stream};
 
 use crate::planted::{self, BYTES, Class, Expected, Row};
+use crate::tensor::Tensor;
 
 /// The number of processes that use the GPU at a time.
 const TOGETHER: usize = 12;
@@ -88,6 +89,19 @@ fn launch(
     for address in addresses {
         launch.arg_bytes(&address.to_le_bytes());
     }
+    let ([width, height], extents) = planted::TENSOR;
+    let mut tensor = Tensor::tile(2, &[width, height], &extents);
+    tensor.strides = vec![4 * width];
+    let maps = match planted::has_maps(row.body) {
+        true => [zeros.as_raw(), unwritten.as_raw()]
+            .map(|address| tensor.encode(context, address))
+            .to_vec(),
+        false => Vec::new(),
+    };
+    let maps = maps.into_iter().collect::<Result<Vec<_>, _>>().expect("a valid map");
+    for map in &maps {
+        launch.arg_bytes(map);
+    }
     let (grid, block) = row.shape;
     let config = LaunchConfig::new([grid, 1, 1], [block, 1, 1]);
     let cluster = (row.cluster > 1).then_some([row.cluster, 1, 1]);
@@ -99,14 +113,19 @@ fn launch(
     stream.synchronize()
 }
 
+/// Returns the kernels whose names contain a text, with their numbers.
+fn named(filter: &str) -> impl Iterator<Item = (usize, (&'static Class, &'static Row))> + use<'_> {
+    planted::all().enumerate().filter(move |(_, (class, row))| class.row_name(row).contains(filter))
+}
+
 /// A process: the numbers of the kernels that it runs, under a tool.
 struct Job {
     tool: Check,
     rows: Vec<usize>,
 }
 
-/// Returns the processes for all kernels, if none fails.
-fn jobs() -> Vec<Job> {
+/// Returns the processes for the kernels whose names contain a text, if none fails.
+fn jobs(filter: &str) -> Vec<Job> {
     let jobs = Check::ALL.into_iter().flat_map(|tool| {
         // Only memcheck ends a kernel before it accesses other memory.
         let is_safe = |(_, (class, row)): &(usize, (&Class, &Row))| {
@@ -114,22 +133,21 @@ fn jobs() -> Vec<Job> {
                 || class.check != Check::Memcheck
                 || row.expected == Expected::Nothing
         };
-        let rows: Vec<_> =
-            planted::all().enumerate().filter(is_safe).map(|(index, _)| index).collect();
+        let rows: Vec<_> = named(filter).filter(is_safe).map(|(index, _)| index).collect();
         rows.chunks(BATCH).map(|rows| Job { tool, rows: rows.to_vec() }).collect::<Vec<_>>()
     });
     jobs.collect()
 }
 
-/// Runs all kernels under each tool, and writes what the tools print.
+/// Runs the kernels whose names contain a text under each tool, and writes what the tools print.
 ///
 /// # Errors
 /// A process cannot be started; the file cannot be written.
-pub(crate) fn record(sanitizer: &str, log: &str) -> Result<(), String> {
+pub(crate) fn record(sanitizer: &str, log: &str, filter: &str) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
     let this = std::env::current_exe().map_err(text)?;
     let file = Mutex::new(std::fs::File::create(log).map_err(text)?);
-    let jobs = Mutex::new(jobs());
+    let jobs = Mutex::new(jobs(filter));
     let next = || jobs.lock().expect("no panic").pop();
     let work = || {
         while let Some(Job { tool, rows }) = next() {
@@ -172,10 +190,10 @@ fn has_line(text: &str, line: &str) -> bool {
     text.lines().any(|its| its == line)
 }
 
-/// Prints what each tool finds in each kernel, from the log of [`record`]: the first line of the first report.
+/// Prints what each tool finds in each kernel of the log of [`record`]: the first line of the first report.
 ///
 /// # Errors
-/// The log cannot be read; it lacks a kernel under a tool.
+/// The log cannot be read; it has a kernel under one tool, and not under another.
 pub(crate) fn verdicts(log: &str) -> Result<(), String> {
     let text = std::fs::read_to_string(log).map_err(|error| error.to_string())?;
     let mut verdicts = BTreeMap::new();
@@ -188,7 +206,8 @@ pub(crate) fn verdicts(log: &str) -> Result<(), String> {
         }
     }
     println!("kernel\thash\t{}", Check::ALL.map(Check::name).join("\t"));
-    for (index, (class, row)) in planted::all().enumerate() {
+    let has = |index: usize| verdicts.keys().any(|(_, number)| *number == index.to_string());
+    for (index, (class, row)) in planted::all().enumerate().filter(|(index, _)| has(*index)) {
         let is_unsafe = class.check == Check::Memcheck && row.expected != Expected::Nothing;
         let of_tool = |tool: Check| match verdicts.get(&(tool.name(), index.to_string())) {
             Some(verdict) => Ok(verdict.as_str()),

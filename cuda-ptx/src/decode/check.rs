@@ -13,6 +13,8 @@ fn is_rounding(word: &&str) -> bool {
 fn operands(opcode: &str, words: &[&str]) -> Option<usize> {
     let has = |word: &str| words.contains(&word);
     Some(match opcode.as_bytes() {
+        // It names a tensor map and its size.
+        b"fence" if has("acquire") && has("proxy") && has("tensormap::generic") => 2,
         b"exit" | b"ret" | b"trap" | b"brkpt" | b"membar" | b"fence" | b"griddepcontrol" => 0,
         b"activemask" | b"stacksave" | b"stackrestore" | b"nanosleep" | b"pmevent" => 1,
         b"abs" | b"neg" | b"not" | b"cnot" | b"popc" | b"clz" | b"brev" | b"bfind" | b"rcp"

@@ -4,7 +4,7 @@ use super::Problem;
 use super::function::{Decoder, bank};
 use super::words::{Words, bits, float, int};
 use crate::program::{
-    Address, Atomic, AtomicFunction, AtomicWide, Bank, Base, Bulk, Constant, CopyGroup, Element,
+    Address, Atomic, AtomicFunction, AtomicWide, Bank, Base, Constant, CopyGroup, Element,
     Elements, LOCAL_WINDOW, Mbarrier, Op, Order, PARAM_WINDOW, SHARED_WINDOW, Scope, Space,
     Transfer, Unary,
 };
@@ -68,7 +68,7 @@ fn drop_order(words: &mut Words<'_>) {
 }
 
 /// Returns the number of groups that a wait lets pend.
-fn pending(operands: &[Operand<'_>]) -> u32 {
+pub(super) fn pending(operands: &[Operand<'_>]) -> u32 {
     match operands.first() {
         Some(Operand::Immediate(value)) => super::link::immediate(*value, Type::U32) as u32,
         _ => 0,
@@ -237,7 +237,10 @@ impl<'a> Decoder<'_, '_, 'a> {
     }
 
     /// Takes the function and the type of an atomic operation.
-    fn atomic_function(&self, words: &mut Words<'a>) -> Result<(AtomicFunction, Type), Problem> {
+    pub(super) fn atomic_function(
+        &self,
+        words: &mut Words<'a>,
+    ) -> Result<(AtomicFunction, Type), Problem> {
         let function =
             words.one_of(&["and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max"]);
         drop_order(words);
@@ -434,55 +437,6 @@ impl<'a> Decoder<'_, '_, 'a> {
             Some(operand) => read = Some(self.source(operand, Type::U32)?),
         }
         self.emit(Op::CopyAsync { to, from, size, read, ignore });
-        Ok(())
-    }
-
-    fn copy_bulk(
-        &mut self,
-        its: &'a Instruction<'a>,
-        words: &mut Words<'a>,
-        is_reduction: bool,
-    ) -> Result<(), Problem> {
-        // Copies are complete when they are issued.
-        if let Some(step) = words.one_of(&["commit_group", "wait_group", "prefetch"]) {
-            words.drop_all(|word| {
-                matches!(word, "read" | "L2" | "global") || word.starts_with("L2::")
-            });
-            self.emit(match step {
-                "commit_group" => Op::CopyGroup(CopyGroup::CommitBulk),
-                "wait_group" => Op::CopyGroup(CopyGroup::WaitBulk(pending(&its.operands))),
-                _ => Op::Nop,
-            });
-            return Ok(());
-        }
-        let space_of = |word: &str| match word {
-            "global" => Some(Space::Global),
-            "shared::cta" | "shared::cluster" => Some(Space::Shared),
-            _ => None,
-        };
-        let spaces: Vec<Space> = words.peek().iter().filter_map(|word| space_of(word)).collect();
-        let [to_space, from_space] = spaces[..] else {
-            return Problem::unsupported("a copy of tensors");
-        };
-        words.drop_all(|word| space_of(word).is_some());
-        let has_barrier = words.take("mbarrier::complete_tx::bytes");
-        words.drop_all(|word| matches!(word, "bulk_group" | "L2::cache_hint"));
-        let reduce = match is_reduction {
-            true => {
-                let (function, ty) = self.atomic_function(words)?;
-                Some((function, bits(ty) / 8))
-            }
-            false => None,
-        };
-        let operands = &its.operands;
-        let to = self.address(self.operand(operands, 0)?, to_space)?;
-        let from = self.address(self.operand(operands, 1)?, from_space)?;
-        let size = self.source(self.operand(operands, 2)?, Type::U32)?;
-        let barrier = match has_barrier {
-            true => Some(self.address(self.operand(operands, 3)?, Space::Shared)?),
-            false => None,
-        };
-        self.emit(Op::CopyBulk(Box::new(Bulk { to, from, size, barrier, reduce })));
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The decoder: it links modules, and turns their instructions into operations of a warp.
 
+mod bulk;
 mod check;
 mod compute;
 mod control;

@@ -1,14 +1,12 @@
 //! Atomic operations.
 
 use super::access::{Context, Place, after};
-use super::fault::{FaultKind, Raise};
+use super::fault::Raise;
 use super::registers::{LANES, Slot};
 use super::warp::{Warp, lanes_of};
 use crate::device::Access;
 use crate::number::{Mode, bf16, f16, f32 as single, f64 as double, integer, packed2};
-use crate::program::{
-    Atomic, AtomicFunction, AtomicWide, Bulk, Float, Int, Mbarrier, Order, Scope,
-};
+use crate::program::{Atomic, AtomicFunction, AtomicWide, Float, Int};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
@@ -112,51 +110,6 @@ impl Warp {
             }
             for (slot, old) in d.iter().flatten().zip(old) {
                 self.registers.wide[*slot as usize][lane] = old;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies bytes, or combines them with those at the destination. The barrier counts the bytes.
-    pub(super) fn copy_bulk(
-        &mut self,
-        cx: &mut Context<'_, '_>,
-        mask: u32,
-        bulk: &Bulk,
-    ) -> Result<(), Raise> {
-        let (to, from) = (self.addresses(&bulk.to), self.addresses(&bulk.from));
-        let sizes = self.registers.narrow[bulk.size as usize];
-        for lane in lanes_of(mask) {
-            let (to, from, size) = (to[lane], from[lane], sizes[lane]);
-            if (to | from | u64::from(size)) & 15 != 0 {
-                let text = format!(
-                    "a bulk copy of {size} bytes from {from:#x} to {to:#x}, which are not multiples of 16"
-                );
-                return Err(Raise::new(FaultKind::MisalignedAddress, lane, text));
-            }
-            let (step, access) =
-                bulk.reduce.map_or((8, Access::Write), |its| (its.1, Access::Atomic));
-            for offset in (0..u64::from(size)).step_by(step as usize) {
-                let source = (bulk.from.space, from.wrapping_add(offset));
-                let source = self.place(cx, lane, source, u64::from(step), Access::Read)?;
-                let value = self.read(cx, lane, source, step)?;
-                let target = (bulk.to.space, to.wrapping_add(offset));
-                let target = self.place(cx, lane, target, u64::from(step), access)?;
-                match bulk.reduce {
-                    None => self.write(cx, lane, target, step, value)?,
-                    Some((function, _)) => {
-                        // Unlike atomic operations, bulk copies keep denormals in global memory.
-                        let flushes = function != AtomicFunction::AddFloat(Float::F32);
-                        self.update(cx, lane, target, step, |old, is_global| {
-                            apply(function, old, value, 0, is_global && flushes)
-                        })?;
-                    }
-                }
-            }
-            if let Some(barrier) = &bulk.barrier {
-                let operation = Mbarrier::CompleteTx { bytes: bulk.size };
-                let order = Order { releases: true, ..Order::relaxed(Scope::Cluster) };
-                self.mbarrier(cx, 1 << lane, (barrier, order), operation)?;
             }
         }
         Ok(())

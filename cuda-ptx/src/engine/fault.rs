@@ -18,7 +18,7 @@ pub enum FaultKind {
     InvalidAddressSpace,
     /// An indirect call or branch to an address without code (715).
     InvalidProgramCounter,
-    /// `trap`, `brkpt`, or more arrivals than an `mbarrier` expects (719).
+    /// `trap`, `brkpt`, more arrivals than an `mbarrier` expects, or a copy to blocks that a cluster lacks (719).
     Trap,
     /// More local memory than the stack limit allows (700).
     StackOverflow,

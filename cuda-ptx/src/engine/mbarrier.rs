@@ -9,7 +9,7 @@ use super::registers::{LANES, Slot};
 use super::warp::{Warp, lanes_of};
 use super::watch::Step;
 use crate::device::Access;
-use crate::program::{Address, Mbarrier, Order};
+use crate::program::{Mbarrier, Order, Space};
 
 /// The bits of a count.
 const COUNT: u64 = (1 << 20) - 1;
@@ -53,17 +53,16 @@ impl Warp {
         &mut self,
         cx: &mut Context<'_, '_>,
         mask: u32,
-        (address, order): (&Address, Order),
-        operation: Mbarrier,
+        (space, addresses): (Space, [u64; LANES]),
+        (operation, order): (Mbarrier, Order),
     ) -> Result<(), Raise> {
         if let Mbarrier::PendingCount { d, state } = operation {
             let states = self.registers.wide[state as usize];
             self.registers.set(mask, d, |lane| State::unpack(states[lane]).pending as u32);
             return Ok(());
         }
-        let addresses = self.addresses(address);
         for lane in lanes_of(mask) {
-            let place = (address.space, addresses[lane]);
+            let place = (space, addresses[lane]);
             let place = self.place(cx, lane, place, 8, Access::Atomic)?;
             if !matches!(place, Place::Shared(..)) {
                 let text = "a barrier is not in shared memory";
@@ -126,7 +125,10 @@ impl Warp {
                 let step = match wait {
                     Some((_, is_over)) => Step::Wait { is_over },
                     None if matches!(operation, Mbarrier::Init { .. }) => Step::Init,
-                    None => Step::Change { completes: state.phase != phase },
+                    None => Step::Change {
+                        completes: state.phase != phase,
+                        of_copy: matches!(operation, Mbarrier::CompleteTx { .. }),
+                    },
                 };
                 let at = (rank, at as u32);
                 watch.mbarrier_step(self, (cx.rank, lane), at, order, step);

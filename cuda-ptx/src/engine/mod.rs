@@ -3,6 +3,7 @@
 mod access;
 mod atomic;
 mod block;
+mod bulk;
 mod compute;
 mod fault;
 mod grid;
@@ -11,6 +12,7 @@ mod matrix;
 mod mbarrier;
 mod print;
 mod registers;
+mod tensor;
 mod texture;
 mod together;
 mod warp;

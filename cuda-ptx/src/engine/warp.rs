@@ -383,6 +383,8 @@ impl Warp {
             Op::Atomic(atomic) => self.atomic(cx, mask, atomic)?,
             Op::AtomicWide(atomic) => self.atomic_wide(cx, mask, atomic)?,
             Op::CopyBulk(bulk) => self.copy_bulk(cx, mask, bulk)?,
+            Op::CopyTensor(copy) => self.copy_tensor(cx, mask, copy)?,
+            Op::PrefetchBulk { from, size } => self.prefetch_bulk(mask, from, *size)?,
             Op::FrameAddress { d, offset, is_wide, is_generic } => {
                 let base = if *is_generic { LOCAL_WINDOW } else { 0 };
                 let sp = self.sp;
@@ -397,7 +399,8 @@ impl Warp {
                 self.copy_async(cx, mask, (to, from), *size, (*read, *ignore))?;
             }
             Op::Mbarrier { address, operation, order } => {
-                self.mbarrier(cx, mask, (address, *order), *operation)?;
+                let places = (address.space, self.addresses(address));
+                self.mbarrier(cx, mask, places, (*operation, *order))?;
             }
             Op::MapShared { d, a, rank, is_wide, is_generic } => {
                 self.map_shared(mask, (*d, *a, *rank), *is_wide, *is_generic);

@@ -10,8 +10,8 @@ pub(crate) use op::{
     Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk,
     Compare, Compared, Condition, Convert, CopyGroup, Element, Elements, Extremum, Fence, Float,
     Int, Intrinsic, LevelOf, Logic, Mbarrier, Number, Op, Order, Pass, Passed, Redux, Sample,
-    Scope, Shuffle, SlctBy, Space, SurfaceAccess, SurfaceFunction, Ternary, TexelPlace, Together,
-    Transfer, Unary, Video, Vote,
+    Scope, Shuffle, SlctBy, Space, SurfaceAccess, SurfaceFunction, TensorAccess, TensorCopy,
+    TensorReduction, Ternary, TexelPlace, Together, Transfer, Unary, Video, Vote,
 };
 
 use std::fmt;
@@ -279,6 +279,7 @@ impl Image {
             Op::Atomic(_)
             | Op::AtomicWide(_)
             | Op::CopyBulk(_)
+            | Op::CopyTensor(_)
             | Op::Intrinsic { .. }
             | Op::Clock { .. } => true,
             Op::Load(transfer) => transfer.order.is_some(),

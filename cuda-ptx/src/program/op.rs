@@ -394,6 +394,50 @@ pub(crate) struct Bulk {
     pub(crate) barrier: Option<Address>,
     /// The function of `cp.reduce`, and the bytes of an element.
     pub(crate) reduce: Option<(AtomicFunction, u32)>,
+    /// The register with the mask of the blocks of the cluster that get the bytes.
+    pub(crate) multicast: Option<Slot>,
+}
+
+/// A bulk copy of a tensor, which is complete when it is issued.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TensorCopy {
+    /// The address of the tensor map.
+    pub(crate) map: Address,
+    pub(crate) coordinates: Box<[Slot]>,
+    /// The offsets of pixels of a copy of columns. Stores of columns have none.
+    pub(crate) offsets: Option<Box<[Slot]>>,
+    pub(crate) access: TensorAccess,
+}
+
+/// What a copy does with a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TensorAccess {
+    /// A copy to shared memory. The barrier counts the bytes, whose number is in a register that no instruction names.
+    Load {
+        to: Address,
+        barrier: Address,
+        bytes: Slot,
+        multicast: Option<Slot>,
+    },
+    /// A copy from shared memory, or a reduction.
+    Store {
+        from: Address,
+        function: Option<TensorReduction>,
+    },
+    Prefetch,
+}
+
+/// The function of a reduction, whose type is that of the tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TensorReduction {
+    Add,
+    Min,
+    Max,
+    Inc,
+    Dec,
+    And,
+    Or,
+    Xor,
 }
 
 /// A source of lanes for `shfl`.
@@ -527,8 +571,9 @@ pub(crate) enum CopyGroup {
     Arrive(Address),
     /// `cp.async.bulk.commit_group`
     CommitBulk,
-    /// `cp.async.bulk.wait_group`
-    WaitBulk(u32),
+    /// `cp.async.bulk.wait_group`, with the number of the newest groups that may be pending. With `.read`, only the
+    /// reads of the others are complete.
+    WaitBulk { pending: u32, is_read: bool },
 }
 
 /// A function that the driver supplies.
@@ -760,6 +805,12 @@ pub(crate) enum Op {
     Atomic(Atomic),
     AtomicWide(Box<AtomicWide>),
     CopyBulk(Box<Bulk>),
+    CopyTensor(Box<TensorCopy>),
+    /// `cp.async.bulk.prefetch`, which only checks its operands.
+    PrefetchBulk {
+        from: Address,
+        size: Slot,
+    },
     /// The address of a variable in the frame.
     FrameAddress {
         d: Slot,

@@ -64,6 +64,26 @@ fn a_bulk_copy_of_bytes_that_are_not_aligned_is_a_fault() {
 }
 
 #[test]
+fn copies_to_blocks_that_the_cluster_lacks_end_the_kernel() {
+    let copy = |words: &str, rest: &str| {
+        let body = format!(
+            ".shared .align 8 .b64 gate; .shared .align 16 .b32 cells[8]; ld.param.u64 %d1, [p0];
+             mov.u32 %r1, cells; mov.u16 %h1, 3; mbarrier.init.shared.b64 [gate], 1;
+             cp.{words}.mbarrier::complete_tx::bytes{rest};"
+        );
+        let mut memory = Memory::default();
+        let out = memory.words(&[0; 8]);
+        launch(&kernel(1, &body), &memory, (1, 1), &[out]).unwrap_err().kind
+    };
+    let to_both = ".multicast::cluster [%r1], [%d1], 16, [gate], %h1";
+    let kind = copy("async.bulk.shared::cluster.global", to_both);
+    assert_eq!(kind, FaultKind::Trap);
+    let sum = ".add.u32 [%r1], [%r1+16], 16, [gate]";
+    let kind = copy("reduce.async.bulk.shared::cluster.shared::cta", sum);
+    assert_eq!(kind, FaultKind::IllegalInstruction);
+}
+
+#[test]
 fn a_conversion_reads_the_low_bits_of_a_wider_register() {
     let body = "mov.u32 %r5, 7; mov.u64 %d5, 0xffffffff00000009;
          cvt.rn.f32.u32 %f1, %r5; cvt.rn.f32.u32 %f2, %d5; cvt.rn.f32.s32 %f3, %d5;

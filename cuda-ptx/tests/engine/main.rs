@@ -15,5 +15,6 @@ mod memory;
 mod planted;
 mod rejected;
 mod seeds;
+mod tensors;
 mod textures;
 mod warps;

@@ -49,6 +49,56 @@ fn an_instruction_that_the_assembler_rejects_is_an_error() {
     }
 }
 
+#[test]
+fn a_bulk_copy_that_the_assembler_rejects_is_an_error() {
+    const LOAD: &str = "cp.async.bulk.tensor.2d.shared::cluster.global";
+    const BARRIER: &str = "mbarrier::complete_tx::bytes";
+    let load = |words: &str, rest: &str| {
+        format!("{LOAD}{words}.{BARRIER} [%r1], [%d1, {{%r2, %r3}}], [%r0]{rest};")
+    };
+    let three = |offsets: &str| {
+        format!(
+            "cp.async.bulk.tensor.3d.shared::cta.global.im2col.{BARRIER} \
+             [%r1], [%d1, {{%r1, %r2, %r3}}], [%r0]{offsets};"
+        )
+    };
+    let bytes = |words: &str, rest: &str| format!("cp.async.bulk.{words} {rest};");
+    let store = "global.shared::cta.bulk_group";
+    for (accepted, rejected, why) in [
+        (load(".tile", ""), load(".im2col", ", {%h0}"), "three dimensions"),
+        (load("", ""), load("", ", %h0"), "too many operands"),
+        (load("", ""), load("", "").replace("%r2, %r3", "%r2"), "2 elements"),
+        (load("", ""), load("", "").replace("2d.", ""), "number of dimensions"),
+        (load("", ""), load("", "").replace(&format!(".{BARRIER}"), ".bulk_group"), "a barrier"),
+        (three(", {%h0}"), three(", {%h0, %h1}"), "1 elements"),
+        (three(", {%h0}"), three(""), "operand is missing"),
+        (
+            bytes(store, "[%d0], [%r1], 16"),
+            bytes("global.shared::cta", "[%d0], [%r1], 16"),
+            "a barrier counts",
+        ),
+        (
+            bytes(store, "[%d0], [%r1], 16"),
+            bytes("global.global.bulk_group", "[%d0], [%d1], 16"),
+            "within global memory",
+        ),
+        (
+            bytes(&format!("{store}.L2::cache_hint"), "[%d0], [%r1], 16, %d1"),
+            bytes(&format!("{store}.L2::cache_hint"), "[%d0], [%r1], 16"),
+            "operand is missing",
+        ),
+        (
+            "fence.proxy.tensormap::generic.acquire.gpu [%d0], 128;".to_owned(),
+            "fence.proxy.tensormap::generic.acquire.gpu [%d0];".to_owned(),
+            "2 operands",
+        ),
+    ] {
+        assert_eq!(error(&accepted), None, "{accepted}");
+        let found = error(&rejected).unwrap_or_else(|| panic!("{rejected} is accepted"));
+        assert!(found.contains(why), "{rejected}: {found}");
+    }
+}
+
 /// Returns an instruction with the registers of `mma.m16n8k16` of halves, unless these replace those of `c`.
 fn mma(modifiers: &str, c: &str) -> String {
     format!(

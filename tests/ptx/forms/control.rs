@@ -9,7 +9,6 @@ pub(super) fn add(forms: &mut Forms) {
     stacks(forms);
     barriers(forms);
     mbarriers(forms);
-    bulk(forms);
 }
 
 fn branches(forms: &mut Forms) {
@@ -240,36 +239,4 @@ fn mbarriers(forms: &mut Forms) {
                 mbarrier.test_wait.parity.shared.b64 %q, [%x], 0;\n@!%q bra $wait;\n\
                 ld.shared.v2.b64 {%d0, %d1}, [%y];";
     forms.code("cp.async.mbarrier.arrive", code, &[U64; 2], &[U64; 2]);
-}
-
-/// Adds bulk copies.
-fn bulk(forms: &mut Forms) {
-    let begin = ".shared .align 16 .b8 cells[512];\n.shared .align 8 .b64 gate;\n.reg .b64 %x, %y, %s, %g;\n\
-                 .reg .pred %p, %q;\nsetp.eq.u32 %p, %t, 0;\nmov.u64 %x, cells;\nmul.wide.u32 %s, %t, 16;\n\
-                 add.u64 %y, %x, %s;\n";
-    let code = format!(
-        "{begin}st.shared.v2.b64 [%y], {{0, 0}};\n@%p mbarrier.init.shared.b64 [gate], 1;\n\
-         fence.proxy.async.shared::cta;\nbar.warp.sync -1;\n@!%p bra $wait;\n\
-         mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], 512;\n\
-         cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%x], [%in], 512, [gate];\n\
-         $wait:\nmbarrier.try_wait.parity.shared::cta.b64 %q, [gate], 0;\n@!%q bra $wait;\n\
-         ld.shared.v2.b64 {{%d0, %d1}}, [%y];"
-    );
-    forms.code("cp.async.bulk.shared::cluster.global", &code, &[U64; 2], &[U64; 2]);
-    let wait = "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n";
-    let flow = |copy: &str| {
-        format!(
-            "{begin}st.shared.v2.b64 [%y], {{%a0, %a1}};\nst.global.v2.b64 [%out], {{%a1, %a0}};\n\
-             fence.proxy.async;\nbar.warp.sync -1;\n@!%p bra $end;\n{copy}\n{wait}$end:\nbar.warp.sync -1;\n\
-             fence.proxy.async.global;\nld.global.v2.b64 {{%d0, %d1}}, [%out];"
-        )
-    };
-    let code = flow("cp.async.bulk.global.shared::cta.bulk_group [%out], [%x], 512;");
-    forms.code("cp.async.bulk.global.shared::cta", &code, &[U64; 2], &[U64; 2]);
-    for name in expand(
-        "cp.reduce.async.bulk.global.shared::cta.bulk_group.{add.u32,add.u64,add.s32,min.s32,max.u64,inc.u32,dec.u32,and.b32,or.b64,xor.b64,add.f32,add.f64,add.noftz.f16,min.f16,max.bf16,add.noftz.bf16}",
-    ) {
-        let copy = format!("{name} [%out], [%x], 512;");
-        forms.code(&name, &flow(&copy), &[U64; 2], &[U64; 2]);
-    }
 }

@@ -15,15 +15,20 @@ use super::registers::{LANES, each_lane};
 use super::warp::Warp;
 use crate::check::{Address as Accessed, Check, Checks, Finding, SiteId};
 use crate::device::{Access, Device};
+use crate::engine::tensor::Plan;
 use crate::program::matrix::{Matrix, Rows};
 use crate::program::{
-    Address, Atomic, Barrier, CLUSTER_STEP, Condition, CopyGroup, LOCAL_WINDOW, Mbarrier, Op,
-    Order, PARAM_WINDOW, SHARED_WINDOW, Scope, Space, Together, WINDOW,
+    Address, Atomic, Barrier, Base, Bulk, CLUSTER_STEP, Condition, CopyGroup, LOCAL_WINDOW,
+    Mbarrier, Op, Order, PARAM_WINDOW, SHARED_WINDOW, Scope, Space, TensorAccess, TensorCopy,
+    Together, WINDOW,
 };
 use init::Init;
 use race::{Lanes, Race};
 use std::collections::{HashMap, HashSet};
 use sync::Sync;
+
+/// The order of the elements of a bulk reduction.
+const REDUCTION: Order = Order::relaxed(Scope::Device);
 
 /// Lanes that arrive at a barrier of their block.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +55,9 @@ pub(super) enum Step {
     Wait { is_over: bool },
     /// Its initialization.
     Init,
-    /// A change of its state, and whether it completes a phase.
-    Change { completes: bool },
+    /// A change of its state, and whether it completes a phase. The copies that a barrier counts are complete in its own
+    /// block.
+    Change { completes: bool, of_copy: bool },
 }
 
 /// An instruction of a thread.
@@ -223,10 +229,14 @@ impl<'d> Watch<'d> {
 
     /// Called before an instruction that the lanes of `mask` execute.
     pub(super) fn before(warp: &Warp, cx: &mut Context<'_, 'd>, op: &Op, mask: u32) {
+        let plans = match op {
+            Op::CopyTensor(copy) => warp.plans(cx, mask, copy),
+            _ => Vec::new(),
+        };
         let Some(watch) = cx.watch.take() else { return };
         if let Some(init) = &mut watch.init {
             // The check asks the rest of the context for the places of accesses.
-            init.before(&mut watch.reporter, warp, cx, op, mask);
+            init.before(&mut watch.reporter, warp, cx, (op, &plans), mask);
         }
         let watch = cx.watch.insert(watch);
         let (rank, shared) = (cx.rank, &*cx.shared);
@@ -249,16 +259,12 @@ impl<'d> Watch<'d> {
                 watch.copy(warp, (rank, shared), mask, to, *size);
             }
             Op::CopyBulk(its) => {
-                let sizes = &warp.registers.narrow[its.size as usize];
-                each_lane(mask, |lane| {
-                    let size = sizes[lane];
-                    let one = 1 << lane;
-                    watch.access(warp, (rank, shared), one, &its.from, (size, Access::Read, None));
-                    watch.access(warp, (rank, shared), one, &its.to, (size, Access::Write, None));
-                    if let Some(barrier) = &its.barrier {
-                        watch.copy_bulk(warp, (rank, shared), lane, (&its.to, size), barrier);
-                    }
-                });
+                each_lane(mask, |lane| watch.copy_bulk(warp, (rank, shared), lane, its));
+            }
+            Op::CopyTensor(its) => {
+                for (lane, plan) in &plans {
+                    watch.copy_tensor(warp, (rank, shared), (*lane, its), plan);
+                }
             }
             Op::CopyGroup(step) => watch.copy_group(warp, (rank, shared), mask, *step),
             _ => {}
@@ -276,7 +282,8 @@ impl<'d> Watch<'d> {
     ) {
         let is_seen = match &self.sync {
             _ if self.race.is_some() => true,
-            Some(sync) => sync.sees_accesses() && address.space != Space::Global,
+            Some(sync) if address.space == Space::Global => sync.has_stores(),
+            Some(sync) => sync.sees_accesses(),
             None => false,
         };
         if !is_seen {
@@ -291,7 +298,7 @@ impl<'d> Watch<'d> {
         }
     }
 
-    /// Checks that an access to shared memory comes after the copies to it.
+    /// Checks that an access comes after the copies to the memory.
     fn synchronize(
         &mut self,
         warp: &Warp,
@@ -299,10 +306,20 @@ impl<'d> Watch<'d> {
         places: &Places,
         (len, access): (u32, Access),
     ) {
-        if let Some(sync) = self.sync.as_ref().filter(|sync| sync.sees_accesses()) {
+        let Some(sync) = &self.sync else { return };
+        let out = &mut self.reporter;
+        let event = |out: &Reporter<'_>, lane| out.event(rank, thread(warp, lane), warp.pc);
+        if sync.sees_accesses() {
             each_lane(places.shared, |lane| {
-                let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
-                sync.access(&mut self.reporter, event, places.at(lane), len, access);
+                let event = event(out, lane);
+                sync.access(out, event, places.at(lane), len, access);
+            });
+        }
+        if sync.has_stores() {
+            each_lane(places.global, |lane| {
+                let event = event(out, lane);
+                let address = places.addresses[lane];
+                sync.access_global(out, event, address, len, access);
             });
         }
     }
@@ -315,7 +332,7 @@ impl<'d> Watch<'d> {
         mask: u32,
         atomic: &Atomic,
     ) {
-        if self.sync.as_ref().is_some_and(Sync::sees_accesses) {
+        if self.sync.as_ref().is_some_and(|sync| sync.sees_accesses() || sync.has_stores()) {
             let places = places(warp, (rank, shared), mask, &atomic.address, atomic.size);
             self.synchronize(warp, rank, &places, (atomic.size, Access::Atomic));
         }
@@ -362,19 +379,94 @@ impl<'d> Watch<'d> {
         warp: &Warp,
         (rank, shared): (usize, &[Vec<u8>]),
         lane: usize,
-        (to, size): (&Address, u32),
-        barrier: &Address,
+        its: &Bulk,
     ) {
+        let size = warp.registers.narrow[its.size as usize][lane];
+        let from = warp.addresses(&its.from)[lane];
+        let to = warp.addresses(&its.to)[lane];
+        let at = |space, address: u64| Address { space, base: Base::None, offset: address as i64 };
+        let mut access = |address: &Address, size, access, order| {
+            self.access(warp, (rank, shared), 1 << lane, address, (size, access, order));
+        };
+        access(&at(its.from.space, from), size, Access::Read, None);
+        let targets = warp.targets(lane, to, its.multicast);
+        for to in &targets {
+            let to = at(its.to.space, *to);
+            match its.reduce {
+                None => access(&to, size, Access::Write, None),
+                Some((_, step)) => {
+                    for offset in (0..size).step_by(step as usize) {
+                        let to = Address { offset: to.offset + i64::from(offset), ..to };
+                        access(&to, step, Access::Atomic, Some(REDUCTION));
+                    }
+                }
+            }
+        }
         let Some(sync) = &mut self.sync else { return };
-        let to = places(warp, (rank, shared), 1 << lane, to, size);
-        let barrier = places(warp, (rank, shared), 1 << lane, barrier, 8);
-        if to.shared & barrier.shared == 0 {
+        let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
+        if let Some(barrier) = &its.barrier {
+            let barriers = warp.targets(lane, warp.addresses(barrier)[lane], its.multicast);
+            for (to, barrier) in targets.into_iter().zip(barriers) {
+                let (to, barrier) = (split(rank, to), split(rank, barrier));
+                sync.copy_bulk(event, shared, (to, size), barrier);
+            }
             return;
         }
-        let ((to_rank, offset), (barrier_rank, barrier)) = (to.at(lane), barrier.at(lane));
-        if to_rank == rank && barrier_rank == rank {
-            let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
-            sync.copy_bulk(event, shared[rank].len(), offset..offset + size, barrier);
+        let source = (split(rank, from), size);
+        let targets = std::iter::once(to..to + u64::from(size)).collect();
+        sync.store_bulk(event, shared, source, (targets, its.reduce.is_some()));
+    }
+
+    fn copy_tensor(
+        &mut self,
+        warp: &Warp,
+        (rank, shared): (usize, &[Vec<u8>]),
+        (lane, its): (usize, &TensorCopy),
+        plan: &Plan,
+    ) {
+        let step = plan.map.element.bytes() as u32;
+        let (address, multicast, is_load, is_reduction) = match its.access {
+            TensorAccess::Load { to, multicast, .. } => (to, multicast, true, false),
+            TensorAccess::Store { from, function } => (from, None, false, function.is_some()),
+            TensorAccess::Prefetch => return,
+        };
+        let starts = warp.targets(lane, warp.addresses(&address)[lane], multicast);
+        let (of_shared, of_global, order) = match (is_load, is_reduction) {
+            (true, _) => (Access::Write, Access::Read, None),
+            (false, false) => (Access::Read, Access::Write, None),
+            (false, true) => (Access::Read, Access::Atomic, Some(REDUCTION)),
+        };
+        for piece in &plan.pieces.list {
+            let mut access = |space, address: u64, (size, access, order)| {
+                let address = Address { space, base: Base::None, offset: address as i64 };
+                self.access(warp, (rank, shared), 1 << lane, &address, (size, access, order));
+            };
+            for start in starts.iter().filter(|_| is_load || piece.address.is_some()) {
+                let at = plan.map.swizzle.place(start + piece.offset);
+                access(Space::Shared, at, (piece.bytes as u32, of_shared, None));
+            }
+            let Some(address) = piece.address else { continue };
+            let size = if is_reduction { step } else { piece.bytes as u32 };
+            for offset in (0..piece.bytes).step_by(size as usize) {
+                access(Space::Global, address.wrapping_add(offset), (size, of_global, order));
+            }
+        }
+        let Some(sync) = &mut self.sync else { return };
+        let event = self.reporter.event(rank, thread(warp, lane), warp.pc);
+        if let TensorAccess::Load { barrier, .. } = &its.access {
+            let barriers = warp.targets(lane, warp.addresses(barrier)[lane], multicast);
+            for (start, barrier) in starts.into_iter().zip(barriers) {
+                let to = (split(rank, start), plan.pieces.covered as u32);
+                sync.copy_bulk(event, shared, to, split(rank, barrier));
+            }
+            return;
+        }
+        for start in starts {
+            let inside = plan.pieces.list.iter().filter_map(|piece| {
+                piece.address.map(|address| address..address.wrapping_add(piece.bytes))
+            });
+            let source = (split(rank, start), plan.pieces.covered as u32);
+            sync.store_bulk(event, shared, source, (inside.collect(), is_reduction));
         }
     }
 
@@ -399,7 +491,7 @@ impl<'d> Watch<'d> {
             // The barrier's phase is complete after the copies.
             if let (Some(race), Some(at)) = (&mut self.race, barrier) {
                 let order = Order { releases: true, ..Order::relaxed(Scope::Cta) };
-                let step = Step::Change { completes: false };
+                let step = Step::Change { completes: false, of_copy: false };
                 race.mbarrier_step((rank, event.thread), at, order, step);
             }
         });

@@ -1,7 +1,7 @@
 #![doc = include_str!("sync.md")]
 
 use super::{Arrival, Clusters, Event, Offset, Reporter};
-use crate::check::Check;
+use crate::check::{Address, Check};
 use crate::device::Access;
 use crate::engine::mbarrier::State;
 use crate::engine::registers::{ALL, LANES, each_lane};
@@ -30,6 +30,8 @@ struct Block {
     /// The offsets of valid `mbarrier` objects.
     objects: BTreeSet<u32>,
     copies: Copies,
+    /// The bulk copies of each thread from shared memory that are not complete.
+    stores: HashMap<u32, Stores>,
     /// The lanes of each warp that arrived at the barrier of the cluster and have not waited.
     arrived: BTreeMap<u32, u32>,
 }
@@ -37,7 +39,7 @@ struct Block {
 /// The asynchronous copies of a block.
 #[derive(Debug, Default)]
 struct Copies {
-    /// For each word of shared memory, the number of the copy that writes it plus one, or zero.
+    /// For each word of shared memory, the number of the copy that accesses it plus one, or zero.
     marks: Vec<u32>,
     all: Vec<Copy>,
     /// The number of copies that are not complete.
@@ -52,18 +54,38 @@ struct Copies {
 struct Copy {
     event: Event,
     bytes: Range<u32>,
+    /// Whether the copy reads the bytes.
+    is_source: bool,
     is_complete: bool,
+}
+
+/// The bulk copies of a thread that are not in a group, and its groups.
+#[derive(Debug, Default)]
+struct Stores {
+    open: Vec<Store>,
+    groups: VecDeque<Vec<Store>>,
+}
+
+/// A bulk copy from shared memory.
+#[derive(Debug)]
+struct Store {
+    event: Event,
+    /// The number of the copy that reads shared memory, until it has.
+    source: Option<u32>,
+    /// The addresses of the targets.
+    targets: Vec<Range<u64>>,
+    is_reduction: bool,
 }
 
 impl Copies {
     /// Adds a copy, and returns its number.
-    fn add(&mut self, event: Event, size: usize, bytes: Range<u32>) -> u32 {
+    fn add(&mut self, event: Event, size: usize, bytes: Range<u32>, is_source: bool) -> u32 {
         self.marks.resize(size.div_ceil(4), 0);
         let number = self.all.len() as u32;
         for word in bytes.start / 4..bytes.end.div_ceil(4) {
             self.marks[word as usize] = number + 1;
         }
-        self.all.push(Copy { event, bytes, is_complete: false });
+        self.all.push(Copy { event, bytes, is_source, is_complete: false });
         self.pending += 1;
         number
     }
@@ -87,11 +109,11 @@ impl Copies {
         }
     }
 
-    /// Returns the copy that writes one of the bytes and is not complete.
-    fn of(&self, bytes: &Range<u32>) -> Option<&Copy> {
+    /// Returns the copy that conflicts with an access to the bytes and is not complete.
+    fn of(&self, bytes: &Range<u32>, access: Access) -> Option<&Copy> {
         let words = self.marks.get((bytes.start / 4) as usize..bytes.end.div_ceil(4) as usize)?;
-        let mark = words.iter().find(|mark| **mark != 0)?;
-        self.all.get(*mark as usize - 1)
+        let copies = words.iter().filter_map(|mark| self.all.get(mark.checked_sub(1)? as usize));
+        copies.into_iter().find(|copy| !(copy.is_source && access == Access::Read))
     }
 }
 
@@ -130,13 +152,13 @@ impl Sync {
         let block = &self.blocks.current[at.0];
         let bytes = at.1..at.1 + len;
         if block.copies.pending != 0 {
-            if let Some(copy) = block.copies.of(&bytes) {
+            if let Some(copy) = block.copies.of(&bytes, access) {
                 let verb = if access == Access::Read { "read" } else { "written" };
-                let text = || {
-                    format!(
-                        "shared memory is {verb} before the asynchronous copy to it is complete"
-                    )
+                let until = match copy.is_source {
+                    true => "asynchronous copy from it has read it",
+                    false => "asynchronous copy to it is complete",
                 };
+                let text = || format!("shared memory is {verb} before the {until}");
                 let copied = Some(copy.event);
                 out.report((Check::Synccheck, text), event, copied, out.shared(at));
             }
@@ -151,18 +173,98 @@ impl Sync {
     pub(super) fn copy(&mut self, event: Event, size: usize, bytes: Range<u32>) {
         self.sees_accesses = true;
         let copies = &mut self.block(event).copies;
-        let number = copies.add(event, size, bytes);
+        let number = copies.add(event, size, bytes, false);
         copies.threads.entry(event.thread).or_default().0.push(number);
     }
 
-    pub(super) fn copy_bulk(&mut self, event: Event, size: usize, bytes: Range<u32>, barrier: u32) {
-        let copies = &mut self.block(event).copies;
-        let number = copies.add(event, size, bytes);
+    /// Notes a bulk copy to shared memory, whose bytes an `mbarrier` of the same block counts.
+    pub(super) fn copy_bulk(
+        &mut self,
+        event: Event,
+        shared: &[Vec<u8>],
+        ((rank, offset), size): (Offset, u32),
+        (of_barrier, barrier): Offset,
+    ) {
+        let Some(end) = end_in(shared, (rank, offset), size).filter(|_| rank == of_barrier) else {
+            return;
+        };
+        self.sees_accesses = true;
+        let copies = &mut self.blocks.current[rank].copies;
+        let number = copies.add(event, shared[rank].len(), offset..end, false);
         copies.tracked.entry(barrier).or_default().push(number);
+    }
+
+    /// Notes a bulk copy from shared memory to the targets, which is in the next group of the thread.
+    pub(super) fn store_bulk(
+        &mut self,
+        event: Event,
+        shared: &[Vec<u8>],
+        ((rank, offset), size): (Offset, u32),
+        (targets, is_reduction): (Vec<Range<u64>>, bool),
+    ) {
+        let Some(end) = end_in(shared, (rank, offset), size) else { return };
+        self.sees_accesses = true;
+        let block = self.block(event);
+        let source = Some(block.copies.add(event, shared[rank].len(), offset..end, true));
+        let stores = block.stores.entry(event.thread).or_default();
+        stores.open.push(Store { event, source, targets, is_reduction });
+    }
+
+    /// Returns whether accesses to global memory can be errors.
+    pub(super) fn has_stores(&self) -> bool {
+        self.blocks.current.iter().any(|block| !block.stores.is_empty())
+    }
+
+    /// Checks an access to global memory.
+    pub(super) fn access_global(
+        &self,
+        out: &mut Reporter<'_>,
+        event: Event,
+        address: u64,
+        len: u32,
+        access: Access,
+    ) {
+        let end = address.wrapping_add(len.into());
+        let threads = self.blocks.current.iter().flat_map(|block| block.stores.values());
+        let mut stores = threads.flat_map(|its| its.groups.iter().flatten().chain(&its.open));
+        let conflict = stores.find(|its| {
+            !(its.is_reduction && access == Access::Atomic)
+                && its.targets.iter().any(|target| target.start < end && address < target.end)
+        });
+        if let Some(store) = conflict {
+            let verb = if access == Access::Read { "read" } else { "written" };
+            let text = || format!("global memory is {verb} before the bulk copy to it is complete");
+            let at = Some(Address::Global(address));
+            out.report((Check::Synccheck, text), event, Some(store.event), at);
+        }
+    }
+
+    /// Notes an instruction on the groups of a thread's bulk copies.
+    fn bulk_group(&mut self, event: Event, step: CopyGroup) {
+        let block = self.block(event);
+        let Some(stores) = block.stores.get_mut(&event.thread) else { return };
+        match step {
+            CopyGroup::CommitBulk => stores.groups.push_back(std::mem::take(&mut stores.open)),
+            CopyGroup::WaitBulk { pending, is_read } => {
+                let count = stores.groups.len().saturating_sub(pending as usize);
+                let done = stores.groups.iter_mut().take(count).flatten();
+                block.copies.complete(done.filter_map(|its| its.source.take()));
+                if !is_read {
+                    stores.groups.drain(..count);
+                }
+                if stores.open.is_empty() && stores.groups.iter().all(Vec::is_empty) {
+                    block.stores.remove(&event.thread);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Notes an instruction on the groups of a thread's copies.
     pub(super) fn copy_group(&mut self, event: Event, step: CopyGroup, barrier: Option<u32>) {
+        if let CopyGroup::CommitBulk | CopyGroup::WaitBulk { .. } = step {
+            return self.bulk_group(event, step);
+        }
         let copies = &mut self.block(event).copies;
         let Some((open, groups)) = copies.threads.get_mut(&event.thread) else { return };
         let done: Vec<u32> = match step {
@@ -182,7 +284,7 @@ impl Sync {
                 }
                 return;
             }
-            CopyGroup::CommitBulk | CopyGroup::WaitBulk(_) => return,
+            CopyGroup::CommitBulk | CopyGroup::WaitBulk { .. } => return,
         };
         copies.complete(done);
     }
@@ -458,6 +560,12 @@ impl Sync {
             out.report((Check::Synccheck, || wrong), event, None, out.shared(at));
         }
     }
+}
+
+/// Returns the end of bytes in the shared memory of a block. `None` if the access ends the kernel.
+fn end_in(shared: &[Vec<u8>], (rank, offset): Offset, size: u32) -> Option<u32> {
+    let len = shared.get(rank)?.len() as u32;
+    (offset <= len).then(|| len.min(offset.saturating_add(size)))
 }
 
 fn is_reduction(barrier: Barrier) -> bool {

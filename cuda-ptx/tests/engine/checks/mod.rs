@@ -7,8 +7,9 @@ mod sync;
 mod table;
 
 use crate::device::{Memory, launch_with};
-use crate::planted::{BYTES, HEAD, module};
+use crate::planted::{BYTES, HEAD, TENSOR, has_maps, module};
 use cuda_ptx::check::{Check, Checks, Finding};
+use cuda_ptx::tensor_map::{Element, Interleave, Mode, Swizzle, TensorMap};
 use cuda_ptx::{Fault, Launch};
 
 pub(crate) const SEEDS: u64 = 20;
@@ -43,9 +44,32 @@ pub(crate) fn run(
         launch.cluster = [cluster, 1, 1];
         launch.steps = 3_000_000;
     };
-    let fault = launch_with(text, &memory, shape, &parameters, change).err();
+    let mut values = parameters.to_vec();
+    if has_maps(text) {
+        // The maps begin at a multiple of 64 bytes.
+        values.resize(8, 0);
+        values.extend(parameters[..2].iter().flat_map(|address| map(*address).encode()));
+    }
+    let fault = launch_with(text, &memory, shape, &values, change).err();
     let findings = std::mem::take(&mut *memory.findings.lock().unwrap());
     Run { memory, parameters, findings, fault }
+}
+
+/// Returns the map of a tensor at an address.
+fn map(address: u64) -> TensorMap {
+    let ([width, height], [columns, rows]) = TENSOR;
+    TensorMap {
+        address,
+        element: Element::U32,
+        rank: 2,
+        dims: [width, height, 1, 1, 1],
+        strides: [4 * width, 0, 0, 0],
+        steps: [1; 5],
+        mode: Mode::Tile([columns as u16, rows as u16, 1, 1, 1]),
+        interleave: Interleave::None,
+        swizzle: Swizzle::None,
+        fills_with_nan: false,
+    }
 }
 
 /// Runs a body with one check, and returns what it finds.

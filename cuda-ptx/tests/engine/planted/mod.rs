@@ -3,6 +3,7 @@
 //! The engine runs them under each seed (`checks`), and a GPU runs them under compute-sanitizer
 //! (`tests/ptx/sanitize.rs`). `CHECKS.md` is the table of what both find.
 
+mod bulk;
 mod init;
 mod memory;
 mod patterns;
@@ -90,6 +91,10 @@ pub(crate) const CLASSES: &[Class] = &[
     sync::CLUSTERS,
     sync::OBJECTS,
     sync::COPIES,
+    bulk::BOUNDS,
+    bulk::VALUES,
+    bulk::RACES,
+    bulk::WAITS,
 ];
 
 /// The bytes of each memory of a kernel. Its parameters are the addresses of
@@ -137,11 +142,24 @@ impl Class {
     }
 }
 
-/// Returns the module of a kernel with five addresses as parameters, and registers of all types.
+/// The tensors that tensor maps describe: words in rows, and the extents of a box.
+pub(crate) const TENSOR: ([u64; 2], [u32; 2]) = ([32, 160], [8, 4]);
+
+/// Returns whether a body uses tensor maps: `map0` in the memory with zeros, and `map1` in the memory without values.
+pub(crate) fn has_maps(body: &str) -> bool {
+    body.contains("map0") || body.contains("map1")
+}
+
+/// Returns the module of a kernel with five addresses as parameters, tensor maps if the body uses them, and registers
+/// of all types.
 pub(crate) fn module(kernel: &str, body: &str) -> String {
+    let maps = match has_maps(body) {
+        true => ", .param .align 64 .b8 map0[128], .param .align 64 .b8 map1[128]",
+        false => "",
+    };
     format!(
         ".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry {kernel}(.param .u64 p0, .param .u64 p1, \
-         .param .u64 p2, .param .u64 p3, .param .u64 p4)\n{{\n\
+         .param .u64 p2, .param .u64 p3, .param .u64 p4{maps})\n{{\n\
          .reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<60>; .reg .b64 %d<60>; .reg .f32 %f<20>;\n{body}\nret;\n}}\n"
     )
 }

@@ -2,10 +2,11 @@
 //! extents. The refusals were measured on an H200 with driver 580. What a real driver accepts although a
 //! kernel that uses the map then fails is a misuse here, where the memory is known.
 //!
-//! The 128 bytes of a map are not those of a real driver, except that the first word is the address.
+//! `cuda_ptx::tensor_map` has the 128 bytes of a map, which kernels decode.
 
 use crate::api::memory::batch::is_in_memory;
 use crate::api::prelude::*;
+use cuda_ptx::tensor_map::{Element, Interleave, Mode, Swizzle, TensorMap};
 use cuda_sys::{
     CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
     CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
@@ -22,8 +23,6 @@ const BOX: u32 = 256;
 /// The greatest number of bytes of a box. Measured: a box of 256 x 256 floats is refused. Unverified: the
 /// limit is taken to be the shared memory of a block.
 const BOX_BYTES: u64 = 227 << 10;
-/// The mark of a map that was encoded, in its last word.
-const MARK: u64 = 0x7465_6e73_6f72_6d61;
 
 /// What all encodings have in common.
 struct Common<'a> {
@@ -137,21 +136,42 @@ impl Common<'_> {
         }
     }
 
-    fn write(&self, place: *mut CUtensorMap, form: u64) {
-        let mut opaque = [0; 16];
-        opaque[0] = self.address;
-        opaque[1] = self.rank as u64 | u64::from(self.kind.0) << 8 | form << 16;
-        opaque[2] = u64::from(self.interleave.0)
-            | u64::from(self.swizzle.0) << 8
-            | u64::from(self.promotion.0) << 16
-            | u64::from(self.fill.0) << 24;
-        opaque[3..3 + self.rank].copy_from_slice(self.dimensions);
-        opaque[8..7 + self.rank].copy_from_slice(self.strides);
-        opaque[15] = MARK;
+    /// Writes the map. The numbers were checked.
+    fn write(&self, place: *mut CUtensorMap, mode: Mode) -> Answer {
+        let (element, interleave, swizzle) = (
+            Element::from_code(self.kind.0),
+            Interleave::from_code(self.interleave.0),
+            Swizzle::from_code(self.swizzle.0),
+        );
+        let (Some(element), Some(interleave), Some(swizzle)) = (element, interleave, swizzle)
+        else {
+            return Err(INVALID);
+        };
+        let map = TensorMap {
+            address: self.address,
+            element,
+            rank: self.rank,
+            dims: entries(self.dimensions),
+            strides: entries(self.strides),
+            steps: entries(self.element_strides),
+            mode,
+            interleave,
+            swizzle,
+            fills_with_nan: self.fill.0 == 1,
+        };
         // A real driver accepts any alignment.
         // SAFETY: the caller of the driver passes a place for a map, which is not null.
-        unsafe { place.cast::<[u64; 16]>().write_unaligned(opaque) };
+        unsafe { place.cast::<[u64; 16]>().write_unaligned(map.encode()) };
+        Ok(())
     }
+}
+
+/// Returns a list of a map, whose last entries have no meaning. Its numbers were checked.
+fn entries<T: Copy + TryInto<U>, U: Default, const N: usize>(values: &[T]) -> [U; N] {
+    std::array::from_fn(|at| {
+        let value = values.get(at).and_then(|its| (*its).try_into().ok());
+        value.unwrap_or_default()
+    })
 }
 
 /// Returns the arguments that all encodings have.
@@ -240,8 +260,7 @@ pub(crate) fn tiled(
     fail_if(count.saturating_mul(common.element) > BOX_BYTES, INVALID)?;
     common.check_inner(u64::from(extents[0]) * common.element)?;
     common.check_memory(world);
-    common.write(place, 1);
-    Ok(())
+    common.write(place, Mode::Tile(entries(extents)))
 }
 
 /// Checks the numbers of channels and pixels of a column.
@@ -304,8 +323,14 @@ pub(crate) fn im2col(
     fail_if(!lower.iter().chain(upper).all(is_corner), INVALID)?;
     check_column(&common, channels, pixels)?;
     common.check_memory(world);
-    common.write(place, 2);
-    Ok(())
+    let mode = Mode::Im2col {
+        lower: entries(lower),
+        upper: entries(upper),
+        // The numbers were checked.
+        channels: channels as u16,
+        pixels: pixels as u16,
+    };
+    common.write(place, mode)
 }
 
 pub(crate) fn im2col_wide(
@@ -351,8 +376,7 @@ pub(crate) fn im2col_wide(
     fail_if(mode.0 > 1 || !is_swizzle || !is_corner(lower) || !is_corner(upper), INVALID)?;
     check_column(&common, channels, pixels)?;
     common.check_memory(world);
-    common.write(place, 3);
-    Ok(())
+    common.write(place, Mode::Im2colWide)
 }
 
 /// Changes the first word of a map. A real driver accepts a map of any bytes.
@@ -367,7 +391,7 @@ pub(crate) fn replace_address(
     let words = place.cast::<[u64; 16]>();
     // SAFETY: the caller passes a map.
     let mut opaque = unsafe { words.read_unaligned() };
-    if opaque[15] != MARK {
+    if TensorMap::decode(&opaque).is_none() {
         misuse(
             "cuTensorMapReplaceAddress of bytes that are not a tensor map; a real driver accepts it",
         );

@@ -10,11 +10,13 @@ use crate::engine::access::{Context, Place, after, from_bytes, read_word, sign};
 use crate::engine::block::coordinates;
 use crate::engine::matrix::{Square, from_lanes, oriented, to_lanes};
 use crate::engine::registers::{ALL, LANES, Registers, each_lane};
+use crate::engine::tensor::Plan;
 use crate::engine::warp::Warp;
 use crate::program::matrix::{Matrix, Rows};
 use crate::program::{
     Address, Atomic, AtomicFunction, AtomicWide, Bank, Bulk, CLUSTER_STEP, Condition, Element,
-    LOCAL_WINDOW, Mbarrier, Op, Pass, Passed, SHARED_WINDOW, Space, Together, Transfer, WINDOW,
+    LOCAL_WINDOW, Mbarrier, Op, Pass, Passed, SHARED_WINDOW, Space, TensorAccess, TensorCopy,
+    Together, Transfer, WINDOW,
 };
 use operands::{Register, Role, each_operand, of_base, of_condition, of_element, of_width};
 use registers::{Origin, Values};
@@ -163,7 +165,7 @@ impl<'d> Init<'d> {
         out: &mut Reporter<'d>,
         warp: &Warp,
         cx: &Context<'_, 'd>,
-        op: &Op,
+        (op, plans): (&Op, &[(usize, Plan)]),
         mask: u32,
     ) {
         let lanes = Lanes { warp, rank: cx.rank, mask };
@@ -189,6 +191,11 @@ impl<'d> Init<'d> {
                 self.copy_async(out, cx, lanes, (to, from), (*size, count));
             }
             Op::CopyBulk(its) => self.copy_bulk(out, cx, lanes, its),
+            Op::CopyTensor(its) => {
+                for (lane, plan) in plans {
+                    self.copy_tensor(out, cx, (lanes, *lane), (its, plan));
+                }
+            }
             Op::Mbarrier { address, operation, .. } => {
                 if let Mbarrier::Init { .. } = operation {
                     self.write_all(out, cx, lanes, address, 8);
@@ -740,7 +747,7 @@ impl<'d> Init<'d> {
         });
     }
 
-    /// A bulk copy, or a reduction of elements. An element that depends on undefined bits is undefined.
+    /// A bulk copy, or a reduction of elements.
     fn copy_bulk(
         &mut self,
         out: &Reporter<'d>,
@@ -752,22 +759,82 @@ impl<'d> Init<'d> {
         let sizes = &lanes.warp.registers.narrow[its.size as usize];
         let step = its.reduce.map_or(8, |(_, step)| step);
         each_lane(lanes.mask, |lane| {
-            for offset in (0..u64::from(sizes[lane])).step_by(step as usize) {
-                let place = |space, address: u64, access| {
-                    let at = (space, address.wrapping_add(offset));
-                    lanes.warp.place(cx, lane, at, step.into(), access)
-                };
-                let source = place(its.from.space, from[lane], Access::Read);
-                let target = place(its.to.space, to[lane], Access::Write);
-                let (Ok(source), Ok(target)) = (source, target) else { return };
-                let mut written = self.written(out, lanes, lane, source, step);
-                if its.reduce.is_some() {
-                    written &= self.written(out, lanes, lane, target, step);
-                    written = if written == field(step) { written } else { 0 };
+            for to in lanes.warp.targets(lane, to[lane], its.multicast) {
+                for offset in (0..u64::from(sizes[lane])).step_by(step as usize) {
+                    let source = (its.from.space, from[lane].wrapping_add(offset));
+                    let target = (its.to.space, to.wrapping_add(offset));
+                    let is_reduction = its.reduce.is_some();
+                    self.copy_element(
+                        out,
+                        cx,
+                        (lanes, lane),
+                        (source, target),
+                        (step, is_reduction),
+                    );
                 }
-                self.write(out, lanes, (lane, target), step, written);
             }
         });
+    }
+
+    /// The same for a tensor. Elements outside of it have values.
+    fn copy_tensor(
+        &mut self,
+        out: &Reporter<'d>,
+        cx: &Context<'_, 'd>,
+        (lanes, lane): (Lanes<'_>, usize),
+        (its, plan): (&TensorCopy, &Plan),
+    ) {
+        let (address, multicast, function) = match its.access {
+            TensorAccess::Load { to, multicast, .. } => (to, multicast, None),
+            TensorAccess::Store { from, function } => (from, None, function),
+            TensorAccess::Prefetch => return,
+        };
+        let is_load = matches!(its.access, TensorAccess::Load { .. });
+        let address = lanes.warp.addresses(&address)[lane];
+        let step = plan.map.element.bytes();
+        for start in lanes.warp.targets(lane, address, multicast) {
+            for piece in &plan.pieces.list {
+                for offset in (0..piece.bytes).step_by(step as usize) {
+                    let shared =
+                        (Space::Shared, plan.map.swizzle.place(start + piece.offset + offset));
+                    let step = step as u32;
+                    let Some(address) = piece.address else {
+                        let place = lanes.warp.place(cx, lane, shared, step.into(), Access::Write);
+                        if let (true, Ok(place)) = (is_load, place) {
+                            self.write(out, lanes, (lane, place), step, u64::MAX);
+                        }
+                        continue;
+                    };
+                    let global = (Space::Global, address.wrapping_add(offset));
+                    let places = if is_load { (global, shared) } else { (shared, global) };
+                    self.copy_element(out, cx, (lanes, lane), places, (step, function.is_some()));
+                }
+            }
+        }
+    }
+
+    /// A copy of an element, or its combination with that of the target, which is undefined if one of them has undefined
+    /// bits.
+    fn copy_element(
+        &mut self,
+        out: &Reporter<'d>,
+        cx: &Context<'_, 'd>,
+        (lanes, lane): (Lanes<'_>, usize),
+        (source, target): ((Space, u64), (Space, u64)),
+        (size, is_reduction): (u32, bool),
+    ) {
+        let place = |at, access| lanes.warp.place(cx, lane, at, size.into(), access);
+        // Other accesses end the kernel.
+        let (Ok(source), Ok(target)) = (place(source, Access::Read), place(target, Access::Write))
+        else {
+            return;
+        };
+        let mut written = self.written(out, lanes, lane, source, size);
+        if is_reduction {
+            written &= self.written(out, lanes, lane, target, size);
+            written = if written == field(size) { written } else { 0 };
+        }
+        self.write(out, lanes, (lane, target), size, written);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::program::{
     Address, Bank, Barrier, Base, Binary, Compare, Compared, Condition, CopyGroup, Element, Float,
-    Int, LevelOf, Mbarrier, Op, Slot, SurfaceFunction, Ternary, TexelPlace, Unary,
+    Int, LevelOf, Mbarrier, Op, Slot, SurfaceFunction, TensorAccess, Ternary, TexelPlace, Unary,
 };
 
 /// A register, of any bank.
@@ -299,6 +299,25 @@ pub(super) fn each_operand(op: &Op, mut f: impl FnMut(Role, Register)) {
             if let Some(barrier) = &its.barrier {
                 base(&mut f, barrier);
             }
+            its.multicast.iter().for_each(|slot| f(Role::Address, (NARROW, *slot)));
+        }
+        Op::CopyTensor(its) => {
+            base(&mut f, &its.map);
+            let places = its.coordinates.iter().chain(its.offsets.iter().flatten());
+            places.for_each(|slot| f(Role::Address, (NARROW, *slot)));
+            match &its.access {
+                TensorAccess::Load { to, barrier, multicast, .. } => {
+                    base(&mut f, to);
+                    base(&mut f, barrier);
+                    multicast.iter().for_each(|slot| f(Role::Address, (NARROW, *slot)));
+                }
+                TensorAccess::Store { from, .. } => base(&mut f, from),
+                TensorAccess::Prefetch => {}
+            }
+        }
+        Op::PrefetchBulk { from, size } => {
+            base(&mut f, from);
+            f(Role::Address, (NARROW, *size));
         }
         Op::FrameAddress { d, is_wide, .. } => f(Write, (of_width(*is_wide), *d)),
         Op::IsSpace { p, a, .. } => {

@@ -452,10 +452,11 @@ impl Race {
             Step::Wait { is_over: true } => {
                 take(own, who, &releases.complete, order, self.cluster);
             }
-            Step::Change { completes } => {
+            Step::Change { completes, of_copy } => {
                 if order.releases {
                     let (scope, clock) = (order.scope, own.snapshot(who));
-                    let new = Released { block: who.block, scope, is_sc: false, clock };
+                    let block = if of_copy { word.0 } else { who.block };
+                    let new = Released { block, scope, is_sc: false, clock };
                     add(&mut releases.current, new);
                 }
                 if completes {
