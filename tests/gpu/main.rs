@@ -11,7 +11,6 @@ mod graphs;
 mod green;
 mod ipc;
 mod mapped;
-mod tensor_maps;
 mod two_devices;
 mod virtual_memory;
 

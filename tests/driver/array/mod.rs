@@ -2,6 +2,7 @@
 
 pub(crate) mod shapes;
 pub(crate) mod sparse;
+pub(crate) mod tensor_copies;
 pub(crate) mod tensor_maps;
 pub(crate) mod textures;
 

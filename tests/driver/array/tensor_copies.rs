@@ -3,7 +3,6 @@
 
 use crate::common;
 use crate::common::child::in_child;
-use crate::or_skip;
 use cuda_safe::device::attribute;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
@@ -13,7 +12,7 @@ use cuda_safe::{
     Context, DeviceBuffer, DeviceSlice, Graph, LaunchConfig, Module, Result, Stream, TypedKernel,
 };
 
-const TENSOR: &str = include_str!("../kernels/tensor.ptx");
+const TENSOR: &str = include_str!("../../kernels/tensor.ptx");
 
 /// A matrix of 10 rows of 20 floats, in rows of 96 bytes.
 const COLUMNS: u64 = 20;
@@ -28,14 +27,10 @@ type Load = TypedKernel<(CUtensorMap, &'static mut [f32], i32, i32)>;
 
 /// Returns the context of a device with tensor maps, or reports a skip. For child processes.
 fn context() -> Option<Context> {
-    let device = common::real_gpu()?;
-    common::since(12, 0)?;
-    let has = device.attribute(attribute::TENSOR_MAP_ACCESS_SUPPORTED);
-    if !has.expect("known") {
-        common::skip("needs a device with tensor maps");
-        return None;
-    }
-    Some(Context::primary(&device).expect("a primary context"))
+    let context = common::context_since(12, 0)?;
+    let tensor_maps = attribute::TENSOR_MAP_ACCESS_SUPPORTED;
+    common::has(&context, tensor_maps, "needs a device with tensor maps")?;
+    Some(context)
 }
 
 fn element(column: u64, row: u64) -> f32 {
@@ -225,7 +220,6 @@ mod provoked {
     use super::{
         LAYOUT, SHAPE, TensorMap, TensorMapOptions, context, in_child, load, load_kernel, matrix,
     };
-    use crate::or_skip;
     use cuda_safe::sys::CUresult;
 
     #[test]
