@@ -6,7 +6,7 @@
 // Writes the size of each block's cluster, times 65536, plus the block's rank in it.
 extern "C" __global__ void cluster_ranks(unsigned int *out) {
     auto cluster = cooperative_groups::this_cluster();
-    out[blockIdx.x] = cluster.num_blocks() << 16 | cluster.block_rank();
+    if (threadIdx.x == 0) out[blockIdx.x] = cluster.num_blocks() << 16 | cluster.block_rank();
 }
 
 // Lets the next kernel start, and then continues for a while.

@@ -12,5 +12,5 @@ extern "C" __global__ void through_shared(unsigned int *out, unsigned int bytes)
 extern "C" __global__ void __launch_bounds__(64) bounded(unsigned int *out) {
     __shared__ volatile unsigned int own[256];
     own[threadIdx.x] = 7;
-    out[0] = own[threadIdx.x];
+    if (threadIdx.x == 0) out[0] = own[0];
 }
