@@ -7,6 +7,7 @@ pub(crate) mod driver_thread;
 pub mod explore;
 pub mod fault;
 pub(crate) mod hook;
+pub(crate) mod poison;
 pub(crate) mod report;
 #[cfg(test)]
 mod tests;
@@ -256,6 +257,7 @@ fn run_here(callback: Callback) {
     });
     if let Some(world) = lock().as_mut() {
         world.runs.executor.end_callback(callback.operation);
+        world.runs.executor.apply_marks(&mut world.objects.memory);
         world.objects.memory.forget_sources();
     }
     wake();

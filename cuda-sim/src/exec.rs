@@ -12,6 +12,7 @@ mod fabric;
 mod interpret;
 pub mod kernel;
 mod late;
+mod mark;
 mod program;
 mod ready;
 mod run;
@@ -29,6 +30,7 @@ use crate::memory::Memory;
 use crate::races::{Operation as RacingOperation, Order};
 use crate::thread;
 use cuda_sys::CUresult;
+use mark::Marks;
 use ready::Ready;
 use run::run;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -45,6 +47,8 @@ struct Operation {
     missing: usize,
     /// The operations that depend on it in this way.
     followers: Vec<u64>,
+    /// The marks that follow it.
+    marks: Vec<u64>,
 }
 
 /// The result of running an operation.
@@ -82,6 +86,7 @@ pub(crate) struct Executor {
     /// The incomplete operations of each stream that has any.
     queues: BTreeMap<usize, VecDeque<u64>>,
     ready: Ready,
+    marks: Marks,
     /// Callbacks that are running, without the lock, with the thread that runs each.
     running: BTreeMap<u64, ThreadId>,
     /// Callbacks that have not started and that run even after a failure.
@@ -145,7 +150,8 @@ impl Executor {
         if is_told_of_failures(&work) {
             self.failing.insert(id);
         }
-        let operation = Operation { work, stream, function, missing, followers: Vec::new() };
+        let operation =
+            Operation { work, stream, function, missing, followers: Vec::new(), marks: Vec::new() };
         self.operations.insert(id, operation);
         self.queues.entry(stream).or_default().push_back(id);
         self.note_first(stream);
@@ -264,6 +270,7 @@ impl Executor {
                 run(work, memory, self.ticks);
             }
             self.end_observed(racing, memory);
+            self.apply_marks(memory);
         }
     }
 

@@ -92,6 +92,9 @@ pub use api::memory::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
 pub use call::hook::set_call_hook;
+pub use call::poison::{poison, unpoison};
+#[doc(hidden)]
+pub use call::poison::{poison_from_c, unpoison_from_c};
 pub use call::report::{Report, report};
 pub use call::{alive, blocked, data_freed, ended_with_contexts, explore, fault, leaks};
 pub use checks::findings;
@@ -141,6 +144,7 @@ fn find(name: &CStr, driver: cuda_sys::CudaVersion) -> *const c_void {
     let function = name.to_str().ok().and_then(cuda_sys::Function::find);
     match function {
         Some(function) if function.since() <= driver => api::find(function),
-        _ => core::ptr::null(),
+        Some(_) => core::ptr::null(),
+        None => call::poison::extension(name),
     }
 }

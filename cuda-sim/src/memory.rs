@@ -12,6 +12,7 @@ mod multicast;
 mod observed;
 mod pages;
 mod physical;
+mod poison;
 mod ranges;
 mod region;
 mod space;
@@ -28,6 +29,7 @@ pub use leaks::Leak;
 pub(crate) use multicast::{Binding, Team};
 pub(crate) use pages::{Page, Pages};
 pub(crate) use physical::{Location, Properties};
+pub(crate) use poison::Mark;
 pub(crate) use space::range_descriptor;
 pub(crate) use texture::{Object, Texels};
 pub(crate) use virtual_memory::{
@@ -143,6 +145,7 @@ pub(crate) struct Memory {
     pub(crate) lenient: bool,
     /// Where the memory was allocated that is alive, if leaks are reported by place.
     pub(crate) sites: Option<Box<leaks::Sites>>,
+    poisons: poison::Poisons,
 }
 
 /// Numbers of interleavings, or of none for schedules in which nothing is preempted.
@@ -251,6 +254,7 @@ impl Memory {
     pub(crate) fn free(&mut self, address: u64) -> Option<Allocation> {
         let allocation = self.device.remove(&address)?;
         self.forget_site_of(allocation.id);
+        self.clear_poison(address..address + allocation.bytes.len() as u64);
         self.totals.remove(address, &allocation);
         if self.variables.remove(&address) {
             self.totals.remove_variable(allocation.bytes.len());
@@ -338,6 +342,7 @@ impl Memory {
         wanted: Use,
     ) -> Result<&mut [u8], String> {
         self.note_access(address, len, wanted.into());
+        self.check_poison(address, len)?;
         if address < BASE && self.containing(address).is_none() {
             if self.is_virtual(address) {
                 let found = self.virtual_bytes(address, len, wanted);
@@ -424,6 +429,7 @@ impl Memory {
 
     /// Returns a word of 4 or 8 bytes of device or pinned memory, if it may be used now.
     pub(crate) fn word(&self, address: u64, size: usize) -> Option<u64> {
+        self.check_poison(address, size).ok()?;
         let mut word = [0; 8];
         if let Some(host) = self.host_reached(address, size) {
             for (offset, byte) in word[..size].iter_mut().enumerate() {

@@ -337,8 +337,8 @@ impl Profile {
         Self { kernel_checks: checks, ..self }
     }
 
-    /// Notes where the program allocates memory, for [`leaks`](crate::leaks). This takes some microseconds for each
-    /// allocation.
+    /// Notes where the program allocates memory, for [`leaks`](crate::leaks), and where it [poisons](crate::poison())
+    /// bytes. This takes some microseconds for each allocation.
     #[must_use]
     pub fn with_leak_sites(self) -> Self {
         Self { leak_sites: true, ..self }

@@ -12,6 +12,7 @@ pub(crate) mod members;
 pub(crate) mod module;
 pub(crate) mod needs;
 pub(crate) mod objects;
+mod poison;
 pub(crate) mod pool;
 pub(crate) mod process;
 mod races;

@@ -84,8 +84,8 @@ pub use library::{
     Attempt, AttemptFailure, InstallError, Library, LoadError, MissingSymbol, SymbolError,
 };
 pub use loader::{
-    Function, MissingFunction, Unavailable, close, driver_version, install, library_path, load,
-    load_from,
+    Function, MissingFunction, Unavailable, close, driver_version, extension, install,
+    library_path, load, load_from,
 };
 pub use out::out;
 pub use version::{CudaVersion, ParseVersionError};

@@ -138,7 +138,8 @@ pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<(), InstallError> {
 /// returns its address, or null if it does not have the symbol.
 ///
 /// Software drivers, tracing tools and tests use this function. No lock is held while `find` runs, and
-/// two threads may call it for the same symbol at the same time.
+/// two threads may call it for the same symbol at the same time. [`extension`] calls it with names that are
+/// not those of this crate.
 ///
 /// # Errors
 /// A driver has already been loaded or installed. A process has one driver.
@@ -151,6 +152,22 @@ pub unsafe fn install(
     find: impl Fn(&CStr) -> *const c_void + Send + Sync + 'static,
 ) -> Result<(), InstallError> {
     SOURCE.set(Source::Installed(Box::new(find))).map_err(|_| InstallError::InUse)
+}
+
+/// Returns the address of a function that NVIDIA's headers do not declare, such as an extension of a software driver, or
+/// `None` if the driver or the installed source does not have it. The result is not cached.
+///
+/// An address says nothing about the type of the function. A caller asks only for a name that no other library uses for
+/// a function of another type.
+#[inline]
+pub fn extension(name: &CStr) -> Option<NonNull<c_void>> {
+    if CLOSED.load(Ordering::Relaxed) || name.to_str().ok().and_then(Function::find).is_some() {
+        return None;
+    }
+    match source().ok()? {
+        Source::Driver(driver) => driver.symbol(name),
+        Source::Installed(find) => NonNull::new(find(name).cast_mut()),
+    }
 }
 
 /// Permanently disables the driver: from now on every function returns `CUDA_ERROR_NOT_INITIALIZED`.

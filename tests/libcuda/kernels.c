@@ -110,6 +110,15 @@ int main(int count, char **words) {
     printf("cuGetProcAddress %d %d, dlsym %d\n", address != NULL, status,
            dlsym(RTLD_DEFAULT, "cuSimRegisterKernel") != NULL);
 
+    if (strcmp(what, "poison") == 0) {
+        printf("beyond the memory %d\n", cuSimPoison(x + 12, 8, CU_SIM_AT_ONCE));
+        CHECK(cuSimPoison(x + 12, 4, NULL));
+        CHECK(cuMemcpyDtoH(values, x, 12));
+        printf("poisoned %u\n", cuMemcpyDtoH(values, x, 13));
+        CHECK(cuSimUnpoison(x + 12, 4, CU_SIM_AT_ONCE));
+        CHECK(cuMemcpyDtoH(values, x, 16));
+        return 0;
+    }
     CHECK(cuModuleGetFunction(&function, module, what));
     CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&x, &factor, &n}, NULL));
     printf("%s %u\n", what, cuCtxSynchronize());

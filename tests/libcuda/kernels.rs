@@ -118,6 +118,13 @@ fn a_c_program_registers_kernels() {
     };
     failed("stray", "stray read 1\nstray 700\n", "64 bytes at 0x");
     failed("fails", "fails 700\n", "out of paper");
+
+    let run = command(&program, &driver, "h200").arg("poison").output();
+    let run = run.expect("starting a program");
+    assert_eq!(text(&run.stdout), format!("{WELL}beyond the memory 1\npoisoned 1\n"));
+    let errors = text(&run.stderr);
+    assert!(errors.contains("are poisoned from the byte 12 of 16 bytes"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
     fs::remove_file(program).expect("a file of this test");
 }
 

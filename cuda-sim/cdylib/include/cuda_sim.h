@@ -108,6 +108,28 @@ void cuSimPrintLiveObjects(void) CUDA_SIM_WEAK;
  * stderr when it is detected. */
 size_t cuSimMisuseCount(void) CUDA_SIM_WEAK;
 
+/* The argument of the next two functions for a change that waits for no work. */
+#define CU_SIM_AT_ONCE ((struct CUstream_st *)-1)
+
+struct CUstream_st;
+
+/* Makes `size` bytes at a device address inaccessible, from now on in the order of `stream`. A library that allocates
+ * blocks from a larger allocation calls this for the bytes that no block contains, and for a block that it has freed.
+ * An access by a kernel, a copy or a fill then fails as one beyond an allocation does. Freeing or unmapping the
+ * memory makes the bytes forgotten.
+ *
+ * A stream without work stays without work. On a stream that is being captured, the call has no effect. A default
+ * stream is that of the context which owns the memory; for mapped memory it is that of the current context.
+ *
+ * Returns 0, 1 if the bytes are not all in one allocation of device memory or in mapped memory, or another error of
+ * the driver. */
+int cuSimPoison(unsigned long long address, size_t size, struct CUstream_st *stream) CUDA_SIM_WEAK;
+
+/* Makes `size` bytes at a device address accessible again, from now on in the order of `stream`. With CU_SIM_AT_ONCE,
+ * poisons that were enqueued before and have not taken effect are undone too. On a stream that is being captured, the
+ * bytes become accessible at once. The results are those of cuSimPoison. */
+int cuSimUnpoison(unsigned long long address, size_t size, struct CUstream_st *stream) CUDA_SIM_WEAK;
+
 #ifdef __cplusplus
 }
 #endif

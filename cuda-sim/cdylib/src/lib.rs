@@ -19,8 +19,8 @@
 //! - A kernel is a function that the program registers with `cuSimRegisterKernel`. `include/cuda_sim.h`
 //!   declares it and the functions that kernels use. Only `dlsym` finds them.
 //! - When the process exits, its account is written, if `CUDA_SIM_ACCOUNT` requests it.
-//! - Other functions of `include/cuda_sim.h` make calls fail, and report the objects that are alive and the
-//!   misuses.
+//! - Other functions of `include/cuda_sim.h` make calls fail, make bytes inaccessible, and report the objects
+//!   that are alive and the misuses.
 //!
 //! Other crates do not link this crate.
 

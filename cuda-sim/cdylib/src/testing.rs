@@ -3,7 +3,8 @@
 use crate::driver::driver;
 use core::ffi::{CStr, c_char, c_int, c_ulonglong};
 use cuda_sim::fault::{Fault, Injected, Scope};
-use cuda_sys::CUresult;
+use cuda_sim::{poison_from_c, unpoison_from_c};
+use cuda_sys::{CUdeviceptr, CUresult, CUstream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The active faults.
@@ -63,4 +64,18 @@ extern "C" fn cuSimPrintLiveObjects() {
 extern "C" fn cuSimMisuseCount() -> usize {
     driver();
     cuda_sim::misuses().len()
+}
+
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+extern "C" fn cuSimPoison(address: CUdeviceptr, size: usize, stream: CUstream) -> c_int {
+    driver();
+    poison_from_c(address, size, stream)
+}
+
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+extern "C" fn cuSimUnpoison(address: CUdeviceptr, size: usize, stream: CUstream) -> c_int {
+    driver();
+    unpoison_from_c(address, size, stream)
 }

@@ -186,6 +186,7 @@ impl Executor {
                 self.note_first(stream);
             }
         }
+        self.reach_marks(&operation.marks);
         Some(operation.work)
     }
 

@@ -73,7 +73,7 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                 Ok(())
             }
             None => Err(format!(
-                "a wait for a value at {at:#x}, which is not allocated when the wait runs"
+                "a wait for a value at {at:#x}, which is not allocated or is poisoned when the wait runs"
             )),
         },
         Work::Allocate(address) => {
@@ -200,7 +200,7 @@ fn reduce_value(
 ) -> Result<(), String> {
     let Some(word) = memory.word(at, size) else {
         return Err(format!(
-            "an atomic operation on a value at {at:#x}, which is not allocated when the operation runs"
+            "an atomic operation on a value at {at:#x}, which is not allocated or is poisoned when the operation runs"
         ));
     };
     let changed = match reduction {

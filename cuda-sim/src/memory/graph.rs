@@ -200,6 +200,8 @@ impl Memory {
             Kind::Ordered { ready, freed } if !*freed || allocation.frees != 0 => {
                 *ready = false;
                 allocation.bytes.reset();
+                let end = address + allocation.bytes.len() as u64;
+                self.clear_poison(address..end);
             }
             _ => {
                 self.free(address);

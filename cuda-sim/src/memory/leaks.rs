@@ -133,7 +133,7 @@ impl Memory {
 
 /// Returns the first function of a backtrace that is not one of the driver or of the crates on it, with its file and
 /// line.
-fn caller(trace: &str) -> Option<String> {
+pub(super) fn caller(trace: &str) -> Option<String> {
     // A line with a function may be followed by one with its place, which begins with `at`.
     let mut lines = trace.lines().map(str::trim).peekable();
     while let Some(line) = lines.next() {

@@ -6,7 +6,8 @@ use cuda_ptx::check::SiteId;
 
 impl Memory {
     /// Returns a part of memory around some bytes that a kernel may access: its address on the device, its address on
-    /// the host, and its size. Without detection of races it is the whole allocation.
+    /// the host, and its size. Without detection of races it is the whole allocation, or the part of it between poisoned
+    /// bytes.
     pub(crate) fn region_for(
         &mut self,
         (address, len): (u64, usize),
@@ -22,6 +23,7 @@ impl Memory {
         if let Some(log) = &mut self.accesses {
             log.mode = None;
         }
+        self.check_poison(address, len)?;
         // No reference to the bytes is made: other threads of the host access them as atomic words.
         let host = match self.containing(address) {
             None if address < BASE && self.is_virtual(address) => {
@@ -47,10 +49,14 @@ impl Memory {
         } else {
             (address, host, len)
         };
-        if region.0 & 7 != region.1 as u64 & 7 {
+        let (start, host, size) = region;
+        if start & 7 != host as u64 & 7 {
             return Err(format!("{address:#x} is not aligned as its memory on the host is"));
         }
-        Ok(region)
+        let part = self.part_around(address, start..start + size as u64);
+        // Both are parts of the memory on the host.
+        let (before, size) = ((part.start - start) as usize, (part.end - part.start) as usize);
+        Ok((part.start, host + before, size))
     }
 
     /// Allocates memory for `malloc` of a kernel. It is freed with the context.

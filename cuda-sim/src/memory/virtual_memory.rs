@@ -426,6 +426,11 @@ impl Memory {
                 }
             }
         }
+        for start in starts {
+            if let Some((start, its)) = self.virtual_memory.mapping(*start) {
+                self.clear_poison(start..start + its.size);
+            }
+        }
         let unused = self.virtual_memory.unmap(starts, next);
         self.forget_physical(unused);
     }

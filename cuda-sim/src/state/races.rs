@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 mod tests;
 
 impl Stream {
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         match (self.is_legacy, self.is_default) {
             (true, _) => Place::LegacyStream(self.id),
             (false, true) => Place::PerThreadStream(self.id),

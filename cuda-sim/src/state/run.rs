@@ -87,7 +87,9 @@ impl World {
         if let Some(fatal) = self.runs.fatal {
             return Err(fatal);
         }
-        match self.runs.executor.step(&mut self.objects.memory) {
+        let done = self.runs.executor.step(&mut self.objects.memory);
+        self.runs.executor.apply_marks(&mut self.objects.memory);
+        match done {
             None => return Ok(false),
             Some(Done::Well) => self.start_from_device(),
             Some(Done::Recorded(event, tick)) => {

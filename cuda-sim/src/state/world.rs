@@ -360,7 +360,7 @@ impl World {
     }
 
     /// Returns this thread's default stream of a context, and creates it at its first use.
-    fn per_thread_stream(&mut self, context: usize) -> Answer<usize> {
+    pub(super) fn per_thread_stream(&mut self, context: usize) -> Answer<usize> {
         let key = (thread::id(), context);
         let known = self.objects.per_thread.get(&key).copied();
         if let Some(known) = known.filter(|known| self.objects.streams.get(*known).is_some()) {
@@ -421,6 +421,20 @@ impl World {
             its.last = Some(id);
         }
         id
+    }
+
+    /// Returns the operations that the next work on a stream comes after, of which some may be complete.
+    pub(super) fn last_before(&self, stream: usize) -> Vec<u64> {
+        let mut before: Vec<u64> = self.runs.executor.last(stream).into_iter().collect();
+        let Some(its) = self.objects.streams.get(stream) else { return before };
+        let Some(context) = self.objects.contexts.get(its.context) else { return before };
+        before.extend(context.after);
+        if stream == context.legacy {
+            before.extend(context.given.values());
+        } else if its.blocking {
+            before.extend(self.objects.streams.get(context.legacy).and_then(|its| its.last));
+        }
+        before
     }
 
     /// Enqueues work on a stream without the implicit order of blocking streams.

@@ -6,7 +6,7 @@ use crate::library::{
     Attempt, AttemptFailure, DRIVER_VARIABLE, File, LoadError, Search, first_opened,
 };
 use crate::version::CudaVersion;
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::NonNull;
 use std::path::{Path, PathBuf};
 
@@ -74,6 +74,12 @@ impl Driver {
     #[inline]
     pub(super) fn version(&self) -> CudaVersion {
         self.version
+    }
+
+    /// Returns the address of an exported symbol.
+    #[inline]
+    pub(super) fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        self.file.symbol(name)
     }
 
     /// Returns the function with this exact name, which determines its ABI.

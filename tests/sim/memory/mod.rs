@@ -10,6 +10,7 @@ pub(crate) mod lazy;
 pub(crate) mod managed_pools;
 pub(crate) mod pinned_ranges;
 pub(crate) mod pointers;
+pub(crate) mod poison;
 pub(crate) mod pool_access;
 pub(crate) mod pool_frees;
 pub(crate) mod regressions;
