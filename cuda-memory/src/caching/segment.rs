@@ -135,6 +135,9 @@ impl Pool {
                 return Err(error);
             }
         };
+        if let Some(zones) = &self.zones {
+            zones.add(address, size);
+        }
         let mut shared = self.lock();
         shared.taking -= size;
         std::mem::forget(taking);

@@ -15,6 +15,7 @@ use super::segment::Segment;
 use super::shared::{Request, Shared};
 use super::stream_progress::{Reach, StreamKey, StreamProgress, SyncPoints};
 use super::thread_caches::{Idle, ThreadCaches};
+use super::zones::Zones;
 use super::{CacheStats, CachingOptions, token};
 use crate::lock::{Mutex, MutexGuard};
 use cuda_safe::error::DriverError;
@@ -37,6 +38,8 @@ pub(super) struct Pool {
     pending_bytes: u64,
     /// The addresses of an expandable pool, which maps memory there. Other pools allocate slabs.
     pub(super) segment: Option<Segment>,
+    /// The software driver's functions for bytes that belong to no block.
+    pub(super) zones: Option<Zones>,
     upstream: Box<dyn MemoryManager>,
 }
 
@@ -74,6 +77,7 @@ impl Pool {
             options,
             slab,
             pending_bytes,
+            zones: Zones::find(segment.is_some()),
             segment,
             upstream,
         })
@@ -131,7 +135,22 @@ impl Pool {
         let bytes = bytes.ok_or(Invalid::TooLarge { len: size, size: 1 })?;
         let request = Request { bytes, class, order, stream };
         let found = without_invalidating_captures(|| self.find(thread_caches, &request))?;
-        Ok(Block { address: found.address, size, token: token(found.id, class) })
+        Ok(self.allocated(found, (size, class), order))
+    }
+
+    /// Returns an allocated block, of which an allocation of `size` bytes uses the first bytes.
+    #[inline]
+    pub(super) fn allocated(
+        &self,
+        idle: Idle,
+        (size, class): (usize, u8),
+        order: Order<'_>,
+    ) -> Block {
+        if let Some(zones) = &self.zones {
+            let whole = rounded(size as u64).unwrap_or(size as u64);
+            zones.allocate(idle.address, (size as u64, whole), order);
+        }
+        Block { address: idle.address, size, token: token(idle.id, class) }
     }
 
     #[inline]
@@ -255,6 +274,9 @@ impl Pool {
         // A size that can be addressed fits in a `usize`.
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
         let memory = self.upstream.allocate(bytes, Order::NONE)?;
+        if let Some(zones) = &self.zones {
+            zones.add(memory.address, size);
+        }
         let mut shared = self.lock();
         shared.taking -= size;
         std::mem::forget(taking);
@@ -384,11 +406,20 @@ impl Pool {
         // `pop` takes from the end, so the largest is returned first.
         giving.slabs.reverse();
         while let Some(slab) = giving.slabs.pop() {
+            self.remove_zones(&slab);
             // SAFETY: the slab is of the upstream manager, no part of it is allocated, and all work
             // that used it is done.
             unsafe { self.upstream.free(slab, Order::NONE) };
         }
         bytes
+    }
+
+    /// Makes all of a slab accessible that returns to the upstream manager.
+    #[inline]
+    fn remove_zones(&self, slab: &Block) {
+        if let Some(zones) = &self.zones {
+            zones.remove(slab.address, slab.size as u64);
+        }
     }
 
     /// Returns a block as a part of the upstream manager's memory that it lies in.
@@ -465,6 +496,7 @@ impl Pool {
         }
         let heap = std::mem::take(&mut self.shared_mut().heap);
         for slab in heap.into_slabs() {
+            self.remove_zones(&slab);
             // SAFETY: the slab is of that manager. All parts of it have been freed, as the owner of a
             // part holds the context, and so the pool.
             unsafe { self.upstream.free(slab, Order::NONE) };

@@ -12,6 +12,7 @@ pub(crate) mod pressure;
 pub(crate) mod reset;
 pub(crate) mod shared;
 pub(crate) mod wrappers;
+pub(crate) mod zones;
 
 use crate::prelude::*;
 use cuda_memory::CacheStats;
