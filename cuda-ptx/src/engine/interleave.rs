@@ -70,6 +70,15 @@ impl Delayed {
     }
 }
 
+/// What becomes of a warp and its instruction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turn {
+    /// Whether a store is delayed, and must not be executed.
+    pub(super) is_delayed: bool,
+    /// Whether the warp gives way after the instruction.
+    pub(super) is_over: bool,
+}
+
 /// Chooses an interleaving.
 #[derive(Debug)]
 pub(super) struct Interleaver {
@@ -105,12 +114,24 @@ impl Interleaver {
         times != 0 && self.below(times) == 0
     }
 
-    /// Called before the lanes of `mask` execute an instruction. Performs the delayed stores that it shows to other
-    /// threads, or whose bytes it accesses.
-    pub(super) fn before(warp: &Warp, cx: &mut Context<'_, '_>, op: &Op, mask: u32) {
-        if cx.interleaver.is_none() {
-            return;
-        }
+    /// Called before the lanes of `mask` execute an instruction.
+    #[inline(never)]
+    pub(super) fn before(
+        warp: &Warp,
+        cx: &mut Context<'_, '_>,
+        op: &Op,
+        mask: u32,
+    ) -> Result<Turn, Raise> {
+        let Some(interleaver) = &mut cx.interleaver else { return Ok(Turn::default()) };
+        let switch = interleaver.switch;
+        let is_over = is_point(op) && interleaver.once_in(switch);
+        Self::perform(warp, cx, op, mask);
+        let is_delayed = Self::delays(warp, cx, op, mask)?;
+        Ok(Turn { is_delayed, is_over })
+    }
+
+    /// Performs some delayed stores, those that an instruction shows to other threads, and those whose bytes it accesses.
+    fn perform(warp: &Warp, cx: &mut Context<'_, '_>, op: &Op, mask: u32) {
         if is_point(op) {
             perform_some(cx);
         }
@@ -136,12 +157,7 @@ impl Interleaver {
 
     /// Delays a store of the lanes of `mask` instead of executing it. Returns false for other instructions, and for
     /// stores that are not delayed.
-    pub(super) fn delays(
-        warp: &Warp,
-        cx: &mut Context<'_, '_>,
-        op: &Op,
-        mask: u32,
-    ) -> Result<bool, Raise> {
+    fn delays(warp: &Warp, cx: &mut Context<'_, '_>, op: &Op, mask: u32) -> Result<bool, Raise> {
         let (Some(interleaver), Op::Store(store)) = (&mut cx.interleaver, op) else {
             return Ok(false);
         };
@@ -179,13 +195,6 @@ impl Interleaver {
             }
         }
         Ok(true)
-    }
-
-    /// Returns whether a warp gives way after an instruction.
-    pub(super) fn gives_way(cx: &mut Context<'_, '_>, op: &Op) -> bool {
-        let Some(interleaver) = &mut cx.interleaver else { return false };
-        let switch = interleaver.switch;
-        is_point(op) && interleaver.once_in(switch)
     }
 }
 

@@ -268,14 +268,17 @@ impl Warp {
                         continue 'choose;
                     }
                     op => {
+                        let mut is_delayed = false;
                         if OBSERVED {
                             Watch::before(self, cx, op, mask);
-                            Interleaver::before(self, cx, op, mask);
-                            if Interleaver::gives_way(cx, op) {
-                                slice = 0;
+                            if cx.interleaver.is_some() {
+                                let turn = Interleaver::before(self, cx, op, mask)?;
+                                is_delayed = turn.is_delayed;
+                                if turn.is_over {
+                                    slice = 0;
+                                }
                             }
                         }
-                        let is_delayed = OBSERVED && Interleaver::delays(self, cx, op, mask)?;
                         if is_delayed || self.step(cx, op, mask)? {
                             pc + 1
                         } else {
