@@ -311,7 +311,8 @@ pub fn alive() -> Alive {
 /// First runs all pending work, as [`alive`] does.
 ///
 /// The places are noted if [`Profile::with_leak_sites`](crate::Profile::with_leak_sites) is on; else none are returned.
-/// Physical memory (`cuMemCreate`), arrays and module variables are not among them.
+/// Physical memory (`cuMemCreate`) is alive while a handle or a mapping keeps it. Imported memory and module variables are
+/// not among them.
 pub fn leaks() -> Vec<Leak> {
     if refuse_in_kernel("cuda_sim::leaks") {
         return Vec::new();

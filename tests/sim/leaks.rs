@@ -85,6 +85,75 @@ fn memory_that_its_context_frees_was_leaked_too() {
     assert!(memory.to_string().ends_with(", until the context ended"), "{memory}");
 }
 
+/// Makes an array of 64 × 16 bytes, and one with levels of 64 × 16 and 32 × 8 bytes.
+#[inline(never)]
+fn arrays() -> (CUarray, CUmipmappedArray) {
+    let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
+        Width: 64,
+        Height: 16,
+        Format: CUarray_format::CU_AD_FORMAT_UNSIGNED_INT8,
+        NumChannels: 1,
+        ..Default::default()
+    };
+    let array = out!(cuArray3DCreate_v2(&raw const descriptor));
+    (array, out!(cuMipmappedArrayCreate(&raw const descriptor, 2)))
+}
+
+#[cfg(target_os = "linux")]
+#[inline(never)]
+fn physical(device: Device, pages: usize) -> PhysicalMemory {
+    PhysicalMemory::new(device, pages * PAGE).expect("memory")
+}
+
+#[test]
+fn arrays_are_listed_with_their_levels_until_they_are_destroyed() {
+    if !has_symbols() {
+        return common::skip("the binary has no symbols");
+    }
+    in_child!(start(Profile::h200().with_leak_sites()));
+    succeeds!(cuInit(0));
+    let context: CUcontext = out!(cuCtxCreate_v4(null_mut(), 0, 0));
+    let (array, mipmapped) = arrays();
+    let of_array = ("arrays".to_owned(), "array memory", 1, 1024);
+    let of_mipmapped = ("arrays".to_owned(), "mipmapped array memory", 1, 1024 + 256);
+    assert_eq!(found(), [of_mipmapped, of_array.clone()]);
+    succeeds!(cuMipmappedArrayDestroy(mipmapped));
+    assert_eq!(found(), [of_array]);
+    succeeds!(cuArrayDestroy(array));
+    assert_eq!(found(), []);
+    arrays();
+    succeeds!(cuCtxDestroy_v2(context));
+    let all = leaks();
+    assert!(all.len() == 2 && all.iter().all(|its| its.ended_with_context), "{all:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn physical_memory_is_listed_while_a_handle_or_a_mapping_keeps_it() {
+    if !has_symbols() {
+        return common::skip("the binary has no symbols");
+    }
+    in_child!(start(Profile::h200().with_leak_sites()));
+    let context = context();
+    let device = context.device();
+    let (kept, released) = (physical(device, 2), physical(device, 1));
+    let reservation = Reservation::new(2 * PAGE).expect("addresses");
+    let listed = |count, pages| {
+        let bytes = (pages * PAGE) as u64;
+        assert_eq!(found(), [("physical".to_owned(), "physical memory", count, bytes)]);
+    };
+    listed(2, 3);
+    drop(released);
+    listed(1, 2);
+    // The program releases its handle, and the mapping keeps the memory.
+    let (at, handle) = (reservation.address(), kept.into_raw());
+    succeeds!(cuMemMap(at, 2 * PAGE, 0, handle, 0));
+    succeeds!(cuMemRelease(handle));
+    listed(1, 2);
+    succeeds!(cuMemUnmap(at, 2 * PAGE));
+    assert_eq!(found(), []);
+}
+
 #[test]
 fn without_the_mode_no_places_are_noted() {
     let stream = &in_child!(stream_on(Profile::h200()));

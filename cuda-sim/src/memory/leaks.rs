@@ -38,9 +38,9 @@ impl fmt::Display for Leak {
     }
 }
 
-/// Memory whose context ended.
+/// Memory that is noted with its type and size.
 #[derive(Debug)]
-struct Ended {
+struct Noted {
     kind: &'static str,
     bytes: u64,
     site: Backtrace,
@@ -50,7 +50,10 @@ struct Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
     alive: HashMap<u64, Backtrace>,
-    ended: Vec<Ended>,
+    /// Memory that has a handle instead of an address.
+    handles: BTreeMap<usize, Noted>,
+    /// Memory whose context ended.
+    ended: Vec<Noted>,
 }
 
 /// Returns the type of an allocation.
@@ -91,7 +94,29 @@ impl Memory {
     pub(super) fn end_site_of(&mut self, id: u64, kind: &'static str, bytes: u64) {
         if let Some(sites) = &mut self.sites {
             let site = sites.alive.remove(&id);
-            sites.ended.extend(site.map(|site| Ended { kind, bytes, site }));
+            sites.ended.extend(site.map(|site| Noted { kind, bytes, site }));
+        }
+    }
+
+    /// Notes where the current call comes from, which makes memory with a handle.
+    pub(crate) fn note_site_of_handle(&mut self, handle: usize, kind: &'static str, bytes: u64) {
+        if let Some(sites) = &mut self.sites {
+            let site = Backtrace::force_capture();
+            sites.handles.insert(handle, Noted { kind, bytes, site });
+        }
+    }
+
+    /// Forgets where memory with a handle was allocated, because nothing keeps it.
+    pub(crate) fn forget_site_of_handle(&mut self, handle: usize) {
+        if let Some(sites) = &mut self.sites {
+            sites.handles.remove(&handle);
+        }
+    }
+
+    /// Keeps where memory with a handle was allocated that a context frees at its end.
+    pub(crate) fn end_site_of_handle(&mut self, handle: usize) {
+        if let Some(sites) = &mut self.sites {
+            sites.ended.extend(sites.handles.remove(&handle));
         }
     }
 
@@ -107,6 +132,8 @@ impl Memory {
         let alive = device.chain(host).filter_map(|(id, kind, bytes)| {
             sites.alive.get(&id).map(|site| (site, kind, bytes, false))
         });
+        let handles = sites.handles.values().map(|its| (&its.site, its.kind, its.bytes, false));
+        let alive = alive.chain(handles);
         let ended = sites.ended.iter().map(|its| (&its.site, its.kind, its.bytes, true));
         let mut groups: BTreeMap<_, (usize, u64)> = BTreeMap::new();
         for (number, (site, kind, bytes, ended)) in alive.chain(ended).enumerate() {

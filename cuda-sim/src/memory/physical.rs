@@ -26,6 +26,8 @@ pub(crate) struct Properties {
 /// Memory without an address.
 #[derive(Debug)]
 pub(crate) struct Physical {
+    /// The handle that the program has got.
+    pub(super) handle: usize,
     pub(crate) properties: Properties,
     pub(crate) size: u64,
     /// The file with the contents, and where they start.
@@ -74,6 +76,7 @@ impl PhysicalMemory {
             (Arc::new(file), 0)
         };
         Some(self.add(Physical {
+            handle: 0,
             properties,
             size,
             file,
@@ -91,7 +94,7 @@ impl PhysicalMemory {
     fn add(&mut self, physical: Physical) -> usize {
         self.last += 1;
         let handle = HANDLES | self.last << 4;
-        self.all.insert(handle, physical);
+        self.all.insert(handle, Physical { handle, ..physical });
         handle
     }
 
@@ -111,6 +114,7 @@ impl PhysicalMemory {
         let file = File::from(borrowed.try_clone_to_owned().ok()?);
         let size = file.metadata().ok()?.len();
         Some(self.add(Physical {
+            handle: 0,
             properties: Properties {
                 location: (cuda_sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0, device),
                 handle_types: 0,

@@ -408,6 +408,7 @@ impl Memory {
         if let Some(device) = device_of(&properties.location) {
             self.totals.add_physical(device, size);
         }
+        self.note_site_of_handle(handle, "physical memory", size);
         Some(handle)
     }
 
@@ -438,6 +439,7 @@ impl Memory {
     pub(super) fn forget_physical(&mut self, unused: impl IntoIterator<Item = Physical>) {
         for its in unused {
             self.forget_team(&its);
+            self.forget_site_of_handle(its.handle);
             // Imported memory counts where it was allocated.
             let device = device_of(&its.properties.location).filter(|_| !its.is_imported);
             if let Some(device) = device {

@@ -152,6 +152,9 @@ impl World {
         self.objects.arrays.levels += usize::from(is_level);
         let handle = self.objects.arrays.plain.insert(array);
         self.objects.arrays.plain_of.insert(context, handle);
+        if !is_level {
+            self.objects.memory.note_site_of_handle(handle, "array memory", size as u64);
+        }
         Ok(handle)
     }
 
@@ -159,8 +162,20 @@ impl World {
         if let Some(array) = self.objects.arrays.plain.remove(handle) {
             self.objects.arrays.levels -= usize::from(array.is_level);
             self.objects.arrays.plain_of.remove(array.context, handle);
+            self.objects.memory.forget_site_of_handle(handle);
             self.objects.memory.free(array.storage);
         }
+    }
+
+    /// Adds a mipmapped array with its levels.
+    pub(crate) fn add_mipmapped(&mut self, array: Mipmapped) -> usize {
+        let context = array.context;
+        let sizes = array.levels.iter().filter_map(|level| self.objects.arrays.plain.get(*level));
+        let size: usize = sizes.map(Array::size).sum();
+        let handle = self.objects.arrays.mipmapped.insert(array);
+        self.objects.arrays.mipmapped_of.insert(context, handle);
+        self.objects.memory.note_site_of_handle(handle, "mipmapped array memory", size as u64);
+        handle
     }
 
     pub(crate) fn remove_mipmapped(&mut self, handle: usize) {
@@ -168,6 +183,7 @@ impl World {
             return;
         };
         self.objects.arrays.mipmapped_of.remove(removed.context, handle);
+        self.objects.memory.forget_site_of_handle(handle);
         for level in removed.levels {
             self.remove_array(level);
         }
@@ -180,9 +196,11 @@ impl World {
         self.objects.arrays.of_ended.extend(&plain);
         self.objects.arrays.of_ended.extend(&mipmapped);
         for handle in mipmapped {
+            self.objects.memory.end_site_of_handle(handle);
             self.remove_mipmapped(handle);
         }
         for handle in plain {
+            self.objects.memory.end_site_of_handle(handle);
             self.remove_array(handle);
         }
         self.objects.memory.objects.remove_of(context);

@@ -247,10 +247,7 @@ pub(crate) fn create_mipmapped(
             }
         }
     }
-    let made =
-        world.objects.arrays.mipmapped.insert(Mipmapped { context, descriptor, levels: made });
-    world.objects.arrays.mipmapped_of.insert(context, made);
-    Ok(pointer(made))
+    Ok(pointer(world.add_mipmapped(Mipmapped { context, descriptor, levels: made })))
 }
 
 /// Returns the same handle each time.
