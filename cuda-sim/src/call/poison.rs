@@ -20,7 +20,8 @@ const AT_ONCE: usize = usize::MAX;
 /// without work stays without work. A call on a stream that is being captured has no effect.
 ///
 /// A default stream is that of the context which owns the memory; for mapped memory it is that of the current context.
-/// When the memory is freed or unmapped, the bytes are forgotten.
+/// When the memory is freed or unmapped, the bytes are forgotten. Accesses through another mapping of the same memory, or
+/// through a multicast object, are not checked.
 ///
 /// ```
 /// # let check = |code: cuda_sys::CUresult| assert!(code.is_success());

@@ -90,7 +90,7 @@ impl Memory {
         }
     }
 
-    /// Keeps where memory was allocated that a context frees at its end.
+    /// Keeps where memory was allocated that the driver frees because its context is destroyed.
     pub(super) fn end_site_of(&mut self, id: u64, kind: &'static str, bytes: u64) {
         if let Some(sites) = &mut self.sites {
             let site = sites.alive.remove(&id);
@@ -113,7 +113,7 @@ impl Memory {
         }
     }
 
-    /// Keeps where memory with a handle was allocated that a context frees at its end.
+    /// Keeps where memory with a handle was allocated that the driver frees because its context is destroyed.
     pub(crate) fn end_site_of_handle(&mut self, handle: usize) {
         if let Some(sites) = &mut self.sites {
             sites.ended.extend(sites.handles.remove(&handle));
