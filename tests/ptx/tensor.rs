@@ -24,7 +24,6 @@ pub(crate) enum Content {
     /// The number of each element in memory plus one.
     Numbers,
     /// Random bits, and edge cases of floating-point numbers.
-    #[expect(dead_code, reason = "the recorded forms have numbers")]
     Random,
 }
 
@@ -120,6 +119,12 @@ impl Tensor {
             Shape::Im2col { channels, pixels, .. } => (*channels, *pixels),
         };
         (row.into(), rows.into(), slice.unwrap_or(element(self.kind)))
+    }
+
+    /// Returns the bytes that a copy writes to shared memory.
+    pub(crate) fn copied(&self) -> u64 {
+        let (row, rows, size) = self.parts();
+        row * rows * size
     }
 
     /// Returns the bytes of shared memory that a copy covers. With a swizzle, each row begins a span.
