@@ -13,6 +13,7 @@ mod interleavings;
 mod matrices;
 mod memory;
 mod planted;
+mod random;
 mod rejected;
 mod seeds;
 mod tensors;

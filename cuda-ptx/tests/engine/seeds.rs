@@ -58,9 +58,8 @@ const ISOLATION: &[&str] = &["examples/isolation/kernels.ptx"];
 const SERVER: &[&str] = &["examples/adopters/server/src/kernels.ptx"];
 const TENSOR: &[&str] = &["examples/adopters/tensor/src/kernels.ptx"];
 
-/// Kernels of textures, surfaces and tensor maps need objects of a driver. The test of interleavings runs those without
-/// locks.
-const ELSEWHERE: &[&str] = &["shapes.ptx", "tensor.ptx", "texture.ptx", "lockfree.ptx"];
+/// Kernels of textures, surfaces and tensor maps need objects of a driver.
+const OF_DRIVERS: &[&str] = &["shapes.ptx", "tensor.ptx", "texture.ptx"];
 
 const BINARY: &[Argument] = &[At(0), At(1000), At(2000), Number(500), Number(1), Number(0)];
 const SUM: &[Argument] = &[At(0), At(0), At(2000), Number(5), Number(300), Number(0)];
@@ -216,7 +215,7 @@ fn all_kernels_of_the_workspace_run_under_seeds() {
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|its| its == "ptx"))
-        .filter(|path| !ELSEWHERE.iter().any(|name| path.ends_with(name)))
+        .filter(|path| !OF_DRIVERS.iter().any(|name| path.ends_with(name)))
         .collect();
     let others = [PROBE, ISOLATION, SERVER, TENSOR].into_iter().flatten();
     files.extend(others.map(|file| workspace().join(file)));

@@ -1,21 +1,9 @@
 //! Bulk copies of tensors, compared with a model that looks at each element.
 
 use crate::device::{Memory, launch_with};
+use crate::random::Random;
 use cuda_ptx::FaultKind;
 use cuda_ptx::tensor_map::{Element, Interleave, Mode, RANK, Swizzle, TensorMap};
-
-/// A generator of pseudo-random numbers (`SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (bits ^ (bits >> 31)) % bound
-    }
-}
 
 /// The bytes of shared memory of a kernel.
 const SHARED: usize = 8192;

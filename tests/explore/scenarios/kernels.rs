@@ -1,7 +1,8 @@
 //! Kernels that communicate without locks.
 
 use super::{Scenario, context};
-use crate::common::lockfree::{EXCHANGE, PTX, QUEUE, SCAN, run};
+use crate::common::lockfree::cases::{EXCHANGE, PTX, QUEUE, SCAN};
+use crate::common::lockfree::run;
 
 pub(super) fn all() -> Vec<Scenario> {
     let cases = [("scan", SCAN), ("queue", QUEUE), ("exchange", EXCHANGE)];

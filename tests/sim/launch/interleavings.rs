@@ -1,6 +1,7 @@
 //! Interleavings of the warps of a kernel, in the schedules of the explorer.
 
-use crate::common::lockfree::{EXCHANGE, PTX, QUEUE, SCAN, run};
+use crate::common::lockfree::cases::{EXCHANGE, PTX, QUEUE, SCAN, changed};
+use crate::common::lockfree::run;
 use crate::prelude::*;
 use cuda_sim::explore::Explorer;
 
@@ -13,11 +14,6 @@ fn expect_wrong(scenario: fn(), expected: &str) {
     let again = Explorer::new().seed(first.seed).schedules(1).explore(scenario).violation;
     let again = again.expect("the same result");
     assert_eq!((again.seed, again.reason), (first.seed, first.reason));
-}
-
-fn changed(line: &str, text: &str) -> String {
-    assert_eq!(PTX.matches(line).count(), 1, "{line}");
-    PTX.replace(line, text)
 }
 
 #[test]

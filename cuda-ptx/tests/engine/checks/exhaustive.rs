@@ -4,6 +4,7 @@
 //! values of their own, and strong reads store what they read, so that the detector knows which write a read has seen.
 
 use crate::device::{Memory, kernel, launch_with};
+use crate::random::Random;
 use cuda_ptx::check::{Check, Checks, Finding};
 use std::fmt::Write;
 
@@ -13,20 +14,6 @@ const THREADS: [(u32, u32); 6] = [(0, 0), (0, 1), (0, 32), (1, 0), (1, 1), (1, 3
 const ROUNDS: usize = 4;
 /// The words in shared memory of each block, which come before those in global memory.
 const SHARED: u32 = 2;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((mixed ^ mixed >> 27) % u64::from(bound)) as u32
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u32) as usize]
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -115,7 +102,7 @@ struct Program {
 
 /// Returns an order and its modifiers, of those that a kind of access can have.
 fn order(random: &mut Random, kind: Kind) -> (Option<Order>, String) {
-    let scope = random.below(2);
+    let scope = random.below(2) as u32;
     let name = ["cta", "gpu"][scope as usize];
     let strong = |acquires, releases| Some(Order { scope, acquires, releases, is_sc: false });
     let words: &[&str] = match kind {
@@ -140,7 +127,7 @@ fn order(random: &mut Random, kind: Kind) -> (Option<Order>, String) {
 fn program(seed: u64) -> Program {
     let mut random = Random(seed);
     // Some programs have few accesses to many words, and others many to few.
-    let (most, words) = (2 + random.below(3), 3 + random.below(6));
+    let (most, words) = (2 + random.below(3), 3 + random.below(6) as u32);
     let mut its = Program { text: String::new(), events: Vec::new(), order: Vec::new() };
     let mut body = ".shared .align 4 .b8 s[8]; ld.param.u64 %d0, [p0]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x;
         and.b32 %r2, %r0, 30; setp.ne.u32 %p0, %r2, 0; @%p0 exit;
@@ -165,7 +152,7 @@ fn program(seed: u64) -> Program {
                     Kind::Fence,
                 ];
                 let kind = random.one_of(&kinds);
-                let word = random.below(words);
+                let word = random.below(words.into()) as u32;
                 let (order, modifiers) = order(&mut random, kind);
                 let event = its.events.len();
                 let value = event + 1;
