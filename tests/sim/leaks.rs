@@ -38,7 +38,7 @@ fn found() -> Vec<(String, &'static str, usize, u64)> {
 }
 
 /// Returns whether the binary has the names of its functions. A packed one has not.
-fn has_symbols() -> bool {
+pub(crate) fn has_symbols() -> bool {
     std::backtrace::Backtrace::force_capture().to_string().contains("has_symbols")
 }
 

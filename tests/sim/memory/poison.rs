@@ -287,6 +287,9 @@ fn mapped_memory_can_be_poisoned() {
 
 #[test]
 fn a_report_names_the_place_of_the_poison_if_places_are_noted() {
+    if !crate::leaks::has_symbols() {
+        return crate::common::skip("the binary has no symbols");
+    }
     let bench = in_child!(Bench::new(Profile::h200().with_leak_sites()));
     bench.poison(0, 8);
     bench.add_one(0, 1);
