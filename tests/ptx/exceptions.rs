@@ -13,11 +13,6 @@ pub(crate) fn is_unknown(name: &str) -> bool {
         || name.starts_with("tex.grad.") && name.ends_with(" anisotropic")
 }
 
-/// Returns whether a form may lack a recorded result. Forms of bulk copies were added after the last use of a GPU.
-pub(crate) fn waits_for_recording(name: &str) -> bool {
-    ["bulk", "tensormap", "sync_restrict", "fence.proxy"].iter().any(|part| name.contains(part))
-}
-
 /// Returns whether the compiler rejects a form only for some targets or in some modes. The engine accepts it.
 pub(crate) fn is_accepted(name: &str) -> bool {
     [
@@ -39,6 +34,12 @@ pub(crate) fn is_accepted(name: &str) -> bool {
 pub(crate) fn refusal(name: &str) -> Option<&'static str> {
     if name == "tex.2d of no texture" {
         return Some("a handle of no texture is a fault");
+    }
+    if name.ends_with("of 8 bytes") && name.starts_with("cp.async.bulk with") {
+        return Some("a size that is not a multiple of 16 is a fault");
+    }
+    if name.starts_with("cp.async.bulk.tensor") && name.ends_with("to memory outside") {
+        return Some("shared memory beyond that of the block is a fault");
     }
     if name.ends_with("cp_fenceproxy copies") {
         return Some("a kernel must not change a tensor map");

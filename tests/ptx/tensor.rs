@@ -116,7 +116,9 @@ impl Tensor {
                 let counts = counts.filter(|(axis, _)| slice.is_none() || axis + 2 != rank);
                 (extents[0], counts.map(|(_, (its, step))| its.div_ceil(*step)).product())
             }
-            Shape::Im2col { channels, pixels, .. } => (*channels, *pixels),
+            Shape::Im2col { channels, pixels, .. } => {
+                (if slice.is_some() { 1 } else { *channels }, *pixels)
+            }
         };
         (row.into(), rows.into(), slice.unwrap_or(element(self.kind)))
     }

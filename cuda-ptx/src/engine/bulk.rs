@@ -14,6 +14,9 @@ use crate::tensor_map::UNIT;
 /// The order of the completion of a copy to shared memory.
 const COMPLETION: Order = Order { releases: true, ..Order::relaxed(Scope::Cluster) };
 
+/// The reduction that keeps denormals in global memory, unlike the atomic operation.
+pub(super) const KEEPS_DENORMALS: AtomicFunction = AtomicFunction::AddFloat(Float::F32);
+
 impl Warp {
     /// Copies bytes, or combines them with those at the destination. The barrier counts the bytes.
     pub(super) fn copy_bulk(
@@ -27,8 +30,9 @@ impl Warp {
         for lane in lanes_of(mask) {
             let (to, from, size) = (to[lane], from[lane], sizes[lane]);
             check_aligned(lane, &[to, from], size)?;
-            if bulk.reduce.is_some() && bulk.barrier.is_some() && !cx.launch.is_clustered {
-                let text = "a reduction in shared memory needs a launch with clusters";
+            let is_between_blocks = bulk.from.space == Space::Shared && bulk.barrier.is_some();
+            if is_between_blocks && !cx.launch.is_clustered {
+                let text = "a copy between blocks needs a launch with clusters";
                 return Err(Raise::new(FaultKind::IllegalInstruction, lane, text));
             }
             check_blocks(cx, lane, self.blocks(lane, bulk.multicast))?;
@@ -66,7 +70,8 @@ impl Warp {
                 None => self.write(cx, lane, target, step, value)?,
                 Some((function, _)) => {
                     self.update(cx, lane, target, step, |old, is_global| {
-                        reduce(function, old, value, is_global)
+                        let flushes = is_global && function != KEEPS_DENORMALS;
+                        apply(function, old, value, 0, flushes)
                     })?;
                 }
             }
@@ -132,10 +137,4 @@ fn check_aligned(lane: usize, addresses: &[u64], size: u32) -> Result<(), Raise>
         addresses.join(" and ")
     );
     Err(Raise::new(FaultKind::MisalignedAddress, lane, text))
-}
-
-/// Returns the result of a reduction. Unlike atomic operations, those of bulk copies keep denormals in global memory.
-pub(super) fn reduce(function: AtomicFunction, old: u64, value: u64, is_global: bool) -> u64 {
-    let flushes = function != AtomicFunction::AddFloat(Float::F32);
-    apply(function, old, value, 0, is_global && flushes)
 }

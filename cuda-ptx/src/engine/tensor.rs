@@ -1,7 +1,8 @@
 //! Bulk copies of tensors.
 
 use super::access::{Context, Place};
-use super::bulk::{check_blocks, reduce};
+use super::atomic::apply;
+use super::bulk::{KEEPS_DENORMALS, check_blocks};
 use super::fault::{FaultKind, Raise};
 use super::warp::{Warp, lanes_of};
 use crate::device::Access;
@@ -83,8 +84,8 @@ impl Warp {
         let Some(mut map) = TensorMap::decode(&words) else {
             return Err(illegal(format!("there is no tensor map at {address:#x}")).at(address));
         };
-        let is_reduction = matches!(copy.access, TensorAccess::Store { function: Some(_), .. });
-        if is_reduction {
+        let is_store = matches!(copy.access, TensorAccess::Store { .. });
+        if is_store {
             map = map.of_units();
         }
         let narrow = &self.registers.narrow;
@@ -100,9 +101,12 @@ impl Warp {
             return Err(illegal(format!("a copy from the innermost coordinate {first}, {text}")));
         }
         match map.pieces(&coordinates, offsets.as_deref()) {
-            Some(pieces) if is_reduction && pieces.is_below => {
-                let text = "a reduction of elements before the first one of a dimension";
-                Err(illegal(text.to_owned()))
+            Some(pieces) if is_store && pieces.is_below => {
+                Err(illegal("a store before the first element of a dimension".to_owned()))
+            }
+            Some(pieces) if pieces.is_outside_box => {
+                let text = "is outside of the bounding box";
+                Err(illegal(format!("a copy whose first pixel, {coordinates:?}, {text}")))
             }
             Some(pieces) => Ok(Plan { map, pieces }),
             None => Err(illegal(format!(
@@ -160,6 +164,7 @@ impl Warp {
     ) -> Result<(), Raise> {
         let Plan { map, pieces } = plan;
         let size = map.element.bytes();
+        let is_ftz = matches!(map.element, Element::F32Ftz | Element::Tf32Ftz);
         for piece in &pieces.list {
             let Some(address) = piece.address else { continue };
             for offset in (0..piece.bytes).step_by(size as usize) {
@@ -171,7 +176,8 @@ impl Warp {
                     None => self.write(cx, lane, target, size as u32, value)?,
                     Some(function) => {
                         self.update(cx, lane, target, size as u32, |old, is_global| {
-                            reduce(function, old, value, is_global)
+                            let flushes = is_global && (is_ftz || function != KEEPS_DENORMALS);
+                            apply(function, old, value, 0, flushes)
                         })?;
                     }
                 }
@@ -193,11 +199,20 @@ fn of_element(function: TensorReduction, element: Element) -> Option<AtomicFunct
     let float = match element {
         Element::F16 => Some(Float::F16),
         Element::Bf16 => Some(Float::Bf16),
-        Element::F32 | Element::F32Ftz => Some(Float::F32),
+        Element::F32 | Element::F32Ftz | Element::Tf32 | Element::Tf32Ftz => Some(Float::F32),
         Element::F64 => Some(Float::F64),
         _ => None,
     };
     Some(match (function, int, float) {
+        // An H200 has no others.
+        (
+            TensorReduction::Add
+            | TensorReduction::And
+            | TensorReduction::Or
+            | TensorReduction::Xor,
+            Some(Int::S64),
+            _,
+        ) => return None,
         (TensorReduction::Add, Some(int), _) => AtomicFunction::Add(int),
         (TensorReduction::Add, _, Some(float)) => AtomicFunction::AddFloat(float),
         (TensorReduction::Min, Some(int), _) => AtomicFunction::Min(int),

@@ -126,7 +126,7 @@ impl Swizzle {
 }
 
 impl TensorMap {
-    /// Returns the tensor of a reduction, which combines units of 16 bytes if any of their elements is inside.
+    /// Returns the tensor of a store, which writes or combines units of 16 bytes if any of their elements is inside.
     pub(crate) fn of_units(mut self) -> Self {
         if self.interleave == Interleave::None {
             self.dims[0] = self.dims[0].next_multiple_of(UNIT / self.element.bytes());

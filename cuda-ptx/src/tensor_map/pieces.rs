@@ -21,8 +21,10 @@ pub(crate) struct Pieces {
     pub(crate) bytes: u64,
     /// The bytes of shared memory from the first element to the end of the last row.
     pub(crate) covered: u64,
-    /// Whether an element is before the first one of a dimension.
+    /// Whether an element, or the first pixel of the bounding box, is before the first one of a dimension.
     pub(crate) is_below: bool,
+    /// Whether the first pixel is outside of the bounding box.
+    pub(crate) is_outside_box: bool,
 }
 
 /// Coordinates of an element, the innermost first.
@@ -73,23 +75,38 @@ impl TensorMap {
     fn columns(&self, start: Coordinates, offsets: &[u16], pieces: &mut Pieces) {
         let Mode::Im2col { lower, upper, channels, pixels } = self.mode else { return };
         let images = self.rank - 1;
+        // The slices of channels are the last dimension before the images, and a copy has one of them.
+        let (first, count) = match self.interleave {
+            Interleave::None => (1, channels.into()),
+            _ => (0, 1),
+        };
+        // The bounding box, by axis.
+        let lower = lower.map(i64::from);
+        let upper: [i64; RANK - 2] =
+            std::array::from_fn(|index| self.dims[first + index] as i64 + i64::from(upper[index]));
+        let axes = || (first..first + self.rank - 2).zip(lower.into_iter().zip(upper));
+        pieces.is_below = axes().any(|(_, (lower, _))| lower < 0);
+        pieces.is_outside_box =
+            axes().any(|(axis, (lower, upper))| !(lower..upper).contains(&start[axis]));
+        // The dimensions share the 16 bits of the offsets.
+        let mask = u16::MAX >> (16 - 16 / (self.rank - 2));
         let mut at = start;
         for _ in 0..pixels {
             let mut place = at;
-            for (axis, offset) in (1..images).zip(offsets) {
-                place[axis] += i64::from(*offset);
+            for (to, offset) in place[first..].iter_mut().zip(offsets) {
+                *to += i64::from(offset & mask);
             }
-            self.row(place, channels.into(), pieces);
-            for axis in 1..self.rank {
-                if axis == images {
-                    at[axis] += 1;
-                    break;
-                }
+            self.row(place, count, pieces);
+            let wraps = axes().all(|(axis, (lower, upper))| {
                 at[axis] += i64::from(self.steps[axis]);
-                if at[axis] < self.dims[axis] as i64 + i64::from(upper[axis - 1]) {
-                    break;
+                let wraps = at[axis] >= upper;
+                if wraps {
+                    at[axis] = lower;
                 }
-                at[axis] = lower[axis - 1].into();
+                wraps
+            });
+            if wraps {
+                at[images] += i64::from(self.steps[images]);
             }
         }
     }

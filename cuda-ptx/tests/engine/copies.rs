@@ -1,9 +1,9 @@
 //! Asynchronous accesses, which barriers in shared memory count, and instructions that PTX does not have.
 
-use crate::device::{Memory, kernel, launch};
+use crate::device::{Memory, kernel, launch, launch_with};
 use cuda_ptx::{FaultKind, Program, syntax};
 
-/// Runs code on one thread, after which `%r1` to `%r4` are stored, and returns them.
+/// Runs code on one thread of a cluster, after which `%r1` to `%r4` are stored, and returns them.
 fn results(body: &str) -> Vec<u32> {
     let text = kernel(
         1,
@@ -13,7 +13,7 @@ fn results(body: &str) -> Vec<u32> {
     );
     let mut memory = Memory::default();
     let out = memory.words(&[0; 4]);
-    launch(&text, &memory, (1, 1), &[out]).unwrap();
+    launch_with(&text, &memory, (1, 1), &[out], |launch| launch.is_clustered = true).unwrap();
     memory.read(out)
 }
 
@@ -80,6 +80,8 @@ fn copies_to_blocks_that_the_cluster_lacks_end_the_kernel() {
     assert_eq!(kind, FaultKind::Trap);
     let sum = ".add.u32 [%r1], [%r1+16], 16, [gate]";
     let kind = copy("reduce.async.bulk.shared::cluster.shared::cta", sum);
+    assert_eq!(kind, FaultKind::IllegalInstruction);
+    let kind = copy("async.bulk.shared::cluster.shared::cta", " [%r1], [%r1+16], 16, [gate]");
     assert_eq!(kind, FaultKind::IllegalInstruction);
 }
 

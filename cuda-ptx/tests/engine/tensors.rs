@@ -34,7 +34,8 @@ fn map(dims: &[u64]) -> TensorMap {
 /// Returns the bytes of the memory of a map.
 fn size(map: &TensorMap) -> usize {
     let extents = map.strides.iter().zip(&map.dims[1..]).take(map.rank - 1);
-    extents.map(|(stride, extent)| stride * extent).max().unwrap_or(map.dims[0]) as usize
+    let row = map.dims[0].next_multiple_of(16);
+    extents.map(|(stride, extent)| stride * extent).max().unwrap_or(row) as usize
 }
 
 /// Runs `body` on a thread. `%d1` is the address of the map, `%r10` to `%r14` are the coordinates, and `s` is shared
@@ -212,12 +213,16 @@ fn loads_of_boxes_have_the_elements_of_a_model() {
 }
 
 #[test]
-fn stores_of_boxes_write_the_elements_that_are_inside() {
+fn stores_of_boxes_write_the_units_that_are_inside_in_part() {
     let mut random = Random(2);
-    let mut cases = 0;
+    let [mut cases, mut refused] = [0; 2];
     while cases < 200 {
         let (map, at, from) = any(&mut random);
-        let bytes = boxed(&map, &at, from);
+        let mut units = map;
+        if map.interleave == Interleave::None {
+            units.dims[0] = map.dims[0].next_multiple_of(16);
+        }
+        let bytes = boxed(&units, &at, from);
         if bytes.iter().any(|(from, _)| *from as usize >= SHARED) {
             continue;
         }
@@ -229,7 +234,13 @@ fn stores_of_boxes_write_the_elements_that_are_inside() {
             store(map.rank, "cp.async.bulk.tensor", "", from)
         )
         .replace("mbarrier.init.shared.b64 [bar], 1;", "");
-        let (_, tensor) = run(&code, &map, &at).unwrap_or_else(|kind| panic!("{map:?}: {kind:?}"));
+        let stored = run(&code, &map, &at);
+        if at.iter().any(|its| *its < 0) {
+            assert_eq!(stored.err(), Some(FaultKind::IllegalInstruction), "{map:?} at {at:?}");
+            refused += 1;
+            continue;
+        }
+        let (_, tensor) = stored.unwrap_or_else(|kind| panic!("{map:?}: {kind:?}"));
         let mut expected: Vec<u8> = (0..tensor.len()).map(|at| (at % 251) as u8).collect();
         for (from, to) in bytes {
             if let Some(to) = to {
@@ -239,7 +250,7 @@ fn stores_of_boxes_write_the_elements_that_are_inside() {
         assert_eq!(tensor, expected, "{map:?} at {at:?}");
         cases += 1;
     }
-    println!("{cases} stores");
+    println!("{cases} stores, {refused} are refused");
 }
 
 /// Returns the bytes of columns: all pixels of the bounding boxes of all images in order, from the first one on.
@@ -254,7 +265,7 @@ fn columns(map: &TensorMap, at: &[i32], offsets: &[u16], to: u64) -> Bytes {
         })
         .collect();
     let mut all = Vec::new();
-    for image in 0..map.dims[images] as i64 + 40 {
+    for image in (at[images].into()..).step_by(map.steps[images].into()).take(40) {
         let count: usize = ranges.iter().map(Vec::len).product();
         for index in 0..count {
             let mut rest = index;
@@ -310,6 +321,7 @@ fn loads_of_columns_have_the_pixels_of_a_model() {
             its.steps[axis] = 1 + random.below(2) as u8;
             at.push(lower[axis - 1].into());
         }
+        its.steps[rank - 1] = 1 + random.below(2) as u8;
         at.push(random.below(dims[rank - 1]) as i32);
         let is_empty = |axis: usize| {
             i64::from(lower[axis - 1]) >= its.dims[axis] as i64 + i64::from(upper[axis - 1])
@@ -378,6 +390,19 @@ fn copies_with_wrong_operands_end_the_kernel() {
     cube.mode = Mode::Im2col { lower: [0; 3], upper: [0; 3], channels: 32, pixels: 4 };
     assert!(run(&columns, &cube, &[0, 0, 0]).is_ok());
     assert_eq!(fault(&three, &cube, &[0, 0, 0]), FaultKind::IllegalInstruction);
+    // The bounding box has two pixels.
+    cube.mode = Mode::Im2col { lower: [1; 3], upper: [-1; 3], channels: 32, pixels: 4 };
+    for (at, is_inside) in [(0, false), (1, true), (2, true), (3, false)] {
+        let done = run(&columns, &cube, &[0, at, 0]).map(drop);
+        let expected = if is_inside { Ok(()) } else { Err(FaultKind::IllegalInstruction) };
+        assert_eq!(done, expected, "from {at}");
+    }
+    // A store has no bounding box before the first pixel.
+    let back = store(3, "cp.async.bulk.tensor", "", 0).replace("tile", "im2col_no_offs");
+    for (first, expected) in [(0, Ok(())), (-1, Err(FaultKind::IllegalInstruction))] {
+        cube.mode = Mode::Im2col { lower: [first; 3], upper: [0; 3], channels: 32, pixels: 1 };
+        assert_eq!(run(&back, &cube, &[0, 2, 0]).map(drop), expected, "a box from {first}");
+    }
     cube.mode = Mode::Im2colWide;
     assert_eq!(fault(&columns, &cube, &[0, 0, 0]), FaultKind::IllegalInstruction);
     let other = tile(0).replace("[%d1,", "[%d0,");
@@ -385,6 +410,12 @@ fn copies_with_wrong_operands_end_the_kernel() {
     // Bytes have no sums.
     let sum = store(2, "cp.reduce.async.bulk.tensor", ".add", 0);
     assert_eq!(fault(&sum, &plane, &[0, 0]), FaultKind::IllegalInstruction);
+    // Signed elements of 64 bits have the minimum, and no sum.
+    plane.element = Element::S64;
+    plane.dims[0] /= 8;
+    plane.mode = Mode::Tile([4, 4, 1, 1, 1]);
+    assert_eq!(fault(&sum, &plane, &[0, 0]), FaultKind::IllegalInstruction);
+    assert!(run(&sum.replace(".add", ".min"), &plane, &[0, 0]).is_ok());
 }
 
 #[test]

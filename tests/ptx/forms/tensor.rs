@@ -319,8 +319,8 @@ fn slices(interleave: u32, kind: u32, rank: usize) -> Tensor {
     let mut tensor = Tensor::tile(kind, &dims[..rank], &extents[..rank]);
     tensor.strides = strides[..rank - 1].to_vec();
     tensor.interleave = interleave;
-    // Numbers of 16 bits are unique.
-    tensor.bytes = 1 << 17;
+    // Numbers of 16 bits are unique, except in five dimensions.
+    tensor.bytes = if rank == 5 { 1 << 18 } else { 1 << 17 };
     tensor
 }
 
@@ -442,6 +442,8 @@ fn columns(forms: &mut Forms) {
     for (remark, coordinates, offsets) in [
         ("outside of the margins", [0, -3, -2, 0], [1, 1]),
         ("beyond the margins", [0, 7, 5, 0], [0, 0]),
+        ("of the last pixel of the margins", [0, 5, 4, 0], [0, 0]),
+        ("after the last pixel of the margins", [0, 5, 5, 0], [0, 0]),
         ("of an image outside", [0, 0, 0, -1], [0, 0]),
         ("after the last image", [0, 0, 0, 3], [0, 0]),
         ("of negative channels", [-4, 0, 0, 0], [0, 0]),
@@ -615,7 +617,7 @@ fn stores(forms: &mut Forms) {
         let (inner, dim) = (32 / element, 76 / element);
         let mut tensor = Tensor::tile(kind, &[dim, 5], &[inner as u32, 3]);
         tensor.content = Content::Random;
-        let copy = Copy { coordinates: &[dim as i32 - inner as i32 + 1, -1], ..STORE };
+        let copy = Copy { coordinates: &[dim as i32 - inner as i32 + 1, 1], ..STORE };
         store(forms, &format!("of {ty}"), tensor, (LOAD, &copy));
     }
     for (swizzle, inner) in [(1, 32), (2, 64), (3, 128), (2, 48), (3, 64), (3, 96)] {
@@ -643,32 +645,30 @@ fn stores(forms: &mut Forms) {
     columns_back(forms, LOAD, "global.shared::cta.im2col_no_offs.bulk_group");
 }
 
-/// Adds stores or reductions of columns of pixels. Reductions have no pixels before the first one.
+/// Adds stores or reductions of columns of pixels. They have no pixels before the first one.
 fn columns_back(forms: &mut Forms, opcode: &str, modifiers: &str) {
-    let is_reduction = opcode != LOAD;
-    let wide: [(&[u64], &[i32], &[i32]); 3] = [
-        (&[20, 9, 4], &[-1], &[-1]),
-        (&[20, 7, 6, 3], &[-1, -1], &[-1, -1]),
-        (&[20, 5, 4, 4, 3], &[-1, -1, 0], &[-1, 0, -1]),
-    ];
-    for (dims, lower, upper) in wide {
-        let none = [0; 3];
-        let lower = if is_reduction { &none[..lower.len()] } else { lower };
-        let tensor = Tensor::im2col(UINT32, dims, (lower, upper), (8, 20));
+    let wide: [(&[u64], &[i32]); 3] =
+        [(&[20, 9, 4], &[-1]), (&[20, 7, 6, 3], &[-1, -1]), (&[20, 5, 4, 4, 3], &[-1, 0, -1])];
+    for (dims, upper) in wide {
         let rank = dims.len();
-        for (place, first) in [
-            ("at the start", [0, 0, 0, 0, 0]),
-            ("at the corner", [0, -1, -1, -1, 0]),
-            ("of late channels", [16, 1, 0, 0, 1]),
-        ] {
-            if is_reduction && first[1] < 0 {
-                continue;
-            }
+        let lower = vec![0; rank - 2];
+        let tensor = Tensor::im2col(UINT32, dims, (&lower, upper), (8, 20));
+        for (place, first) in
+            [("at the start", [0, 0, 0, 0, 0]), ("of late channels", [16, 1, 0, 0, 1])]
+        {
             let mut coordinates = first[..rank].to_vec();
             coordinates[rank - 1] = first[4];
             let copy = Copy { modifiers, coordinates: &coordinates, ..STORE };
             store(forms, place, tensor.clone(), (opcode, &copy));
         }
+    }
+    // The last one has pixels before the first one.
+    for (remark, first, pixels) in
+        [("at the corner", -1, 4), ("after the corner", 0, 4), ("around the corner", 4, 8)]
+    {
+        let tensor = Tensor::im2col(UINT32, &[20, 9, 4], (&[-1], &[-1]), (8, pixels));
+        let copy = Copy { modifiers, coordinates: &[0, first, 1], ..STORE };
+        store(forms, remark, tensor, (opcode, &copy));
     }
     let (lower, upper) = (&[0, 0], &[0, 0]);
     let mut tensor = Tensor::im2col(UINT32, &[32, 7, 6, 3], (lower, upper), (16, 30));
