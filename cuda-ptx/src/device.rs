@@ -96,6 +96,22 @@ pub trait Device: Sync {
         Validity { start: 0, end: u64::MAX, written: None, is_host_visible: false }
     }
 
+    /// Returns the memory of each device that `len` bytes at a multicast address reach, in the order in which
+    /// `multimem.ld_reduce` combines the values. Each region has these bytes alone. Its addresses are those at which
+    /// other instructions access the memory, if there are any: the checks compare accesses by these addresses.
+    ///
+    /// # Errors
+    /// The address is not a multicast address, or the access is not allowed.
+    fn multicast(
+        &self,
+        _address: u64,
+        _len: u64,
+        _access: Access,
+        _by: SiteId,
+    ) -> Result<Vec<Region<'_>>, String> {
+        Err("there are no multicast addresses".to_owned())
+    }
+
     /// Prints the output of `vprintf`.
     fn print(&self, text: &str);
 

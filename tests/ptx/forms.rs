@@ -11,6 +11,7 @@ mod integer;
 mod logic;
 mod matrix;
 mod memory;
+mod multimem;
 mod place;
 mod refused;
 mod surface;
@@ -42,6 +43,7 @@ pub(crate) fn all() -> Vec<Form> {
     control::add(&mut forms);
     bulk::add(&mut forms);
     tensor::add(&mut forms);
+    multimem::add(&mut forms);
     refused::add(&mut forms);
     texture::add(&mut forms);
     surface::add(&mut forms);

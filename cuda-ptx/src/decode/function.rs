@@ -446,6 +446,7 @@ impl<'b, 's, 'a> Decoder<'b, 's, 'a> {
         let known = self.compute(its, words)?
             || self.video(its, words)?
             || self.memory(its, words)?
+            || self.multimem(its, words)?
             || self.texture(its, words)?
             || self.matrix(its, words)?
             || self.control(its, words)?

@@ -67,6 +67,26 @@ fn drop_order(words: &mut Words<'_>) {
     });
 }
 
+/// Returns the function of an atomic operation by its name.
+pub(super) fn atomic_function(name: &str, ty: Type) -> Option<AtomicFunction> {
+    Some(match (name, float(ty)) {
+        ("and", _) => AtomicFunction::And,
+        ("or", _) => AtomicFunction::Or,
+        ("xor", _) => AtomicFunction::Xor,
+        ("exch", _) => AtomicFunction::Exchange,
+        ("cas", _) => AtomicFunction::CompareAndSwap,
+        ("inc", _) => AtomicFunction::Inc,
+        ("dec", _) => AtomicFunction::Dec,
+        ("add", Some(of)) => AtomicFunction::AddFloat(of),
+        ("add", None) => AtomicFunction::Add(int(ty)),
+        ("min", Some(of)) => AtomicFunction::MinFloat(of),
+        ("max", Some(of)) => AtomicFunction::MaxFloat(of),
+        ("min", None) => AtomicFunction::Min(int(ty)),
+        ("max", None) => AtomicFunction::Max(int(ty)),
+        _ => return None,
+    })
+}
+
 /// Returns the number of groups that a wait lets pend.
 pub(super) fn pending(operands: &[Operand<'_>]) -> u32 {
     match operands.first() {
@@ -241,27 +261,14 @@ impl<'a> Decoder<'_, '_, 'a> {
         &self,
         words: &mut Words<'a>,
     ) -> Result<(AtomicFunction, Type), Problem> {
-        let function =
+        let name =
             words.one_of(&["and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max"]);
         drop_order(words);
         let ty = words.ty()?;
-        let function = match (function, float(ty)) {
-            (Some("and"), _) => AtomicFunction::And,
-            (Some("or"), _) => AtomicFunction::Or,
-            (Some("xor"), _) => AtomicFunction::Xor,
-            (Some("exch"), _) => AtomicFunction::Exchange,
-            (Some("cas"), _) => AtomicFunction::CompareAndSwap,
-            (Some("inc"), _) => AtomicFunction::Inc,
-            (Some("dec"), _) => AtomicFunction::Dec,
-            (Some("add"), Some(of)) => AtomicFunction::AddFloat(of),
-            (Some("add"), None) => AtomicFunction::Add(int(ty)),
-            (Some("min"), Some(of)) => AtomicFunction::MinFloat(of),
-            (Some("max"), Some(of)) => AtomicFunction::MaxFloat(of),
-            (Some("min"), None) => AtomicFunction::Min(int(ty)),
-            (Some("max"), None) => AtomicFunction::Max(int(ty)),
-            _ => return Problem::invalid("the operation is missing"),
-        };
-        Ok((function, ty))
+        match name.and_then(|name| atomic_function(name, ty)) {
+            Some(function) => Ok((function, ty)),
+            None => Problem::invalid("the operation is missing"),
+        }
     }
 
     fn atomic(&mut self, its: &'a Instruction<'a>, words: &mut Words<'a>) -> Result<(), Problem> {

@@ -9,6 +9,7 @@ mod function;
 mod link;
 mod matrix;
 mod memory;
+mod multimem;
 mod operand;
 mod special;
 mod texture;

@@ -75,7 +75,6 @@ pub(super) fn register(name: &str) -> Option<(Special, bool)> {
 
 /// Returns whether PTX has an instruction of this name, among those that no other part of the decoder knows.
 pub(super) fn is_known(opcode: &str) -> bool {
-    const KNOWN: &[&str] =
-        &["clusterlaunchcontrol", "istypep", "multimem", "tcgen05", "tensormap", "wgmma"];
+    const KNOWN: &[&str] = &["clusterlaunchcontrol", "istypep", "tcgen05", "tensormap", "wgmma"];
     KNOWN.contains(&opcode)
 }

@@ -130,7 +130,7 @@ pub(super) enum Place {
 }
 
 /// Names what an access does, for a report.
-fn verb(access: Access) -> &'static str {
+pub(super) fn verb(access: Access) -> &'static str {
     match access {
         Access::Read => "load from",
         Access::Write => "store to",
@@ -681,7 +681,7 @@ pub(super) fn after(place: Place, bytes: usize) -> Place {
     }
 }
 
-fn illegal(lane: usize, address: u64, text: String) -> Raise {
+pub(super) fn illegal(lane: usize, address: u64, text: String) -> Raise {
     Raise::new(FaultKind::IllegalAddress, lane, text).at(address)
 }
 

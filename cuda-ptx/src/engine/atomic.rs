@@ -4,7 +4,7 @@ use super::access::{Context, Place, after};
 use super::fault::Raise;
 use super::registers::{LANES, Slot};
 use super::warp::{Warp, lanes_of};
-use crate::device::Access;
+use crate::device::{Access, Region};
 use crate::number::{Mode, bf16, f16, f32 as single, f64 as double, integer, packed2};
 use crate::program::{Atomic, AtomicFunction, AtomicWide, Float, Int};
 use std::sync::atomic::Ordering;
@@ -68,19 +68,7 @@ impl Warp {
             return Ok(old);
         };
         let region = self.region(cx, lane, address, u64::from(size), Access::Atomic)?;
-        let Some(word) = region.atomic(address) else { return Ok(0) };
-        let shift = 8 * (address & 7);
-        let field = u64::MAX >> (64 - 8 * size);
-        let mut old = word.load(Ordering::Relaxed);
-        loop {
-            let its = old >> shift & field;
-            let next = old & !(field << shift) | (f(its, true) & field) << shift;
-            let order = Ordering::Relaxed;
-            match word.compare_exchange_weak(old, next, order, order) {
-                Ok(_) => return Ok(its),
-                Err(other) => old = other,
-            }
-        }
+        Ok(update_word(region, address, size, |old| f(old, true)))
     }
 
     /// Exchanges 128 bits, or compares and exchanges them.
@@ -113,6 +101,28 @@ impl Warp {
             }
         }
         Ok(())
+    }
+}
+
+/// Replaces the value at an address of a region by a function of it, and returns the old one.
+pub(super) fn update_word(
+    region: &Region<'_>,
+    address: u64,
+    size: u32,
+    f: impl Fn(u64) -> u64,
+) -> u64 {
+    let Some(word) = region.atomic(address) else { return 0 };
+    let shift = 8 * (address & 7);
+    let field = u64::MAX >> (64 - 8 * size);
+    let mut old = word.load(Ordering::Relaxed);
+    loop {
+        let its = old >> shift & field;
+        let next = old & !(field << shift) | (f(its) & field) << shift;
+        let order = Ordering::Relaxed;
+        match word.compare_exchange_weak(old, next, order, order) {
+            Ok(_) => return its,
+            Err(other) => old = other,
+        }
     }
 }
 

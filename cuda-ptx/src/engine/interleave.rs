@@ -201,7 +201,11 @@ impl Interleaver {
 fn is_point(op: &Op) -> bool {
     let address = match op {
         Op::Load(its) | Op::Store(its) => &its.address,
-        Op::Atomic(_) | Op::AtomicWide(_) | Op::Fence(_) | Op::Mbarrier { .. } => return true,
+        Op::Atomic(_)
+        | Op::AtomicWide(_)
+        | Op::Multimem(_)
+        | Op::Fence(_)
+        | Op::Mbarrier { .. } => return true,
         _ => return false,
     };
     matches!(address.space, Space::Generic | Space::Global | Space::Shared)

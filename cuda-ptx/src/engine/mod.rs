@@ -10,6 +10,7 @@ mod grid;
 mod interleave;
 mod matrix;
 mod mbarrier;
+mod multimem;
 mod print;
 mod registers;
 mod tensor;

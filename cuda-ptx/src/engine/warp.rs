@@ -385,6 +385,7 @@ impl Warp {
             Op::Video(how, d, abc) => registers.video(mask, how, *d, *abc),
             Op::Atomic(atomic) => self.atomic(cx, mask, atomic)?,
             Op::AtomicWide(atomic) => self.atomic_wide(cx, mask, atomic)?,
+            Op::Multimem(its) => self.multimem(cx, mask, its)?,
             Op::CopyBulk(bulk) => self.copy_bulk(cx, mask, bulk)?,
             Op::CopyTensor(copy) => self.copy_tensor(cx, mask, copy)?,
             Op::PrefetchBulk { from, size } => self.prefetch_bulk(mask, from, *size)?,

@@ -9,9 +9,10 @@ pub use listing::Instruction;
 pub(crate) use op::{
     Address, Approximate, Atomic, AtomicFunction, AtomicWide, Bank, Barrier, Base, Binary, Bulk,
     Compare, Compared, Condition, Convert, CopyGroup, Element, Elements, Extremum, Fence, Float,
-    Int, Intrinsic, LevelOf, Logic, Mbarrier, Number, Op, Order, Pass, Passed, Redux, Sample,
-    Scope, Shuffle, SlctBy, Space, SurfaceAccess, SurfaceFunction, TensorAccess, TensorCopy,
-    TensorReduction, Ternary, TexelPlace, Together, Transfer, Unary, Video, Vote,
+    Int, Intrinsic, LevelOf, Logic, Mbarrier, Multimem, MultimemFunction, Number, Op, Order, Pass,
+    Passed, Redux, Sample, Scope, Shuffle, SlctBy, Space, SurfaceAccess, SurfaceFunction,
+    TensorAccess, TensorCopy, TensorReduction, Ternary, TexelPlace, Together, Transfer, Unary,
+    Video, Vote,
 };
 
 use std::fmt;
@@ -278,6 +279,7 @@ impl Image {
             Op::Surface(access) => matches!(access.function, SurfaceFunction::Reduce(_)),
             Op::Atomic(_)
             | Op::AtomicWide(_)
+            | Op::Multimem(_)
             | Op::CopyBulk(_)
             | Op::CopyTensor(_)
             | Op::Intrinsic { .. }

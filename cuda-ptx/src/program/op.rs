@@ -383,6 +383,37 @@ pub(crate) struct AtomicWide {
     pub(crate) order: Order,
 }
 
+/// An operation at a multicast address, on the memory of several devices.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Multimem {
+    pub(crate) address: Address,
+    pub(crate) function: MultimemFunction,
+    /// The bytes of an element: 2, 4, or 8.
+    pub(crate) size: u32,
+    /// The registers of the results, or of the operands.
+    pub(crate) elements: Box<[Slot]>,
+    /// How the access is ordered, unless it is weak.
+    pub(crate) order: Option<Order>,
+}
+
+/// What an operation at a multicast address does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MultimemFunction {
+    /// `multimem.ld_reduce`: combines the values of all devices. With `.acc::f32`, halves are added as singles.
+    LoadReduce { function: AtomicFunction, is_single: bool },
+    /// `multimem.st`
+    Store,
+    /// `multimem.red`: combines the operand with the value of each device.
+    Reduce(AtomicFunction),
+}
+
+impl Multimem {
+    /// Returns the bytes of all elements.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.size * self.elements.len() as u32
+    }
+}
+
 /// A bulk copy, which is complete when it is issued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bulk {
@@ -804,6 +835,7 @@ pub(crate) enum Op {
     Store(Transfer),
     Atomic(Atomic),
     AtomicWide(Box<AtomicWide>),
+    Multimem(Box<Multimem>),
     CopyBulk(Box<Bulk>),
     CopyTensor(Box<TensorCopy>),
     /// `cp.async.bulk.prefetch`, which only checks its operands.

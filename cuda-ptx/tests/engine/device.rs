@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BASE: u64 = 0x7000_0000_0000;
 /// The distance between allocations.
 const STEP: u64 = 1 << 32;
+/// The first multicast address.
+const MULTICAST: u64 = 0x6000_0000_0000;
 
 /// Words, and the number of bytes, which may be some less if a test wants it.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ struct Allocation {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     allocations: Vec<Allocation>,
+    /// The allocations that each multicast address reaches.
+    teams: Vec<Vec<u64>>,
     pub(crate) printed: Mutex<String>,
     pub(crate) conditionals: Mutex<Vec<(u64, u32)>>,
     pub(crate) findings: Mutex<Vec<Finding>>,
@@ -65,6 +69,12 @@ impl Memory {
         let address = self.bytes(&vec![0; bytes]);
         self.allocations.last_mut().unwrap().is_host_visible = true;
         address
+    }
+
+    /// Returns a multicast address that reaches allocations.
+    pub(crate) fn multicast_of(&mut self, members: &[u64]) -> u64 {
+        self.teams.push(members.to_vec());
+        MULTICAST + STEP * (self.teams.len() as u64 - 1)
     }
 
     /// Frees memory. Its address is not used again.
@@ -122,6 +132,23 @@ impl Device for Memory {
         let written =
             written.map(|words| Region { base: start, words, start, end, is_writable: true });
         Validity { start, end, written, is_host_visible: its.is_host_visible }
+    }
+
+    fn multicast(
+        &self,
+        address: u64,
+        len: u64,
+        access: Access,
+        by: SiteId,
+    ) -> Result<Vec<Region<'_>>, String> {
+        let offset = address.checked_sub(MULTICAST).ok_or("no device is there")?;
+        let team = usize::try_from(offset / STEP).ok().and_then(|at| self.teams.get(at));
+        let members = team.ok_or("no device is there")?.iter().map(|start| start + offset % STEP);
+        let region = |start| {
+            let whole = self.region(start, len, access, by)?;
+            Ok(Region { start, end: whole.end.min(start + len), ..whole })
+        };
+        members.map(region).collect()
     }
 
     fn print(&self, text: &str) {

@@ -12,6 +12,7 @@ mod fragments;
 mod interleavings;
 mod matrices;
 mod memory;
+mod multimem;
 mod planted;
 mod random;
 mod rejected;

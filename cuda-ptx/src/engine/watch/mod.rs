@@ -19,8 +19,8 @@ use crate::engine::tensor::Plan;
 use crate::program::matrix::{Matrix, Rows};
 use crate::program::{
     Address, Atomic, Barrier, Base, Bulk, CLUSTER_STEP, Condition, CopyGroup, LOCAL_WINDOW,
-    Mbarrier, Op, Order, PARAM_WINDOW, SHARED_WINDOW, Scope, Space, TensorAccess, TensorCopy,
-    Together, WINDOW,
+    Mbarrier, Multimem, Op, Order, PARAM_WINDOW, SHARED_WINDOW, Scope, Space, TensorAccess,
+    TensorCopy, Together, WINDOW,
 };
 use init::Init;
 use race::{Lanes, Race};
@@ -355,6 +355,31 @@ impl<'d> Watch<'d> {
         let (warp, pc, order) = (warp.index, warp.pc, Some(order));
         let lanes = Lanes { warp, rank, pc, len, access: Access::Atomic, order, changed };
         race.access(&mut self.reporter, lanes, &places, shared);
+    }
+
+    /// Called before an operation of a lane at a multicast address. `starts` has the address of the bytes on each
+    /// device.
+    pub(super) fn multimem(
+        &mut self,
+        warp: &Warp,
+        (rank, shared): (usize, &[Vec<u8>]),
+        (lane, starts): (usize, &[u64]),
+        its: &Multimem,
+    ) {
+        if let Some(init) = &mut self.init {
+            init.multimem(&self.reporter, (warp, rank), (lane, starts), its);
+        }
+        let access = its.function.access();
+        // Each element of a reduction is atomic by itself.
+        let len = if access == Access::Atomic { its.size } else { its.bytes() };
+        for start in starts {
+            for offset in (0..its.bytes()).step_by(len as usize) {
+                let offset = start.wrapping_add(u64::from(offset)) as i64;
+                let address = Address { space: Space::Global, base: Base::None, offset };
+                let range = (len, access, its.order);
+                self.access(warp, (rank, shared), 1 << lane, &address, range);
+            }
+        }
     }
 
     fn copy(

@@ -15,8 +15,8 @@ use crate::engine::warp::Warp;
 use crate::program::matrix::{Matrix, Rows};
 use crate::program::{
     Address, Atomic, AtomicFunction, AtomicWide, Bank, Bulk, CLUSTER_STEP, Condition, Element,
-    LOCAL_WINDOW, Mbarrier, Op, Pass, Passed, SHARED_WINDOW, Space, TensorAccess, TensorCopy,
-    Together, Transfer, WINDOW,
+    LOCAL_WINDOW, Mbarrier, Multimem, MultimemFunction, Op, Pass, Passed, SHARED_WINDOW, Space,
+    TensorAccess, TensorCopy, Together, Transfer, WINDOW,
 };
 use operands::{Register, Role, each_operand, of_base, of_condition, of_element, of_width};
 use registers::{Origin, Values};
@@ -181,6 +181,8 @@ impl<'d> Init<'d> {
             Op::Store(its) => self.store(out, cx, lanes, its),
             // After the operation, which says whether the value changes.
             Op::Atomic(_) | Op::Together { .. } => {}
+            // When the addresses on the devices are known.
+            Op::Multimem(_) => {}
             Op::AtomicWide(its) => self.atomic_wide(out, cx, lanes, its),
             Op::CopyAsync { to, from, size, read, ignore } => {
                 let count = |lane: usize| match (read, ignore) {
@@ -680,15 +682,59 @@ impl<'d> Init<'d> {
                     new.map_or(0, |new| new[lane])
                 }
                 AtomicFunction::CompareAndSwap => old,
-                AtomicFunction::And | AtomicFunction::Or | AtomicFunction::Xor => old | value,
-                _ if old | value != 0 => field(size),
-                _ => 0,
+                _ => combined(function, old | value, size),
             };
             self.write(out, lanes, (lane, place), size, !next);
             (bits[lane], origins[lane]) = (old, lanes.origin(lane, place));
         });
         if let Some(d) = d {
             self.threads(lanes).values.set(mask, (bank, d), &bits, &origins);
+        }
+    }
+
+    /// Called before an operation of a lane at a multicast address.
+    pub(super) fn multimem(
+        &mut self,
+        out: &Reporter<'d>,
+        (warp, rank): (&Warp, usize),
+        (lane, starts): (usize, &[u64]),
+        its: &Multimem,
+    ) {
+        let Multimem { function, size, .. } = *its;
+        let lanes = Lanes { warp, rank, mask: 1 << lane };
+        for (index, slot) in its.elements.iter().enumerate() {
+            let register = (of_width(size == 8), *slot);
+            let offset = index as u64 * u64::from(size);
+            let places = starts.iter().map(|start| Place::Global(start.wrapping_add(offset)));
+            let value = self.threads(lanes).values.bits(register)[lane] & field(size);
+            let (mut loaded, mut origin) = (0, Origin::default());
+            for place in places {
+                let old = match function {
+                    MultimemFunction::Store => 0,
+                    _ => !self.written(out, lanes, lane, place, size) & field(size),
+                };
+                match function {
+                    MultimemFunction::LoadReduce { .. } => {
+                        if loaded == 0 {
+                            let first = old.trailing_zeros() as usize / 8;
+                            origin = lanes.origin(lane, after(place, first));
+                        }
+                        loaded |= old;
+                    }
+                    MultimemFunction::Store => {
+                        self.write(out, lanes, (lane, place), size, !value);
+                    }
+                    MultimemFunction::Reduce(function) => {
+                        let next = combined(function, old | value, size);
+                        self.write(out, lanes, (lane, place), size, !next);
+                    }
+                }
+            }
+            if let MultimemFunction::LoadReduce { function, .. } = function {
+                let bits = [combined(function, loaded, size); LANES];
+                let values = &mut self.threads(lanes).values;
+                values.set(lanes.mask, register, &bits, &[origin; LANES]);
+            }
         }
     }
 
@@ -835,6 +881,15 @@ impl<'d> Init<'d> {
             written = if written == field(size) { written } else { 0 };
         }
         self.write(out, lanes, (lane, target), size, written);
+    }
+}
+
+/// Returns the undefined bits of a combination of values, given those of any of the values.
+fn combined(function: AtomicFunction, undefined: u64, size: u32) -> u64 {
+    match function {
+        AtomicFunction::And | AtomicFunction::Or | AtomicFunction::Xor => undefined,
+        _ if undefined != 0 => field(size),
+        _ => 0,
     }
 }
 

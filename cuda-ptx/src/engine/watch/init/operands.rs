@@ -292,6 +292,7 @@ pub(super) fn each_operand(op: &Op, mut f: impl FnMut(Role, Register)) {
         Op::Load(its) | Op::Store(its) => base(&mut f, &its.address),
         Op::Atomic(its) => base(&mut f, &its.address),
         Op::AtomicWide(its) => base(&mut f, &its.address),
+        Op::Multimem(its) => base(&mut f, &its.address),
         Op::CopyBulk(its) => {
             base(&mut f, &its.to);
             base(&mut f, &its.from);
