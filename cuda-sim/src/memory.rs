@@ -407,9 +407,8 @@ impl Memory {
         wanted: Use,
     ) -> Result<(), String> {
         if self.is_virtual(address) {
-            let kind = cuda_sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
-            let id = i32::try_from(device).unwrap_or(-1);
-            return self.check_virtual(address, len, Some((kind, id)), wanted);
+            let location = virtual_memory::location_of(device);
+            return self.check_virtual(address, len, Some(location), wanted);
         }
         let Some((_, allocation)) = self.containing(address) else {
             return Ok(());

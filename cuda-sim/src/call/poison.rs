@@ -20,8 +20,8 @@ const AT_ONCE: usize = usize::MAX;
 /// without work stays without work. A call on a stream that is being captured has no effect.
 ///
 /// A default stream is that of the context which owns the memory; for mapped memory it is that of the current context.
-/// When the memory is freed or unmapped, the bytes are forgotten. Accesses through another mapping of the same memory, or
-/// through a multicast object, are not checked.
+/// When the memory is freed or unmapped, the bytes are forgotten. Accesses through another mapping of the same memory are not
+/// checked. A `multimem` instruction counts as an access through the first mapping of each device's memory.
 ///
 /// ```
 /// # let check = |code: cuda_sys::CUresult| assert!(code.is_success());

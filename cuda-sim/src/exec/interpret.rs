@@ -153,15 +153,10 @@ impl Device for Memories<'_> {
         let wanted = if access == Access::Read { Use::Read } else { Use::Write };
         let range = (address, usize::try_from(len).unwrap_or(usize::MAX));
         let mut memory = self.lock();
-        memory.check_reach(range, context, device, wanted)?;
-        let found = memory.region_for(range, wanted, access == Access::Atomic, by);
-        let (start, host, size) = found.map_err(|what| {
-            // The report of the engine names the bytes.
-            match what.strip_prefix(&format!("{len} bytes at {address:#x} ")) {
-                Some(rest) => format!("they {rest}"),
-                None => what,
-            }
-        })?;
+        let found = memory.check_reach(range, context, device, wanted);
+        let found =
+            found.and_then(|()| memory.region_for(range, wanted, access == Access::Atomic, by));
+        let (start, host, size) = found.map_err(|what| without_bytes(what, address, len))?;
         // SAFETY: the memory is alive until the kernel ends: nothing is freed meanwhile, since the driver is locked. It
         // is in memory of the host at `host`, and the words of its first and last byte are too: allocations have whole
         // words, and those of registered memory are in its pages. The device accesses it through these words only, and
@@ -177,6 +172,25 @@ impl Device for Memories<'_> {
         let words = |host| unsafe { words(range.start, host, size, true) };
         let written = written.map(words);
         Validity { start: range.start, end: range.end, written, is_host_visible }
+    }
+
+    fn multicast(
+        &self,
+        address: u64,
+        len: u64,
+        access: Access,
+        by: SiteId,
+    ) -> Result<Vec<Region<'_>>, String> {
+        let device = self.call.device;
+        let wanted = if access == Access::Read { Use::Read } else { Use::Write };
+        let size = usize::try_from(len).unwrap_or(usize::MAX);
+        let how = (wanted, access == Access::Atomic);
+        let found = self.lock().multicast_regions((address, size), device, how, by);
+        let found = found.map_err(|what| without_bytes(what, address, len))?;
+        // SAFETY: the bytes are in a view of physical memory, which a binding keeps until the kernel ends: the driver is
+        // locked. A view has whole pages, and so whole words. For the accesses see `region`.
+        let words = |(start, host)| unsafe { words(start, host, size, wanted == Use::Write) };
+        Ok(found.into_iter().map(words).collect())
     }
 
     fn print(&self, text: &str) {
@@ -227,6 +241,14 @@ impl Device for Memories<'_> {
 
     fn surface(&self, handle: u64) -> Result<Arc<Texels>, String> {
         self.lock().surface(self.call.context, handle)
+    }
+}
+
+/// Removes the bytes from an error, since the report of the engine names them.
+fn without_bytes(error: String, address: u64, len: u64) -> String {
+    match error.strip_prefix(&format!("{len} bytes at {address:#x} ")) {
+        Some(rest) => format!("they {rest}"),
+        None => error,
     }
 }
 

@@ -515,7 +515,7 @@ impl<'a> Launch<'a> {
     /// returns the value that is stored on all of them.
     ///
     /// # Errors
-    /// The memory is not a mapping of a multicast object, or not bound on every device of it.
+    /// The memory is not a mapping of a multicast object that the device may access, or not bound on every device of it.
     pub fn update_multicast<T: Plain>(
         &mut self,
         argument: usize,
@@ -526,11 +526,11 @@ impl<'a> Launch<'a> {
         let size = size_of::<T>();
         for index in 0..len {
             let address = start + (index * size) as u64;
-            let found = self.memory.multicast(address, size, None)?;
+            let found = self.memory.read_multicast((address, size), self.call.device)?;
             let values: Vec<T> = found.iter().filter_map(|its| T::read(its)).collect();
             let mut written = vec![0; size];
             f(index, &values).write(&mut written);
-            self.memory.multicast(address, size, Some(&written))?;
+            self.memory.write_multicast(address, &written, self.call.device)?;
         }
         Ok(())
     }

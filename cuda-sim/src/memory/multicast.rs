@@ -1,8 +1,9 @@
 //! Multicast objects: ranges whose accesses go to memory of several devices.
 
-use super::Memory;
 use super::physical::{Physical, PhysicalMemory, Properties};
-use super::space;
+use super::{Memory, Use};
+use crate::races::Access;
+use cuda_ptx::check::SiteId;
 
 /// Memory that is bound to a multicast object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,18 @@ pub(crate) struct Team {
     pub(crate) wanted: u32,
     pub(crate) devices: Vec<i32>,
     pub(crate) bindings: Vec<Binding>,
+}
+
+/// Bytes of one device that a multicast address reaches.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The handle of the memory, and the offset in it.
+    handle: usize,
+    offset: u64,
+    /// The address in the first mapping of the memory, or on the host if it has none.
+    address: u64,
+    /// The address on the host.
+    host: usize,
 }
 
 impl Team {
@@ -91,43 +104,83 @@ impl Memory {
         }
     }
 
-    /// Reads `len` bytes at an address of a multicast mapping from each device, or writes them to each.
-    pub(crate) fn multicast(
+    /// Returns the bytes of each device that `len` bytes at a multicast address reach, if a kernel of `device` may use them.
+    fn multicast_parts(
         &mut self,
-        address: u64,
-        len: usize,
-        written: Option<&[u8]>,
-    ) -> Result<Vec<Vec<u8>>, String> {
-        let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
-        let Some((start, mapping)) = self.virtual_memory.mapping(address) else {
-            return wrong("are not mapped, or were unmapped");
-        };
-        let physical = &self.virtual_memory.physical;
-        let team = physical.kept(mapping.physical);
-        let Some(team) = team.and_then(|its| its.team.as_deref()) else {
-            return wrong("are not a mapping of a multicast object");
-        };
-        let offset = address - start;
-        let mut found = Vec::new();
-        for device in &team.devices {
+        (address, len): (u64, usize),
+        device: usize,
+        wanted: Use,
+    ) -> Result<Vec<Part>, String> {
+        let memory = &mut self.virtual_memory;
+        let range = (address, len);
+        let (object, offset) = memory.team_at(range, device, wanted, self.running_operation)?;
+        let team = memory.physical.kept(object).and_then(|its| its.team.as_deref());
+        let team = team.ok_or_else(|| format!("{address:#x} is not mapped"))?;
+        let of_device = |device: &i32| {
             let contains = |its: &&Binding| {
                 let end = its.offset + its.size;
                 its.device == *device && its.offset <= offset && offset + len as u64 <= end
             };
-            let binding = team.bindings.iter().find(contains);
-            let memory = binding.and_then(|its| Some((its, physical.kept(its.physical)?)));
-            let Some((binding, memory)) = memory else {
-                return wrong("are not bound on every device of the multicast object");
-            };
-            let at = memory.offset + binding.start + (offset - binding.offset);
-            let mut bytes = vec![0; len];
-            let done = match written {
-                Some(written) => space::write(&memory.file, at, written),
-                None => space::read(&memory.file, at, &mut bytes),
-            };
-            done.map_err(|error| error.to_string())?;
+            let its = team.bindings.iter().find(contains)?;
+            Some((its.physical, its.start + (offset - its.offset)))
+        };
+        let found: Option<Vec<(usize, u64)>> = team.devices.iter().map(of_device).collect();
+        let found = found.ok_or_else(|| {
+            format!(
+                "{len} bytes at {address:#x} are not bound on every device of the multicast object"
+            )
+        })?;
+        let parts = found.into_iter().map(|(handle, offset)| {
+            let (address, host) = memory.physical.place(handle, offset)?;
+            Some(Part { handle, offset, address, host })
+        });
+        parts.collect::<Option<_>>().ok_or_else(|| "the system has no room".to_owned())
+    }
+
+    /// Returns the bytes of each device that a thread of a kernel accesses at a multicast address: their address, and
+    /// their address on the host.
+    pub(crate) fn multicast_regions(
+        &mut self,
+        range: (u64, usize),
+        device: usize,
+        (wanted, is_atomic): (Use, bool),
+        by: SiteId,
+    ) -> Result<Vec<(u64, usize)>, String> {
+        let parts = self.multicast_parts(range, device, wanted)?;
+        for part in &parts {
+            self.note_thread(by, (part.address, range.1), wanted, is_atomic);
+            self.check_poison(part.address, range.1)?;
+        }
+        Ok(parts.into_iter().map(|part| (part.address, part.host)).collect())
+    }
+
+    /// Reads `len` bytes at a multicast address from each device, for a kernel of `device`.
+    pub(crate) fn read_multicast(
+        &mut self,
+        range: (u64, usize),
+        device: usize,
+    ) -> Result<Vec<Vec<u8>>, String> {
+        let mut found = Vec::new();
+        for part in self.multicast_parts(range, device, Use::Read)? {
+            self.note_access(part.address, range.1, Access::Read);
+            let mut bytes = vec![0; range.1];
+            self.virtual_memory.physical.read(part.handle, part.offset, &mut bytes)?;
             found.push(bytes);
         }
         Ok(found)
+    }
+
+    /// Writes bytes at a multicast address to each device, for a kernel of `device`.
+    pub(crate) fn write_multicast(
+        &mut self,
+        address: u64,
+        bytes: &[u8],
+        device: usize,
+    ) -> Result<(), String> {
+        for part in self.multicast_parts((address, bytes.len()), device, Use::Write)? {
+            self.note_access(part.address, bytes.len(), Access::Write);
+            self.virtual_memory.physical.write(part.handle, part.offset, bytes)?;
+        }
+        Ok(())
     }
 }

@@ -180,6 +180,13 @@ impl Memory {
                 kind: leaks::kind_of_host(its),
             };
         }
+        if let Some(view) = self.virtual_memory.physical.view_around(at) {
+            return RacingMemory {
+                start: view.start,
+                size: view.end - view.start,
+                kind: "memory of a multicast object without a mapping of its own",
+            };
+        }
         RacingMemory {
             start: at,
             size: bytes.end - at,

@@ -1,10 +1,12 @@
 //! Physical memory, which `cuMemCreate` allocates and reservations map.
 
 use super::multicast::Team;
-use super::space;
-use std::collections::BTreeMap;
+use super::space::{self, Rights, Space};
+use super::virtual_memory::GRANULARITY;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Start of the handles. They are like the handles of other objects, of a kind of their own.
@@ -39,8 +41,21 @@ pub(crate) struct Physical {
     pub(super) references: u32,
     /// Number of mappings, and of bindings to multicast objects.
     pub(super) mappings: u32,
+    /// The starts of the mappings.
+    mapped: BTreeSet<u64>,
+    /// Where this driver accesses the contents of memory that a multicast object reaches. It is made with the first
+    /// access.
+    view: Option<Space>,
     /// `None` if it is not a multicast object.
     pub(crate) team: Option<Box<Team>>,
+}
+
+impl Physical {
+    /// Returns the addresses on the host where this driver accesses memory that a multicast object reaches.
+    pub(super) fn view(&self) -> Option<Range<u64>> {
+        let start = self.view.as_ref()?.start() as u64;
+        Some(start..start + self.size)
+    }
 }
 
 /// The physical memory of the process.
@@ -84,6 +99,8 @@ impl PhysicalMemory {
             is_imported: false,
             references: 1,
             mappings: 0,
+            mapped: BTreeSet::new(),
+            view: None,
             team: None,
         }))
     }
@@ -128,6 +145,8 @@ impl PhysicalMemory {
             is_imported: true,
             references: 1,
             mappings: 0,
+            mapped: BTreeSet::new(),
+            view: None,
             team: None,
         }))
     }
@@ -152,12 +171,12 @@ impl PhysicalMemory {
 
     /// Reads memory that may have no address.
     pub(super) fn read(&self, handle: usize, start: u64, bytes: &mut [u8]) -> Result<(), String> {
-        self.access(handle, start, |file, at| read_at(file, bytes, at))
+        self.access(handle, start, |file, at| space::read(file, at, bytes))
     }
 
     /// Writes memory that may have no address.
     pub(super) fn write(&self, handle: usize, start: u64, bytes: &[u8]) -> Result<(), String> {
-        self.access(handle, start, |file, at| write_at(file, bytes, at))
+        self.access(handle, start, |file, at| space::write(file, at, bytes))
     }
 
     fn access(
@@ -212,6 +231,49 @@ impl PhysicalMemory {
         }
     }
 
+    /// Notes that memory is mapped at an address.
+    pub(super) fn map(&mut self, handle: usize, address: u64) {
+        self.add_mapping(handle);
+        if let Some(its) = self.all.get_mut(&handle) {
+            its.mapped.insert(address);
+        }
+    }
+
+    /// Notes that a mapping at an address was removed. Returns the memory if nothing keeps it.
+    pub(super) fn unmap(&mut self, handle: usize, address: u64) -> Option<Physical> {
+        if let Some(its) = self.all.get_mut(&handle) {
+            its.mapped.remove(&address);
+        }
+        self.remove_mapping(handle)
+    }
+
+    /// Returns the address of a byte of memory, and its address on the host. Memory that is not mapped has only the
+    /// latter. Returns `None` if the system has no room.
+    pub(super) fn place(&mut self, handle: usize, offset: u64) -> Option<(u64, usize)> {
+        let its = self.all.get_mut(&handle)?;
+        let view = match &mut its.view {
+            Some(view) => view,
+            none => {
+                let len = usize::try_from(its.size).ok()?;
+                let alignment = usize::try_from(GRANULARITY).ok()?;
+                let mut view = Space::reserve(0, len, alignment)?;
+                let contents = (&*its.file, its.offset);
+                view.map(0, len, Rights::ReadWrite, contents).then_some(())?;
+                none.insert(view)
+            }
+        };
+        let host = view.start() + usize::try_from(offset).ok()?;
+        let address = its.mapped.first().map_or(host as u64, |start| start + offset);
+        Some((address, host))
+    }
+
+    /// Returns the addresses of [`place`](Self::place) on the host, for memory that contains one of them.
+    pub(super) fn view_around(&self, address: u64) -> Option<Range<u64>> {
+        let views = self.all.values().filter_map(Physical::view);
+        let mut views = views.filter(|its| its.contains(&address));
+        views.next()
+    }
+
     pub(super) fn remove_mapping(&mut self, handle: usize) -> Option<Physical> {
         if let Some(its) = self.all.get_mut(&handle) {
             its.mappings = its.mappings.saturating_sub(1);
@@ -234,24 +296,4 @@ impl PhysicalMemory {
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
-}
-
-#[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
-}
-
-#[cfg(unix)]
-fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
-}
-
-#[cfg(not(unix))]
-fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(not(unix))]
-fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }

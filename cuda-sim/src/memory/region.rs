@@ -15,14 +15,7 @@ impl Memory {
         is_atomic: bool,
         by: SiteId,
     ) -> Result<(u64, usize, usize), String> {
-        if let Some(log) = &mut self.accesses {
-            log.mode = is_atomic.then_some(Access::Atomic);
-        }
-        self.note_site(by, (address, len), wanted.into());
-        self.note_access(address, len, wanted.into());
-        if let Some(log) = &mut self.accesses {
-            log.mode = None;
-        }
+        self.note_thread(by, (address, len), wanted, is_atomic);
         self.check_poison(address, len)?;
         // No reference to the bytes is made: other threads of the host access them as atomic words.
         let host = match self.containing(address) {
@@ -57,6 +50,24 @@ impl Memory {
         // Both are parts of the memory on the host.
         let (before, size) = ((part.start - start) as usize, (part.end - part.start) as usize);
         Ok((part.start, host + before, size))
+    }
+
+    /// Notes an access of a thread of a kernel.
+    pub(super) fn note_thread(
+        &mut self,
+        by: SiteId,
+        (address, len): (u64, usize),
+        wanted: Use,
+        is_atomic: bool,
+    ) {
+        if let Some(log) = &mut self.accesses {
+            log.mode = is_atomic.then_some(Access::Atomic);
+        }
+        self.note_site(by, (address, len), wanted.into());
+        self.note_access(address, len, wanted.into());
+        if let Some(log) = &mut self.accesses {
+            log.mode = None;
+        }
     }
 
     /// Allocates memory for `malloc` of a kernel. It is freed with the context.

@@ -67,6 +67,9 @@ pub(crate) struct Reservation {
     unmapped: Ranges,
 }
 
+/// What bytes are that are no mapping of a multicast object.
+const NO_TEAM: &str = "are not a mapping of a multicast object";
+
 #[derive(Debug, Default)]
 pub(crate) struct VirtualMemory {
     reservations: BTreeMap<u64, Reservation>,
@@ -116,13 +119,14 @@ impl Reservation {
         self.unmapped.set(start, end, next);
     }
 
-    /// Says why `len` bytes may not be used, or returns where they are in the view.
+    /// Says why `len` bytes may not be used, or returns where they are in the view. They are mappings of multicast objects
+    /// if `of_team` says so, and none of them otherwise.
     fn find(
         &self,
         address: u64,
         len: usize,
         location: Option<Location>,
-        wanted: Use,
+        (wanted, of_team): (Use, bool),
         operation: Option<u64>,
     ) -> Result<usize, String> {
         let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
@@ -132,10 +136,14 @@ impl Reservation {
             let Some((start, its)) = self.mapping(at) else {
                 return wrong("are not mapped, or were unmapped");
             };
-            if its.is_team {
-                return wrong(
-                    "are a multicast object, which only `Launch::update_multicast` can access",
-                );
+            if its.is_team != of_team {
+                return wrong(match of_team {
+                    true => NO_TEAM,
+                    false => {
+                        "are a mapping of a multicast object, which only `multimem` instructions and \
+                         `Launch::update_multicast` can access"
+                    }
+                });
             }
             if !its.allows(location, wanted) {
                 return wrong(match wanted {
@@ -197,6 +205,22 @@ impl VirtualMemory {
         self.reservation(address)?.1.mapping(address)
     }
 
+    /// Returns the multicast object that is mapped at `len` bytes, and their offset in it, if a device may use them.
+    pub(super) fn team_at(
+        &self,
+        (address, len): (u64, usize),
+        device: usize,
+        wanted: Use,
+        operation: Option<u64>,
+    ) -> Result<(usize, u64), String> {
+        let found = self.reservation(address);
+        let (_, its) = found.ok_or_else(|| format!("{len} bytes at {address:#x} {NO_TEAM}"))?;
+        its.find(address, len, Some(location_of(device)), (wanted, true), operation)?;
+        let found = its.mapping(address);
+        let (start, mapping) = found.ok_or_else(|| format!("{address:#x} is not mapped"))?;
+        Ok((mapping.physical, address - start))
+    }
+
     /// Maps the memory of a handle.
     pub(crate) fn map(&mut self, address: u64, handle: usize, id: u64) -> Result<(), MapError> {
         let Some((_, its)) = self.reservations.range_mut(..=address).next_back() else {
@@ -233,7 +257,7 @@ impl VirtualMemory {
             since: its.since(address, end),
         };
         its.mappings.insert(address, mapping);
-        self.physical.add_mapping(handle);
+        self.physical.map(handle, address);
         self.mappings += 1;
         Ok(())
     }
@@ -284,7 +308,7 @@ impl VirtualMemory {
             }
             its.note_unmapped(*start, end, next);
             self.mappings -= 1;
-            unused.extend(self.physical.remove_mapping(mapping.physical));
+            unused.extend(self.physical.unmap(mapping.physical, *start));
         }
         unused
     }
@@ -356,7 +380,7 @@ impl Memory {
         let Some((_, its)) = self.virtual_memory.reservation(address) else {
             return Err(format!("{address:#x} is not reserved"));
         };
-        its.find(address, len, location, wanted, None).map(drop)
+        its.find(address, len, location, (wanted, false), None).map(drop)
     }
 
     /// Returns `len` bytes of a reservation, for the operation that is running. Returns `None` if the
@@ -369,7 +393,7 @@ impl Memory {
     ) -> Option<Result<&mut [u8], String>> {
         let operation = self.running_operation;
         let its = self.virtual_memory.reservation_mut(address)?;
-        let at = match its.find(address, len, None, wanted, operation) {
+        let at = match its.find(address, len, None, (wanted, false), operation) {
             Ok(at) => at,
             Err(what) => return Some(Err(what)),
         };
@@ -389,7 +413,7 @@ impl Memory {
         let operation = self.running_operation;
         let its = self.virtual_memory.reservation_mut(address);
         let its = its.ok_or_else(|| format!("{address:#x} is not mapped"))?;
-        let at = its.find(address, len, None, wanted, operation)?;
+        let at = its.find(address, len, None, (wanted, false), operation)?;
         let view = its.view.as_ref().ok_or_else(|| format!("{address:#x} is not mapped"))?;
         Ok(view.start() + at)
     }
@@ -397,7 +421,7 @@ impl Memory {
     /// Returns `len` bytes of a reservation, if they may be read.
     pub(super) fn virtual_bytes_to_read(&self, address: u64, len: usize) -> Option<&[u8]> {
         let (_, its) = self.virtual_memory.reservation(address)?;
-        let at = its.find(address, len, None, Use::Read, None).ok()?;
+        let at = its.find(address, len, None, (Use::Read, false), None).ok()?;
         // SAFETY: see `virtual_bytes`.
         its.view.as_ref().map(|view| unsafe { view.bytes_to_read(at, len) })
     }
@@ -439,6 +463,9 @@ impl Memory {
     pub(super) fn forget_physical(&mut self, unused: impl IntoIterator<Item = Physical>) {
         for its in unused {
             self.forget_team(&its);
+            if let (Some(log), Some(view)) = (&mut self.accesses, its.view()) {
+                log.forget(&view);
+            }
             self.forget_site_of_handle(its.handle);
             // Imported memory counts where it was allocated.
             let device = device_of(&its.properties.location).filter(|_| !its.is_imported);
@@ -453,6 +480,12 @@ impl Memory {
         let id = self.next_id();
         self.virtual_memory.map(address, handle, id)
     }
+}
+
+/// Returns the location of a device.
+pub(super) fn location_of(device: usize) -> Location {
+    let kind = cuda_sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
+    (kind, i32::try_from(device).unwrap_or(-1))
 }
 
 /// Returns the device of a location, if it is one of a device or of a part of it.

@@ -9,6 +9,7 @@ pub(crate) mod logical_endpoints;
 pub(crate) mod misuse;
 pub(crate) mod multicast;
 pub(crate) mod multicast_objects;
+pub(crate) mod multimem;
 pub(crate) mod shared;
 
 use crate::prelude::*;

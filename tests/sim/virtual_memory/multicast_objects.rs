@@ -5,7 +5,7 @@
 use crate::prelude::*;
 use cuda_safe::virtual_memory::MulticastObject;
 
-const PAGE: usize = 2 << 20;
+pub(crate) const PAGE: usize = 2 << 20;
 /// The header of a fatbin without images.
 const IMAGE: &[u8] = &[0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -15,7 +15,7 @@ fn two_devices() -> (AtEnd, Context, [Device; 2]) {
     (end.after(|| assert_eq!(alive().physical_allocations, 0)), context, devices)
 }
 
-fn object(devices: &[Device], pages: usize) -> MulticastObject {
+pub(crate) fn object(devices: &[Device], pages: usize) -> MulticastObject {
     let options = MulticastOptions::new(devices.len() as u32, pages * PAGE);
     let mut team = MulticastTeam::new(&options).expect("an object");
     for device in devices {
@@ -25,11 +25,11 @@ fn object(devices: &[Device], pages: usize) -> MulticastObject {
     team.complete().expect("all devices")
 }
 
-fn memory(device: Device) -> PhysicalMemory {
+pub(crate) fn memory(device: Device) -> PhysicalMemory {
     PhysicalMemory::new(device, PAGE).expect("memory")
 }
 
-fn mapping(device: Device) -> Mapping {
+pub(crate) fn mapping(device: Device) -> Mapping {
     let space = Reservation::new(PAGE).expect("addresses");
     space.map(0, memory(device)).expect("a mapping")
 }
