@@ -116,7 +116,12 @@ const NOT_RUN: &[(&str, &[&str])] = &[
     ),
     (
         "They explore hundreds of schedules, or wait for a limited time. Miri is too slow.",
-        &["cuda-sim/src/testing.md", "call::explore", "holds_no_lock_in_a_driver_call"],
+        &[
+            "cuda-sim/src/testing.md",
+            "call::explore",
+            "holds_no_lock_in_a_driver_call",
+            "blocks_other_threads_from_enqueuing_work",
+        ],
     ),
 ];
 
