@@ -174,7 +174,7 @@ impl Warp {
                         false => function,
                     };
                     let value = self.stored(lane, access, &texels.format) as u64;
-                    self.update(cx, lane, place, size.min(8), |old, is_global| {
+                    self.update(cx, lane, place, size.min(access.size), |old, is_global| {
                         apply(function, old, value, 0, is_global)
                     })?;
                 }

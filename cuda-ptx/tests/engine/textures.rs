@@ -8,8 +8,8 @@ use cuda_ptx::texture::{
 use cuda_ptx::{Access, Device, FaultKind, Launch, Program, Region, run, syntax};
 use std::sync::Arc;
 
-/// A device with a surface of 4 x 2 words, whose handle is 1.
-struct Surface(Memory, u64);
+/// A device with a surface of two rows of 16 bytes, whose handle is 1. A texel has so many words.
+struct Surface(Memory, u64, u32);
 
 impl Device for Surface {
     fn region(
@@ -39,8 +39,9 @@ impl Device for Surface {
     }
 
     fn surface(&self, handle: u64) -> Result<Arc<Texels>, String> {
-        let format = Format { number: Number::Unsigned, bits: 32, channels: 1, is_srgb: false };
-        let level = Level { address: self.1, extent: [4, 2, 0], pitch: 16, slice: 32 };
+        let Self(_, address, channels) = *self;
+        let format = Format { number: Number::Unsigned, bits: 32, channels, is_srgb: false };
+        let level = Level { address, extent: [4 / channels, 2, 0], pitch: 16, slice: 32 };
         let texels =
             Texels { format, levels: vec![level], layers: 0, is_cubemap: false, is_memory: true };
         (handle == 1).then(|| Arc::new(texels)).ok_or(format!("{handle} is not a surface"))
@@ -50,12 +51,17 @@ impl Device for Surface {
 /// Runs code with the handle 1 in `%d1` on a surface that counts up from 0. Returns the kind and the text of the
 /// fault, or the texels.
 fn on_surface(code: &str) -> Result<Vec<u32>, (FaultKind, String)> {
+    on_surface_of(1, code)
+}
+
+/// The same, on texels of so many words.
+fn on_surface_of(channels: u32, code: &str) -> Result<Vec<u32>, (FaultKind, String)> {
     let text = kernel(0, &format!("mov.u64 %d1, 1; {code}"));
     let module = syntax::parse(&text).unwrap();
     let program = Program::link(&[module]).unwrap();
     let mut memory = Memory::default();
     let address = memory.words(&[0, 1, 2, 3, 4, 5, 6, 7]);
-    let surface = Surface(memory, address);
+    let surface = Surface(memory, address, channels);
     let done = run(&Launch::new(&program, 0), &surface);
     done.map(|()| surface.0.read(address)).map_err(|fault| (fault.kind, fault.text))
 }
@@ -85,6 +91,14 @@ fn a_surface_is_accessed_at_multiples_of_the_size() {
 fn a_reduction_of_a_surface_updates_a_texel() {
     let code = "mov.u32 %r1, 10; sured.b.add.2d.u32.trap [%d1, {4, 1}], %r1;";
     assert_eq!(on_surface(code), Ok(vec![0, 1, 2, 3, 4, 15, 6, 7]));
+}
+
+#[test]
+fn a_formatted_reduction_updates_the_first_channel_of_a_texel() {
+    let code = "mov.u32 %r1, 10; sured.p.add.2d.b32.zero [%d1, {0, 1}], %r1;";
+    for channels in [1, 2, 4] {
+        assert_eq!(on_surface_of(channels, code), Ok(vec![0, 1, 2, 3, 14, 5, 6, 7]), "{channels}");
+    }
 }
 
 #[test]
