@@ -290,7 +290,8 @@ fn alternatives(operator: &BinOp) -> &'static [&'static str] {
         BinOp::Shl(_) => &[">>"],
         BinOp::Shr(_) => &["<<"],
         BinOp::BitAnd(_) => &["|", "^"],
-        BinOp::BitOr(_) => &["&", "^"],
+        // Not `^`, which computes the same for operands without a common bit, and most have none.
+        BinOp::BitOr(_) => &["&"],
         BinOp::BitXor(_) => &["|", "&"],
         BinOp::AddAssign(_) => &["-=", "*="],
         BinOp::SubAssign(_) => &["+=", "/="],
@@ -300,7 +301,7 @@ fn alternatives(operator: &BinOp) -> &'static [&'static str] {
         BinOp::ShlAssign(_) => &[">>="],
         BinOp::ShrAssign(_) => &["<<="],
         BinOp::BitAndAssign(_) => &["|=", "^="],
-        BinOp::BitOrAssign(_) => &["&=", "^="],
+        BinOp::BitOrAssign(_) => &["&="],
         BinOp::BitXorAssign(_) => &["|=", "&="],
         _ => &[],
     }
