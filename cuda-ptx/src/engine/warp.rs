@@ -11,7 +11,8 @@ use super::interleave::Interleaver;
 use super::registers::{ALL, LANES, Registers, Slot, each_lane};
 use super::watch::{Arrival, Watch};
 use crate::program::{
-    Bank, Barrier, Constant, FUNCTION_STEP, FUNCTION_WINDOW, Image, LOCAL_WINDOW, Op, Pass, Passed,
+    Bank, Barrier, Constant, FUNCTION_STEP, FUNCTION_WINDOW, FunctionInfo, Image, LOCAL_WINDOW, Op,
+    Pass, Passed,
 };
 
 /// Backward branches after which a group lets other groups run.
@@ -23,7 +24,7 @@ const SLEEP: u32 = 5_000;
 const CYCLES: u64 = 1024;
 
 /// Threads of a warp with the same next instruction.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     pub(super) pc: u32,
     /// The number of calls that are active.
@@ -45,9 +46,10 @@ impl Group {
 }
 
 /// What a group waits for.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Wait {
     /// The group is ready.
+    #[default]
     None,
     /// Lanes of the mask that are not yet there.
     Together(u32),
@@ -96,8 +98,7 @@ impl Warp {
 
     /// Starts the threads of `mask` at the first instruction.
     pub(super) fn start(&mut self, image: &Image, mask: u32) {
-        let frame = image.functions.first().map_or(0, |function| function.frame);
-        let entry = image.functions.first().map_or(0, |function| function.entry);
+        let FunctionInfo { frame, entry, .. } = image.functions[0];
         self.alive = mask;
         self.sp = [0; LANES];
         self.top = [frame; LANES];
@@ -110,7 +111,7 @@ impl Warp {
             });
         }
         self.groups.clear();
-        self.groups.push(Group { pc: entry, depth: 0, mask, wait: Wait::None, last: 0 });
+        self.groups.push(Group { pc: entry, mask, ..Group::default() });
         self.has_begun = false;
     }
 
@@ -304,7 +305,7 @@ impl Warp {
     fn no_code(&self, mask: u32, address: u64) -> Raise {
         let lane = mask.trailing_zeros() as usize;
         let text = format!("there is no code at {address:#x}");
-        Raise::new(FaultKind::InvalidProgramCounter, lane % LANES, text)
+        Raise::new(FaultKind::InvalidProgramCounter, lane, text)
     }
 
     /// Splits a group: the lanes of each part continue at its place, the others at `pc`.

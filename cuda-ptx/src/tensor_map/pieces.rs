@@ -1,6 +1,7 @@
 //! The elements that a copy accesses, one after another as they are in shared memory.
 
 use super::{Interleave, Mode, RANK, TensorMap, UNIT};
+use std::array::from_fn;
 
 /// Neighboring elements of a copy that are in one unit of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +37,7 @@ impl TensorMap {
         if coordinates.len() != self.rank {
             return None;
         }
-        let mut start = [0; RANK];
-        for (to, from) in start.iter_mut().zip(coordinates) {
-            *to = i64::from(*from);
-        }
+        let start = from_fn(|axis| coordinates.get(axis).copied().unwrap_or_default().into());
         let mut pieces = Pieces::default();
         match (self.mode, offsets) {
             (Mode::Tile(extents), None) => self.tile(start, extents, &mut pieces),
@@ -83,7 +81,7 @@ impl TensorMap {
         // The bounding box, by axis.
         let lower = lower.map(i64::from);
         let upper: [i64; RANK - 2] =
-            std::array::from_fn(|index| self.dims[first + index] as i64 + i64::from(upper[index]));
+            from_fn(|index| self.dims[first + index] as i64 + i64::from(upper[index]));
         let axes = || (first..first + self.rank - 2).zip(lower.into_iter().zip(upper));
         pieces.is_below = axes().any(|(_, (lower, _))| lower < 0);
         pieces.is_outside_box =

@@ -280,13 +280,7 @@ impl<'d> Watch<'d> {
         address: &Address,
         (len, access, order): (u32, Access, Option<Order>),
     ) {
-        let is_seen = match &self.sync {
-            _ if self.race.is_some() => true,
-            Some(sync) if address.space == Space::Global => sync.has_stores(),
-            Some(sync) => sync.sees_accesses(),
-            None => false,
-        };
-        if !is_seen {
+        if self.race.is_none() && !self.sees_accesses() {
             return;
         }
         let places = places(warp, (rank, shared), mask, address, len);
@@ -296,6 +290,11 @@ impl<'d> Watch<'d> {
             let lanes = Lanes { warp, rank, pc, len, access, order, changed: mask };
             race.access(&mut self.reporter, lanes, &places, shared);
         }
+    }
+
+    /// Returns whether an ordinary access can be an error of synchronization.
+    fn sees_accesses(&self) -> bool {
+        self.sync.as_ref().is_some_and(Sync::sees_accesses)
     }
 
     /// Checks that an access comes after the copies to the memory.
@@ -332,7 +331,7 @@ impl<'d> Watch<'d> {
         mask: u32,
         atomic: &Atomic,
     ) {
-        if self.sync.as_ref().is_some_and(|sync| sync.sees_accesses() || sync.has_stores()) {
+        if self.sees_accesses() {
             let places = places(warp, (rank, shared), mask, &atomic.address, atomic.size);
             self.synchronize(warp, rank, &places, (atomic.size, Access::Atomic));
         }

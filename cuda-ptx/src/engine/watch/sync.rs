@@ -131,7 +131,7 @@ impl Sync {
         self.blocks.end();
     }
 
-    /// Returns whether ordinary accesses to shared memory can be errors.
+    /// Returns whether ordinary accesses can be errors.
     pub(super) fn sees_accesses(&self) -> bool {
         self.sees_accesses
     }
