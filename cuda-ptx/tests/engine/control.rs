@@ -2,7 +2,7 @@
 
 use crate::device::{Memory, kernel, launch, launch_with, link, params};
 use cuda_ptx::check::Checks;
-use cuda_ptx::{Launch, Program, run, syntax};
+use cuda_ptx::{FaultKind, Launch, Program, run, syntax};
 
 #[test]
 fn each_thread_computes_its_element() {
@@ -366,4 +366,21 @@ fn a_grid_that_synchronizes_often_does_not_spin_for_long() {
     })
     .unwrap();
     assert_eq!(memory.read(out), [(0..32).sum::<u32>(); 32]);
+}
+
+#[test]
+fn the_environment_registers_of_a_cooperative_grid_have_the_address_of_its_memory() {
+    let text = kernel(
+        1,
+        "mov.u32 %r1, %envreg1; mov.u32 %r2, %envreg2; mov.b64 %d2, {%r2, %r1};
+         ld.param.u64 %d1, [p0]; atom.add.u32 %r3, [%d2], 5; st.global.u32 [%d1], %r3;
+         atom.add.u32 %r3, [%d2], 5; st.global.u32 [%d1+4], %r3;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[9; 2]);
+    launch_with(&text, &memory, (1, 1), &[out], |launch| launch.is_cooperative = true).unwrap();
+    assert_eq!(memory.read(out), [0, 5]);
+    // There is no such memory in other grids.
+    let fault = launch(&text, &memory, (1, 1), &[out]).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::IllegalAddress);
 }

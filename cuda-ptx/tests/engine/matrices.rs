@@ -387,6 +387,21 @@ fn tensor_cores_cut_off_what_is_far_below_the_greatest_product() {
 }
 
 #[test]
+fn a_sum_of_infinity_and_not_a_number_is_that_of_its_products() {
+    let (one, zero, infinity) = (0x3c00_3c00, 0, 0x7c00_7c00);
+    for (a, b, c, expected) in [
+        (infinity, one, 0f32, 0x7f80_0000),
+        (infinity, one, f32::NEG_INFINITY, 0x7fff_ffff),
+        (infinity, zero, 0.0, 0x7fff_ffff),
+        (zero, infinity | 0x8000_8000, 0.0, 0x7fff_ffff),
+    ] {
+        let operands = [a, b, c.to_bits().into()];
+        let found = multiplied("m16n8k16.row.col.f32.f16.f16.f32", [4, 4, 2], operands);
+        assert_eq!(found, [expected; 4], "{a:#x} · {b:#x} + {c}");
+    }
+}
+
+#[test]
 fn instructions_on_matrices_that_do_not_run_are_named() {
     for (instruction, name) in [
         (

@@ -126,6 +126,41 @@ fn values_are_printed_as_in_c() {
 }
 
 #[test]
+fn floats_are_printed_in_hexadecimal_as_in_c() {
+    let numbers = [
+        (1.0, "0x1p+0 0x1.0p+0"),
+        (-2.5, "-0x1.4p+1 -0x1.4p+1"),
+        (0.0, "0x0p+0 0x0.0p+0"),
+        // A half and more is rounded, and a half to an even digit.
+        (1.0 + 17.0 / 256.0, "0x1.11p+0 0x1.1p+0"),
+        (1.0 + 25.0 / 256.0, "0x1.19p+0 0x1.2p+0"),
+        (1.0 + 40.0 / 256.0, "0x1.28p+0 0x1.2p+0"),
+        (1.0 + 56.0 / 256.0, "0x1.38p+0 0x1.4p+0"),
+        (1.0 + 255.0 / 256.0, "0x1.ffp+0 0x2.0p+0"),
+        (f64::MIN_POSITIVE / 2.0, "0x0.8p-1022 0x0.8p-1022"),
+    ];
+    let mut text = kernel(
+        2,
+        ".local .align 8 .b8 buffer[16]; mov.u64 %d1, buffer; cvta.local.u64 %d2, %d1;
+         ld.param.u64 %d3, [p1]; st.local.b64 [buffer], %d3; st.local.b64 [buffer+8], %d3;
+         ld.param.u64 %d5, [p0];
+         {
+             .param .b64 a; .param .b64 b; .param .b32 out;
+             st.param.b64 [a], %d5; st.param.b64 [b], %d2;
+             call.uni (out), vprintf, (a, b);
+         }",
+    );
+    let prototype = ".extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);\n";
+    text = text.replace(".visible .entry", &format!("{prototype}.visible .entry"));
+    for (number, expected) in numbers {
+        let mut memory = Memory::default();
+        let format = memory.bytes(b"%a %.1a\0");
+        launch(&text, &memory, (1, 1), &[format, f64::to_bits(number)]).unwrap();
+        assert_eq!(*memory.printed.lock().unwrap(), expected, "{number}");
+    }
+}
+
+#[test]
 fn bf16_becomes_an_integer_of_8_bits_in_a_register_of_8_bits() {
     let body = "ld.param.u64 %d1, [p0]; .reg .b8 %b;
          ld.global.u16 %h1, [%d1]; cvt.rzi.s8.bf16 %b, %h1; mov.b16 %h2, {%b, 0};

@@ -62,6 +62,70 @@ fn lanes_synchronize_from_different_places() {
 }
 
 #[test]
+fn lanes_that_synchronized_at_different_places_run_before_they_synchronize_again() {
+    let text = kernel(
+        1,
+        ".shared .align 4 .b32 buffer[32];
+         mov.u32 %r1, %tid.x; shl.b32 %r2, %r1, 2; mov.u32 %r3, buffer; add.u32 %r4, %r3, %r2;
+         setp.lt.u32 %p1, %r1, 16; @%p1 bra LOW;
+         bar.warp.sync -1; st.shared.u32 [%r4], %r1; bar.warp.sync -1; bra OUT;
+         LOW: bar.warp.sync -1; st.shared.u32 [%r4], %r1; bar.warp.sync -1;
+         OUT: xor.b32 %r5, %r2, 64; add.u32 %r5, %r5, %r3; ld.shared.u32 %r6, [%r5];
+         ld.param.u64 %d1, [p0]; mul.wide.u32 %d2, %r1, 4; add.s64 %d1, %d1, %d2;
+         st.global.u32 [%d1], %r6;",
+    );
+    let mut memory = Memory::default();
+    let out = memory.words(&[0; 32]);
+    launch(&text, &memory, (1, 32), &[out]).unwrap();
+    assert_eq!(memory.read(out), (0..32).map(|lane| lane ^ 16).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_reduction_of_floats_may_ignore_signs() {
+    // The number with the greatest magnitude is in the first lane or in the last one.
+    for (first, step) in [(-40f32, 1f32), (-9.0, -1.0)] {
+        let text = kernel(
+            1,
+            &format!(
+                "mov.u32 %r1, %tid.x; cvt.rn.f32.u32 %f1, %r1; mov.f32 %f2, 0f{:08x};
+                 mov.f32 %f3, 0f{:08x}; fma.rn.f32 %f1, %f1, %f2, %f3;
+                 redux.sync.max.abs.f32 %f4, %f1, -1; redux.sync.min.abs.f32 %f5, %f1, -1;
+                 redux.sync.max.f32 %f6, %f1, -1; redux.sync.min.f32 %f7, %f1, -1;
+                 ld.param.u64 %d1, [p0]; st.global.v4.f32 [%d1], {{%f4, %f5, %f6, %f7}};",
+                step.to_bits(),
+                first.to_bits()
+            ),
+        );
+        let mut memory = Memory::default();
+        let out = memory.words(&[0; 4]);
+        launch(&text, &memory, (1, 32), &[out]).unwrap();
+        assert_eq!(memory.read(out), [40f32, 9.0, -9.0, -40.0].map(f32::to_bits), "{first}");
+    }
+}
+
+#[test]
+fn a_barrier_of_some_threads_waits_for_the_last_of_them() {
+    // The last lane of the first warp arrives after thousands of instructions, and the second warp never.
+    let text = kernel(
+        1,
+        ".shared .align 4 .b32 value;
+         mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 32; @%p1 exit;
+         setp.eq.u32 %p2, %r1, 31; @%p2 bra LAST;
+         barrier.sync 1, 32; ld.shared.u32 %r2, [value];
+         ld.param.u64 %d1, [p0]; mul.wide.u32 %d2, %r1, 4; add.s64 %d1, %d1, %d2;
+         st.global.u32 [%d1], %r2; exit;
+         LAST: mov.u32 %r3, 20000; LOOP: sub.u32 %r3, %r3, 1; setp.ne.u32 %p3, %r3, 0; @%p3 bra LOOP;
+         st.shared.u32 [value], 7; barrier.sync 1, 32;",
+    );
+    for seed in 0..20 {
+        let mut memory = Memory::default();
+        let out = memory.words(&[0; 31]);
+        launch_with(&text, &memory, (1, 64), &[out], |launch| launch.seed = seed).unwrap();
+        assert_eq!(memory.read(out), [7; 31], "seed {seed}");
+    }
+}
+
+#[test]
 fn a_barrier_of_some_warps_and_a_reduction() {
     // The first two warps wait for each other at barrier 1; all warps count their odd threads at barrier 2.
     let text = kernel(

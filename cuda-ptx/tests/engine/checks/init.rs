@@ -5,6 +5,7 @@ use crate::planted::{HEAD, module};
 use cuda_ptx::check::{Address, Check, Checks};
 
 const CONDITION: &str = "a condition depends on memory that was never written";
+const ADDRESS: &str = "an address depends on memory that was never written";
 
 /// Runs a text with the check.
 fn run(text: &str, shape: (u32, u32), seed: u64) -> Run {
@@ -121,4 +122,49 @@ fn a_kernel_computes_the_same_with_the_check() {
     assert_eq!(run.findings, []);
     let written = run.memory.read(run.parameters[0]);
     assert!(written[..128].iter().zip(0..).all(|(word, thread)| *word == thread));
+}
+
+/// Returns what the check finds in a body with one thread.
+fn found(body: &str) -> Vec<String> {
+    let run = run(&module("k", &format!("{HEAD}{body}")), (1, 1), 0);
+    run.findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_reversal_of_bits_moves_those_without_a_value() {
+    let of = |bits: &str| {
+        found(&format!(
+            "st.global.u8 [%d11+3], %r0; ld.global.u32 %r10, [%d11]; brev.b32 %r10, %r10;
+             and.b32 %r10, %r10, {bits}; setp.eq.u32 %p3, %r10, 0; @%p3 bra E; E:"
+        ))
+    };
+    assert_eq!(of("0xff"), [""; 0]);
+    let texts = of("0x1ff");
+    assert!(texts.len() == 1 && texts[0].contains(CONDITION), "{texts:#?}");
+}
+
+#[test]
+fn the_address_of_the_target_and_of_the_object_of_a_bulk_copy_must_have_a_value() {
+    for (copy, source) in [
+        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", "[%d0], 128"),
+        (
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
+            "[%d30, {%r8, %r9}]",
+        ),
+    ] {
+        // `%r22` is zero, and has no value.
+        for (sum, target, object) in [
+            ("add.u32 %r21, %r5, %r22;", "%r21", "%r20"),
+            ("add.u32 %r21, %r20, %r22;", "%r5", "%r21"),
+        ] {
+            let texts = found(&format!(
+                "mov.u32 %r20, bar; mbarrier.init.shared.b64 [bar], 1; fence.proxy.async;
+                 mbarrier.arrive.expect_tx.shared.b64 %d2, [bar], 128;
+                 mov.b64 %d30, map0; cvta.param.u64 %d30, %d30; ld.global.u32 %r22, [%d11]; {sum}
+                 {copy} [{target}], {source}, [{object}];
+                 L: mbarrier.try_wait.shared.b64 %p3, [bar], %d2; @!%p3 bra L;"
+            ));
+            assert!(texts.len() == 1 && texts[0].contains(ADDRESS), "{copy} {sum}: {texts:#?}");
+        }
+    }
 }

@@ -16,3 +16,15 @@ fn a_finding_names_both_instructions_and_the_address() {
     assert_eq!((finding.site.block, finding.site.thread), ([0; 3], [0; 3]));
     assert_eq!(finding.address, Some(Address::Shared { block: [0; 3], offset: 0 }));
 }
+
+#[test]
+fn accesses_beside_an_mbarrier_object_are_correct() {
+    let at = |place: &str| {
+        let body = format!(
+            ".shared .align 8 .b64 three[3]; mbarrier.init.shared.b64 [three+8], 1;
+             st.shared.u8 [three+{place}], %r0;"
+        );
+        findings(&body, (1, 1), Check::Synccheck).len()
+    };
+    assert_eq!(["7", "8", "15", "16"].map(at), [0, 1, 1, 0]);
+}
