@@ -13,11 +13,6 @@ pub(crate) fn is_unknown(name: &str) -> bool {
         || name.starts_with("tex.grad.") && name.ends_with(" anisotropic")
 }
 
-/// Returns whether no thread executes a form, so that it needs no recorded results.
-pub(crate) fn is_only_decoded(name: &str) -> bool {
-    name.starts_with("multimem.")
-}
-
 /// Returns whether the compiler rejects a form only for some targets or in some modes. The engine accepts it.
 pub(crate) fn is_accepted(name: &str) -> bool {
     [

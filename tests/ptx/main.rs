@@ -16,8 +16,7 @@
 //! - `verdicts LOG` prints what the tools found in each kernel, for `cuda-ptx/tests/engine/planted`;
 //! - no command, or `replay FILTER`: the engine must give the recorded results.
 //!
-//! A form without `record`ed results, or with other operands than those recorded, is an error. Forms of `multimem` need
-//! no results, since no thread executes them.
+//! A form without `record`ed results, or with other operands than those recorded, is an error.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -18,7 +18,6 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
     let known: HashSet<&String> = forms.iter().map(|form| &form.name).collect();
     let forms = forms.iter().enumerate().filter(|(_, form)| form.name.contains(filter));
     let (mut cases, mut same, mut rejected, mut refused, mut unpredictable) = (0, 0, 0, 0, 0);
-    let mut decoded = 0;
     let mut different = Vec::new();
     for (number, form) in forms {
         match one(number, form, recording) {
@@ -29,7 +28,6 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
             Ok(Played::Rejected) => rejected += 1,
             Ok(Played::Refused) => refused += 1,
             Ok(Played::Unpredictable) => unpredictable += 1,
-            Ok(Played::Decoded) => decoded += 1,
             Err(report) => {
                 println!("{number} {}: {report}", form.name);
                 different.push(&form.name);
@@ -42,7 +40,7 @@ pub(crate) fn replay(forms: &[Form], recording: &Recording, filter: &str) -> boo
     }
     println!(
         "{cases} cases; {same} forms are the same, {} differ, {refused} are refused, {unpredictable} have \
-         unpredictable results, {rejected} are rejected by the compiler, {decoded} are only decoded",
+         unpredictable results, {rejected} are rejected by the compiler",
         different.len(),
     );
     different.is_empty()
@@ -85,8 +83,6 @@ enum Played {
     Refused,
     /// The results cannot be compared.
     Unpredictable,
-    /// No thread executes the form. The engine accepts it.
-    Decoded,
 }
 
 /// The start of the name of an error of the driver.
@@ -103,12 +99,6 @@ fn run(number: usize, form: &Form, input: &[u8]) -> Result<(Vec<u8>, Vec<u8>), S
 }
 
 fn one(number: usize, form: &Form, recording: &Recording) -> Result<Played, String> {
-    if exceptions::is_only_decoded(&form.name) {
-        return match engine::verdict(&kernel::module([(number, form)])) {
-            (engine::Verdict::Accepted, _) => Ok(Played::Decoded),
-            (_, why) => Err(why),
-        };
-    }
     let (rows, input, hash) = data::operands(form);
     let record = recording.records.get(&form.name).ok_or("not recorded")?;
     if record.hash != hash {

@@ -83,6 +83,34 @@ const LOADS: &[Row] = &[
          movmatrix.sync.aligned.m8n8.trans.b16 %r10, %r8; and.b32 %r8, %r0, 27; setp.eq.u32 %p2, %r8, 0;
          @%p2 mov.u32 %r10, 0;",
     ),
+    right(
+        "a matrix of wmma",
+        (1, 32),
+        "shl.b32 %r7, %r0, 4; add.u32 %r7, %r7, %r5; st.shared.v4.u32 [%r7], {%r0, %r0, %r0, %r0}; bar.warp.sync -1;
+         wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r20, %r10, %r21, %r22, %r23, %r24, %r25, %r26}, [%r5], 16;",
+    ),
+    wrong(
+        "a matrix of wmma without its last row",
+        (1, 32),
+        "shl.b32 %r7, %r0, 4; add.u32 %r7, %r7, %r5; setp.lt.u32 %p2, %r0, 30;
+         @%p2 st.shared.v4.u32 [%r7], {%r0, %r0, %r0, %r0}; bar.warp.sync -1;
+         wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r20, %r10, %r21, %r22, %r23, %r24, %r25, %r26}, [%r5], 16;",
+        CONDITION,
+    ),
+    right(
+        "the other rows of such a matrix of wmma",
+        (1, 32),
+        "shl.b32 %r7, %r0, 4; add.u32 %r7, %r7, %r5; setp.lt.u32 %p2, %r0, 30;
+         @%p2 st.shared.v4.u32 [%r7], {%r0, %r0, %r0, %r0}; bar.warp.sync -1;
+         wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r10, %r20, %r21, %r22, %r23, %r24, %r25, %r26}, [%r5], 16;",
+    ),
+    wrong(
+        "a sum of wmma with memory that was not written",
+        (1, 32),
+        "ld.global.u32 %r7, [%d11]; wmma.mma.sync.aligned.row.row.m16n16k16.f16.f16 {%r10, %r20, %r21, %r22},
+         {%r0, %r0, %r0, %r0, %r0, %r0, %r0, %r0}, {%r0, %r0, %r0, %r0, %r0, %r0, %r0, %r0}, {%r7, %r0, %r0, %r0};",
+        CONDITION,
+    ),
     wrong(
         "a matrix that is stored and loaded",
         (1, 32),

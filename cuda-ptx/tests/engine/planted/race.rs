@@ -110,6 +110,28 @@ const SHARED_ROWS: &[Row] = &[
          ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r7];",
         "a race on shared memory",
     ),
+    right(
+        "a matrix of wmma between barriers of the warp",
+        (1, 32),
+        "shl.b32 %r7, %r0, 4; add.u32 %r7, %r7, %r5; st.shared.v4.u32 [%r7], {%r0, %r0, %r0, %r0}; bar.warp.sync -1;
+         wmma.load.c.sync.aligned.row.m16n16k16.shared.f16 {%r20, %r21, %r22, %r23}, [%r5], 16; bar.warp.sync -1;
+         wmma.store.d.sync.aligned.row.m16n16k16.shared.f16 [%r5], {%r20, %r21, %r22, %r23}, 16; bar.warp.sync -1;
+         ld.shared.u32 %r8, [%r7];",
+    ),
+    wrong(
+        "a matrix of wmma before a barrier of the warp",
+        (1, 32),
+        "shl.b32 %r7, %r0, 4; add.u32 %r7, %r7, %r5; st.shared.v4.u32 [%r7], {%r0, %r0, %r0, %r0};
+         wmma.load.c.sync.aligned.row.m16n16k16.shared.f16 {%r8, %r21, %r22, %r23}, [%r5], 16;",
+        "a race on shared memory",
+    ),
+    wrong(
+        "a matrix of wmma that another warp stores",
+        (1, 64),
+        "@!%p2 bra R; wmma.store.d.sync.aligned.row.m16n16k16.shared.f16 [%r5], {%r0, %r0, %r0, %r0}, 16; bra E;
+         R: wmma.load.c.sync.aligned.row.m16n16k16.shared.f16 {%r8, %r21, %r22, %r23}, [%r5], 16; E:",
+        "a race on shared memory",
+    ),
     wrong(
         "a matrix that another warp stores",
         (1, 64),

@@ -171,6 +171,12 @@ const WARPS_ROWS: &[Row] = &[
         "all lanes of a warp must execute the instruction, and the lanes 0xffff0000 have exited or",
     ),
     wrong(
+        "a matrix of wmma of lanes of which some have exited",
+        (1, 32),
+        "@!%p1 exit; wmma.load.c.sync.aligned.row.m16n16k16.global.f16 {%r7, %r20, %r21, %r22}, [%d0], 16;",
+        "all lanes of a warp must execute the instruction, and the lanes 0xffff0000 have exited or",
+    ),
+    wrong(
         "a matrix of a warp with few threads",
         (1, 40),
         "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r7, %r8}, {%r0}, {%r0}, {%r0, %r0};",
