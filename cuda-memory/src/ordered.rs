@@ -49,7 +49,7 @@ impl OrderedManager {
             },
             Ok(false) => None,
             // Drivers without memory pools do not know this attribute.
-            Err(Error::Invalid(what)) if matches!(*what, Invalid::UnknownAttribute { .. }) => None,
+            Err(Error::Invalid(_)) => None,
             Err(error) => return Err(error),
         };
         Ok(Self { base, pool, is_own: false })

@@ -256,15 +256,13 @@ impl Pool {
         let slab = self.slab;
         // This does not overflow, as a request is at most `isize::MAX`.
         let exact = request.bytes.next_multiple_of(LARGE_GRAIN);
-        let sizes = if exact <= slab / 2 { [Some(slab), Some(exact)] } else { [Some(exact), None] };
-        let mut error = None;
-        for size in sizes.into_iter().flatten() {
-            match self.add_slab(size, request) {
-                Err(why) if is_out_of_memory(&why) => error = Some(why),
-                done => return done,
-            }
+        if exact > slab / 2 {
+            return self.add_slab(exact, request);
         }
-        Err(error.unwrap_or_else(|| out_of_memory(0, 0, request.bytes)))
+        match self.add_slab(slab, request) {
+            Err(why) if is_out_of_memory(&why) => self.add_slab(exact, request),
+            done => done,
+        }
     }
 
     /// Allocates a slab from the upstream manager, and takes a block of it.

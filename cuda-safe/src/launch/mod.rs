@@ -86,10 +86,7 @@ impl LaunchConfig {
     /// launch) or no threads, or if the number of blocks does not fit into a `u32`.
     #[inline]
     pub fn for_elements(elements: usize, threads: u32) -> Result<Self> {
-        let blocks = match elements.div_ceil(threads.max(1) as usize) {
-            blocks if threads == 0 || blocks == 0 => None,
-            blocks => u32::try_from(blocks).ok(),
-        };
+        let blocks = u32::try_from(elements.div_ceil(threads.max(1) as usize));
         let config = Self::linear(blocks.unwrap_or(0), threads);
         config.check()?;
         Ok(config)

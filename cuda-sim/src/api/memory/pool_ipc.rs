@@ -118,7 +118,7 @@ pub(crate) fn import_memory(
     // SAFETY: the caller passes null or a pointer to the data.
     let data = unsafe { data.as_ref() }.ok_or(INVALID)?;
     let its = world.pool(pool)?;
-    let (of, device) = (its.imported.ok_or(INVALID)?, its.device.unwrap_or(0));
+    let (of, device) = its.imported.zip(its.device).ok_or(INVALID)?;
     let (kind, number) = read_bytes(&data.reserved);
     let other = world.objects.pool_shared.others.get(&number).copied();
     let (its_pool, size) = other.filter(|_| kind == OTHERS).ok_or(INVALID)?;

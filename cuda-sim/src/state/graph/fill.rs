@@ -45,10 +45,10 @@ impl FillNode {
 
     pub(crate) fn work(&self) -> Work {
         let pattern = self.value.to_le_bytes()[..self.element].to_vec();
-        let fill = |(at, _)| Work::Fill { at, pattern: pattern.clone(), count: self.width };
+        let fill = |at| Work::Fill { at, pattern: pattern.clone(), count: self.width };
         match self.height {
-            1 => fill((self.at, 0)),
-            _ => Work::All(self.rows().map(fill).collect()),
+            1 => fill(self.at),
+            _ => Work::All(self.rows().map(|(at, _)| fill(at)).collect()),
         }
     }
 }
