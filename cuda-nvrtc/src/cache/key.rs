@@ -6,7 +6,7 @@ use crate::options::CompileOptions;
 use crate::program::Program;
 use crate::sys::NVRTC;
 use std::ffi::CString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 
@@ -78,17 +78,20 @@ impl Hash {
 #[inline]
 fn library() -> &'static [u8] {
     static LIBRARY: OnceLock<Vec<u8>> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let path = file().unwrap_or_default();
-        let mut bytes = path.as_os_str().as_encoded_bytes().to_owned();
-        if let Ok(file) = path.metadata() {
-            let modified = file.modified().ok();
-            let age = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-            bytes.extend(file.len().to_le_bytes());
-            bytes.extend(age.map_or(0, |age| age.as_nanos()).to_le_bytes());
-        }
-        bytes
-    })
+    LIBRARY.get_or_init(|| build(&file().unwrap_or_default()))
+}
+
+/// Returns the path, size and time of a file.
+#[inline]
+fn build(path: &Path) -> Vec<u8> {
+    let mut bytes = path.as_os_str().as_encoded_bytes().to_owned();
+    if let Ok(file) = path.metadata() {
+        let modified = file.modified().ok();
+        let age = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        bytes.extend(file.len().to_le_bytes());
+        bytes.extend(age.map_or(0, |age| age.as_nanos()).to_le_bytes());
+    }
+    bytes
 }
 
 /// Returns the file of the library. If the dynamic linker has found the library by its name, the file is the one of
@@ -137,7 +140,25 @@ fn file() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::Hash;
+    use super::{Hash, UNIX_EPOCH, build};
+    use std::time::Duration;
+
+    #[test]
+    fn files_of_another_size_or_time_are_other_builds() {
+        let path = std::env::temp_dir().join(format!("cuda-nvrtc-build-{}", std::process::id()));
+        let of = |text: &str, seconds| {
+            std::fs::write(&path, text).expect("a file");
+            let file = std::fs::File::options().write(true).open(&path).expect("the file");
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).expect("the owner");
+            build(&path)
+        };
+        let first = of("abc", 1000);
+        assert_eq!(of("xyz", 1000), first);
+        assert_ne!(of("abcd", 1000), first);
+        assert_ne!(of("abc", 1001), first);
+        std::fs::remove_file(&path).expect("the file");
+        assert_eq!(build(&path), path.as_os_str().as_encoded_bytes());
+    }
 
     #[test]
     fn fields_with_the_same_bytes_in_another_division_have_another_hash() {

@@ -29,9 +29,7 @@ pub(crate) fn of_failure(call: &str, code: CUresult) -> Option<Arc<String>> {
     // An error of the query is ignored: it would replace the error that the caller asks about.
     let dump = read(None).ok()?;
     let own = own_thread();
-    let reasons = reasons(&dump, call, code, |thread| {
-        own.is_empty() || own.iter().any(|name| name == thread)
-    })?;
+    let reasons = reasons(&dump, call, code, |thread| is_one_of(&own, thread))?;
     Some(Arc::new(reasons))
 }
 
@@ -87,6 +85,13 @@ fn own_thread() -> Vec<String> {
     }
     #[cfg(not(target_os = "linux"))]
     Vec::new()
+}
+
+/// Returns whether an entry of `thread` may belong to the thread with these names. If the names are unknown, every
+/// entry may.
+#[inline]
+fn is_one_of(names: &[String], thread: &str) -> bool {
+    names.is_empty() || names.iter().any(|name| name == thread)
 }
 
 /// Returns the entries that precede the last one of this thread, if that one is about this call and code.
@@ -191,6 +196,13 @@ mod tests {
         assert_eq!(found.as_deref(), Some(expected));
         let found = of("8", "cuEventQuery", CUresult::CUDA_ERROR_INVALID_HANDLE);
         assert_eq!(found.as_deref(), Some("Event handle is NULL"));
+    }
+
+    #[test]
+    fn an_entry_of_another_thread_is_recognized_unless_threads_have_no_names() {
+        let names = ["7", "1234"].map(ToOwned::to_owned);
+        assert_eq!(["7", "1234", "8"].map(|its| is_one_of(&names, its)), [true, true, false]);
+        assert!(is_one_of(&[], "8"));
     }
 
     #[test]

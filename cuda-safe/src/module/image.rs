@@ -198,6 +198,16 @@ mod tests {
     }
 
     #[test]
+    fn a_section_without_bytes_in_the_file_has_any_size() {
+        let mut image = elf();
+        image[64 + 33] = 100;
+        assert!(matches!(refusal(&image), Invalid::TruncatedImage { .. }));
+        // `.nv.shared`: it has no bits, is allocated and writable.
+        (image[64 + 4], image[64 + 8]) = (8, 3);
+        assert!(check(&image).is_ok());
+    }
+
+    #[test]
     fn absurd_sizes_in_headers_do_not_overflow() {
         let mut image = elf();
         for byte in &mut image[40..48] {
