@@ -57,6 +57,17 @@ fn an_event_is_reused_for_the_same_options() {
 }
 
 #[test]
+fn cached_events_are_not_reused_while_reuse_is_off() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let create = || drop(context.event().expect("an event"));
+    create();
+    set_reuse(false);
+    assert_eq!((count(CREATE, create), cached(), events()), (1, 1, 1));
+    set_reuse(true);
+    assert_eq!((count(CREATE, create), cached(), events()), (0, 1, 1));
+}
+
+#[test]
 fn a_thread_caches_16_events_with_the_same_options() {
     let (_end, context) = in_child!(on(Profile::h200()));
     let create = || context.event().expect("an event");

@@ -42,6 +42,23 @@ fn an_array_used_on_its_producers_stream_needs_no_wait() {
 }
 
 #[test]
+fn an_array_is_refused_if_the_driver_cannot_say_where_its_memory_ends() {
+    let (_end, _context, stream) = in_child!(on_stream());
+    let buffer = DeviceBuffer::<u32>::zeroed(&stream, 64).expect("memory");
+    let array = buffer.array_interface().expect("an interface");
+    // SAFETY: the buffer outlives the array.
+    let import = || unsafe { array.import::<u32>(&stream, StreamSync::Ignore, ()) }.map(drop);
+    let answer = |code| {
+        let _fails = fail("cuMemGetAddressRange_v2", 1, code);
+        import().map_err(|error| error.code())
+    };
+    // The driver does not know the memory.
+    assert_eq!(answer(CUresult::CUDA_ERROR_NOT_FOUND), Ok(()));
+    let unknown = CUresult::CUDA_ERROR_UNKNOWN;
+    assert_eq!(answer(unknown), Err(Some(unknown)));
+}
+
+#[test]
 fn the_exported_numbers_1_and_2_are_the_default_streams_of_the_driver() {
     let (_end, context) = in_child!(on(Profile::h200()));
     let buffer = DeviceBuffer::<u32>::zeroed_sync(&context.stream().expect("a stream"), 64);

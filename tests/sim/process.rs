@@ -120,6 +120,26 @@ fn dumps_that_are_enabled_before_the_initialization_are_a_misuse() {
     assert!(misuses[0].contains("before cuInit"), "{misuses:?}");
 }
 
+#[test]
+fn each_switch_of_core_dumps_is_read_as_it_was_set() {
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let switches = [
+        CUcoredumpSettings::CU_COREDUMP_ENABLE_ON_EXCEPTION,
+        CUcoredumpSettings::CU_COREDUMP_TRIGGER_HOST,
+        CUcoredumpSettings::CU_COREDUMP_LIGHTWEIGHT,
+        CUcoredumpSettings::CU_COREDUMP_ENABLE_USER_TRIGGER,
+    ];
+    for switch in switches {
+        for wanted in [1_u8, 0] {
+            let (mut value, mut found, mut size) = (wanted, 2_u8, 1);
+            let (value, place) = ((&raw mut value).cast(), (&raw mut found).cast());
+            succeeds!(cuCoredumpSetAttributeGlobal(switch, value, &raw mut size));
+            succeeds!(cuCoredumpGetAttributeGlobal(switch, place, &raw mut size));
+            assert_eq!((found, size), (wanted, 1), "{switch:?}");
+        }
+    }
+}
+
 fn dump_settings(name: &str) -> CoredumpSettings {
     let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
     CoredumpSettings {

@@ -133,7 +133,9 @@ fn a_barrier_of_some_warps_and_a_reduction() {
         "mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 64; @%p1 bra ALL;
          bar.sync 1, 64;
          ALL: and.b32 %r2, %r1, 1; setp.ne.u32 %p2, %r2, 0;
-         bar.red.popc.u32 %r3, 2, %p2; bar.red.and.pred %p3, 2, %p2; bar.red.or.pred %p4, 2, %p2;
+         bar.red.popc.u32 %r6, 2, %p2; bar.red.and.pred %p3, 2, %p2; bar.red.or.pred %p4, 2, %p2;
+         bar.red.popc.u32 %r3, 2, %p2; sub.u32 %r6, %r6, %r3; mul.lo.u32 %r6, %r6, 10000;
+         add.u32 %r3, %r3, %r6;
          selp.u32 %r4, 1000, 0, %p3; selp.u32 %r5, 100, 0, %p4;
          add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5;
          ld.param.u64 %d1, [p0]; mul.wide.u32 %d2, %r1, 4; add.s64 %d1, %d1, %d2;

@@ -291,6 +291,7 @@ mod tests {
             (and, 4, 3, false),
             (nor, 1, 2, true),
             (nor, 0xffff_0000, 0x0000_ffff, false),
+            (nor, u32::MAX, 1, false),
         ] {
             let held = holds(condition, u64::from(word), u64::from(value), 4);
             assert_eq!(held, ends, "{condition} {word:#x} {value:#x}");

@@ -53,6 +53,8 @@ fn a_buffer_is_cloned_on_its_stream() {
         assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 3]);
         assert_eq!(copy.to_vec().expect("a copy"), [0, 2, 3]);
     }
+    let byte = DeviceBuffer::from_slice(&stream, &[7_u8]).expect("a copy");
+    assert_eq!(byte.try_clone().and_then(|copy| copy.to_vec()).expect("a copy"), [7]);
     let none = DeviceBuffer::<u64>::uninit_sync(&stream, 0).expect("no memory");
     assert!(none.try_clone().expect("no memory").is_empty());
 }

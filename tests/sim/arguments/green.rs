@@ -40,6 +40,12 @@ fn counts() -> Vec<Row> {
         Row::of("cuDevSmResourceSplitByCount.nbGroups", by_count(three.clone()))
             .calls(function)
             .with(value("count"), 3_u32),
+        Row::of(
+            "cuDevSmResourceSplitByCount.nbGroups",
+            by_count(SplitByCount { min: 24, ..Default::default() }),
+        )
+        .calls(function)
+        .with(value("count"), 5_u32),
         Row::of("cuDevSmResourceSplitByCount.minCount", by_count(three))
             .calls(function)
             .with(value("min"), 24_u32),

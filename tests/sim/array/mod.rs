@@ -106,8 +106,8 @@ fn descriptors_are_returned_without_a_context() {
     };
     let array: CUarray = out!(cuArrayCreate_v2(&raw const plain));
     succeeds!(cuCtxSetCurrent(null_mut()));
-    let shown: CUDA_ARRAY_DESCRIPTOR = out!(cuArrayGetDescriptor_v2(array));
-    assert_eq!((shown.Width, shown.Height, shown.NumChannels), (8, 4, 2));
+    let mut descriptor: CUDA_ARRAY_DESCRIPTOR = out!(cuArrayGetDescriptor_v2(array));
+    assert_eq!((descriptor.Width, descriptor.Height, descriptor.NumChannels), (8, 4, 2));
     let shown: CUDA_ARRAY3D_DESCRIPTOR = out!(cuArray3DGetDescriptor_v2(array));
     assert_eq!((shown.Depth, shown.Flags), (0, 0));
     let mut other = null_mut();
@@ -116,6 +116,9 @@ fn descriptors_are_returned_without_a_context() {
         cuArrayCreate_v2(&raw mut other, &raw const plain)
     );
     refused!(INVALID, cuArrayGetPlane(&raw mut other, array, 0));
+    let invalid_handle = code!(cuArrayGetDescriptor_v2(&raw mut descriptor, null_mut()));
+    refused!(invalid_handle, cuArrayGetPlane(&raw mut other, null_mut(), 0));
+    assert_ne!(invalid_handle, INVALID);
     succeeds!(cuArrayDestroy(array));
     succeeds!(cuCtxSetCurrent(bench.context));
 }

@@ -15,6 +15,7 @@ struct Tensor {
     steps: Vec<u32>,
     interleave: u32,
     swizzle: u32,
+    promotion: u32,
     fill: u32,
     corners: [Vec<c_int>; 2],
     channels: u32,
@@ -35,6 +36,7 @@ impl Tensor {
             steps: vec![1; rank],
             interleave: 0,
             swizzle: 0,
+            promotion: 0,
             fill: 0,
             corners: [vec![-1; 3], vec![1; 3]],
             channels: 8,
@@ -67,7 +69,7 @@ impl Tensor {
             self.steps.as_ptr(),
             CUtensorMapInterleave(self.interleave),
             CUtensorMapSwizzle(self.swizzle),
-            CUtensorMapL2promotion(0),
+            CUtensorMapL2promotion(self.promotion),
             CUtensorMapFloatOOBfill(self.fill)
         ))
     }
@@ -91,7 +93,7 @@ impl Tensor {
             self.steps.as_ptr(),
             CUtensorMapInterleave(self.interleave),
             CUtensorMapSwizzle(self.swizzle),
-            CUtensorMapL2promotion(0),
+            CUtensorMapL2promotion(self.promotion),
             CUtensorMapFloatOOBfill(self.fill)
         ))
     }
@@ -116,7 +118,7 @@ impl Tensor {
             CUtensorMapInterleave(self.interleave),
             CUtensorMapIm2ColWideMode(self.mode),
             CUtensorMapSwizzle(self.swizzle),
-            CUtensorMapL2promotion(0),
+            CUtensorMapL2promotion(self.promotion),
             CUtensorMapFloatOOBfill(self.fill)
         ))
     }
@@ -160,11 +162,13 @@ fn tiles_are_encoded_and_wrong_shapes_are_refused() {
     });
     refuse("a swizzle of other devices", |its| its.swizzle = 4);
     refuse("a type of other devices", |its| its.kind = 13);
+    refuse("an unknown promotion", |its| its.promotion = 4);
     refuse("an unknown fill", |its| its.fill = 2);
+    refuse("8 bytes in a row of a box", |its| its.kind = 0);
     refuse("NaN for integers", |its| (its.kind, its.fill) = (2, 1));
     refuse("an interleave of two dimensions", |its| its.interleave = 1);
     let mut accepted = good.clone();
-    (accepted.steps, accepted.swizzle) = (vec![2, 8], 3);
+    (accepted.steps, accepted.swizzle, accepted.promotion) = (vec![2, 8], 3, 3);
     assert_eq!(accepted.tiled(), GOOD);
     let mut interleaved = Tensor::new(device, 3);
     interleaved.interleave = 2;

@@ -287,6 +287,12 @@ fn objects_check_alignment_formats_and_modes() {
     refuse(|its| its.flags = 0x8);
     refuse(|its| its.reserved[0] = 1);
     let mut object = 0;
+    let flagged = CUDA_RESOURCE_DESC { flags: 1, ..resource };
+    assert_eq!(texture_code(&flagged, &clamp), INVALID);
+    let mut view = CUDA_RESOURCE_VIEW_DESC::zeroed();
+    view.reserved[15] = 1;
+    let (described, view) = (&raw const resource, &raw const view);
+    refused!(INVALID, cuTexObjectCreate(&raw mut object, described, &raw const clamp, view));
     refused!(INVALID, cuSurfObjectCreate(&raw mut object, &raw const resource));
     refused!(INVALID, cuTexObjectCreate(&raw mut object, null(), &raw const clamp, null()));
 }

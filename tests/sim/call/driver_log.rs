@@ -106,6 +106,17 @@ fn a_small_buffer_has_the_last_entries() {
 }
 
 #[test]
+fn a_position_after_the_end_of_the_log_is_refused() {
+    let (_end, _context) = in_child!(on(Profile::h200()));
+    let end: CUlogIterator = out!(cuLogsCurrent(0));
+    let dump = |mut from: CUlogIterator| {
+        let (mut bytes, mut size) = ([0_u8; 64], 64);
+        code!(cuLogsDumpToMemory(&raw mut from, bytes.as_mut_ptr().cast(), &raw mut size, 0))
+    };
+    assert_eq!([dump(end), dump(end + 2)], [CUresult::CUDA_SUCCESS, INVALID]);
+}
+
+#[test]
 fn a_callback_that_is_unregistered_twice_is_a_misuse() {
     in_child!();
     start(Profile::h200());

@@ -44,6 +44,35 @@ fn a_recapture_changes_the_parameters_and_names_the_nodes() {
 }
 
 #[test]
+fn a_recapture_names_nodes_with_other_events_and_host_functions() {
+    let (_end, context, stream) = in_child!(on_newest());
+    let [first, second] = [context.event(), context.event()].map(|its| its.expect("an event"));
+    let shared = Arc::new(());
+    let body = |recorded: &Event, waited: &Event| {
+        let own = Arc::clone(&shared);
+        stream.capture_host_function(move || drop(Arc::clone(&own)))?;
+        recorded.record_external(&stream)?;
+        stream.wait_external(waited)
+    };
+    let graph = stream.capture(MODE, |_| body(&first, &second));
+    let mut graph = graph.expect("a graph");
+    let nodes = graph.nodes().expect("the nodes");
+    // Each host function is another one.
+    let expected = [
+        (&first, &second, vec![nodes[0]]),
+        (&second, &second, vec![nodes[0], nodes[1]]),
+        (&second, &first, vec![nodes[0], nodes[2]]),
+    ];
+    for (recorded, waited, expected) in expected {
+        let recaptured = stream.recapture(graph, MODE, |_| body(recorded, waited));
+        let (its, changed) = recaptured.expect("the same nodes");
+        let changed: Vec<_> = changed.iter().map(|its| its.node).collect();
+        assert_eq!(changed, expected);
+        graph = its;
+    }
+}
+
+#[test]
 fn a_recapture_tells_which_changes_need_a_new_executable_graph() {
     let (_end, _rest0, stream) = in_child!(on_newest());
     let mut a = zeroed(&stream);

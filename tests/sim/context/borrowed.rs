@@ -167,6 +167,19 @@ fn the_release_of_a_graph_that_retains_an_event_of_a_borrowed_context_is_not_def
 }
 
 #[test]
+fn the_release_of_a_graph_with_conditional_handles_of_a_borrowed_context_is_not_deferred() {
+    let (_end, context) = in_child!(leaking(1));
+    let (raw, lent) = lent_context(&context);
+    let mut graph = Graph::new(&context).expect("a graph");
+    for _ in 0..2 {
+        graph.conditional_handle(&lent, None).expect("a handle");
+    }
+    drop(lent);
+    drop_in_host_function(&context, graph);
+    destroy_context(raw);
+}
+
+#[test]
 fn the_release_of_a_graph_that_retains_owned_objects_is_deferred() {
     let (_end, context) = in_child!(leaking(0));
     cuda_safe::event::set_reuse(false);

@@ -96,6 +96,17 @@ fn destroying_a_context_destroys_everything_created_in_it() {
 }
 
 #[test]
+fn equal_contexts_have_the_same_hash_and_others_another() {
+    let (_end, context) = in_child!(on(Profile::h200()));
+    let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
+    let state = std::collections::hash_map::RandomState::new();
+    let hash = |its: &Context| std::hash::BuildHasher::hash_one(&state, its);
+    let same = crate::context();
+    assert_eq!((&same, hash(&same)), (&context, hash(&context)));
+    assert_ne!(hash(&other), hash(&context));
+}
+
+#[test]
 fn a_primary_context_is_retained_before_its_green_contexts_are_created() {
     in_child!();
     start(Profile::h200());

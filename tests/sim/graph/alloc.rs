@@ -143,6 +143,20 @@ fn a_launch_that_fails_keeps_no_memory() {
 }
 
 #[test]
+fn kept_memory_is_taken_by_a_stream_of_its_context() {
+    let (_end, context, stream) = in_child!(on_stream());
+    let (graph, memory) = keeping(&context);
+    let mut executable = graph.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
+    let foreign = other.stream().expect("a stream");
+    let refused = invalid(executable.take_allocation(&memory, &foreign));
+    assert!(matches!(refused, Invalid::OtherContext { .. }), "{refused}");
+    let buffer = executable.take_allocation(&memory, &stream).expect("kept");
+    assert_eq!(buffer.to_vec().expect("a copy"), [7; 4]);
+}
+
+#[test]
 fn too_much_memory_is_an_error_of_each_launch() {
     let (_end, context, stream) = in_child!(on_stream());
     let mut graph = Graph::new(&context).expect("a graph");

@@ -63,7 +63,11 @@ fn copies_of_planes_and_volumes_use_pitches_and_positions() {
     (volume.dstPitch, volume.dstHeight) = (8, 2);
     (volume.srcXInBytes, volume.srcZ) = (4, 1);
     (volume.Height, volume.Depth) = (2, 2);
-    copy_node(graph, &[cleared], &volume);
+    let node = copy_node(graph, &[cleared], &volume);
+    let mut shown = CUDA_MEMCPY3D::zeroed();
+    succeeds!(cuGraphMemcpyNodeGetParams(node, &raw mut shown));
+    assert_eq!((shown.srcPitch, shown.srcHeight), (16, 2));
+    assert_eq!((shown.dstPitch, shown.dstHeight), (8, 2));
     bench.run(graph);
     // Two slices of 32 bytes; each has two rows of 16 bytes, of which the middle 8 are copied.
     assert_eq!(read(to), [9, 10, 13, 14, 17, 18, 21, 22, 99]);

@@ -207,6 +207,23 @@ fn the_host_uses_a_device_graph_again_after_the_launches_of_the_kernel() {
 }
 
 #[test]
+fn a_device_graph_is_launched_after_earlier_launches_by_the_host() {
+    let (_end, context, stream) = in_child!(on_stream());
+    let other = context.stream().expect("a stream");
+    let (executable, data) = work(&context, &stream);
+    executable.launch(&stream).expect("a launch");
+    let mut device = None;
+    let made = calls(|| device = DeviceGraph::new(executable, &other).ok());
+    // The upload is ordered after the launch, and the event follows both.
+    let wait = made.iter().position(|its| *its == "cuStreamWaitEvent");
+    let event = made.iter().rposition(|its| *its == "cuEventRecord");
+    assert!(wait.is_some() && wait < event, "{made:?}");
+    context.synchronize().expect("a wait");
+    drop(device);
+    drop(data);
+}
+
+#[test]
 fn executable_graphs_that_kernels_cannot_launch_are_returned() {
     let (_end, context, stream) = in_child!(on_stream());
     let plain = Graph::new(&context).and_then(|graph| graph.instantiate());

@@ -28,6 +28,15 @@ fn launched(bench: &Bench, executable: CUgraphExec) -> Vec<u32> {
 }
 
 #[test]
+fn an_update_without_a_graph_is_refused_and_writes_no_result() {
+    let _bench = in_child!(without_misuse());
+    let executable = instantiate(graph());
+    let result = Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    assert_eq!(update(executable, null_mut()), (INVALID, result, null_mut()));
+    destroy_executable(executable);
+}
+
+#[test]
 fn new_parameters_affect_later_launches_only() {
     let bench = &in_child!(without_misuse());
     let graph = graph();

@@ -76,6 +76,20 @@ fn invalid_user_objects_are_refused() {
 }
 
 #[test]
+fn a_graph_retains_some_references_of_a_user_object_with_a_known_flag() {
+    let _bench = in_child!(without_misuse());
+    let (ended, graph) = (Ended::default(), graph());
+    let object = ended.object();
+    refused!(INVALID, cuGraphRetainUserObject(graph, object, 0, MOVE));
+    refused!(INVALID, cuGraphRetainUserObject(graph, object, 1, MOVE << 1));
+    refused!(INVALID, cuGraphRetainUserObject(graph, null_mut(), 1, MOVE));
+    assert_eq!(ended.count(), 0);
+    succeeds!(cuGraphRetainUserObject(graph, object, 1, MOVE));
+    destroy(graph);
+    assert_eq!(ended.count(), 1);
+}
+
+#[test]
 fn a_graph_releases_its_objects_when_it_is_destroyed() {
     let bench = &in_child!(without_misuse());
     let ended = Ended::default();

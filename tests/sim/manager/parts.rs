@@ -337,6 +337,16 @@ mod conditions {
     }
 
     #[test]
+    fn calls_change_the_capture_mode_if_other_code_may_capture_its_stream() {
+        let (_end, _context) = in_child!(on(Profile::h200()));
+        let run = || without_invalidating_captures(|| Ok(())).expect("no error");
+        assert_eq!(calls(run), [""; 0]);
+        // SAFETY: the legacy default stream is alive.
+        let _order = unsafe { Order::transient(CU_STREAM_LEGACY) };
+        assert_eq!(calls(run), [EXCHANGE, EXCHANGE]);
+    }
+
+    #[test]
     fn deferred_releases_are_attempted_on_request() {
         let (_end, context, stream) = in_child!(on_stream());
         let buffer = DeviceBuffer::<u8>::uninit(&stream, 100).expect("memory");

@@ -96,6 +96,16 @@ fn memory_that_the_engine_cannot_access_is_refused() {
 }
 
 #[test]
+fn a_source_longer_than_the_maximum_is_refused() {
+    let (_end, context) = in_child!(on(WITH_ENGINE.parse().expect("a profile")));
+    let stream = context.stream().expect("a stream");
+    let maximum = context.device().attribute(attribute::MEM_DECOMPRESS_MAXIMUM_LENGTH);
+    let source = DeviceBuffer::<u8>::zeroed_sync(&stream, maximum.expect("known") as usize + 1);
+    let refused = decompress(&stream, &source.expect("memory")).expect_err("it is too long");
+    assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+}
+
+#[test]
 fn a_device_without_an_engine_refuses_a_batch() {
     let (_end, context) = in_child!(on("h200".parse().expect("a profile")));
     let stream = context.stream().expect("a stream");

@@ -74,6 +74,19 @@ fn memory_is_unmapped_after_a_growth_that_failed() {
 }
 
 #[test]
+fn memory_without_access_is_unmapped_at_once() {
+    let (_end, _context, stream) = in_child!(on_stream());
+    let mut buffer = GrowableBuffer::<u8>::new(&stream, 4 * PAGE).expect("a buffer");
+    {
+        let _fails = fail("cuMemSetAccess", 1, CUresult::CUDA_ERROR_UNKNOWN);
+        buffer.grow(PAGE).expect_err("no access");
+        assert_eq!((buffer.mapped_bytes(), alive().mappings), (0, 0));
+    }
+    buffer.grow(PAGE).expect("memory");
+    assert_eq!(alive().mappings, 1);
+}
+
+#[test]
 fn elements_stay_mapped_after_a_longer_fill_that_failed() {
     let (_end, _context, stream) = in_child!(on_stream());
     let mut buffer = GrowableBuffer::<u32>::new(&stream, 64 * PAGE).expect("a buffer");

@@ -58,7 +58,7 @@ fn a_panicking_owner_leaves_the_rest_of_the_queue_unchanged() {
 }
 
 #[test]
-fn copies_complete_deferred_releases() {
+fn copies_and_registrations_complete_deferred_releases() {
     let (_end, context, stream) = in_child!(on_stream());
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
     let put_off = |context| {
@@ -72,6 +72,10 @@ fn copies_complete_deferred_releases() {
     put_off(&context);
     buffer.copy_from_slice(&[0; 64]).expect("a copy");
     assert_eq!(alive().pinned_allocations, 0);
+    put_off(&context);
+    let registered = PinnedBuffer::register(&context, vec![0_u8; 64]).expect("memory");
+    assert_eq!(alive().pinned_allocations, 0);
+    drop(registered);
 }
 
 #[test]

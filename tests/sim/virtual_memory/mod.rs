@@ -225,6 +225,9 @@ fn physical_memory_checks_its_properties_and_counts() {
     wanted = properties();
     wanted.allocFlags.reserved[0] = 1;
     refuse(INVALID, PAGE, wanted);
+    wanted = properties();
+    wanted.allocFlags.compressionType = 2;
+    refuse(INVALID, PAGE, wanted);
     let mut handle = 0;
     refused!(INVALID, cuMemCreate(&raw mut handle, PAGE, null(), 0));
 

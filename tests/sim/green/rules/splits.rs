@@ -295,6 +295,26 @@ fn a_group_in_any_locality_domain_is_refused_before_13_5() {
 }
 
 #[test]
+fn a_group_with_unknown_flags_or_a_reserved_word_is_refused() {
+    on_each(&["h200@13.1"], |_, context| {
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let mut whole = CUdevResource::default();
+        succeeds!(cuDeviceGetDevResource(context.device().as_raw(), &raw mut whole, kind));
+        let code = |change: fn(&mut CU_DEV_SM_RESOURCE_GROUP_PARAMS)| {
+            let mut asked = CU_DEV_SM_RESOURCE_GROUP_PARAMS::zeroed();
+            asked.smCount = 16;
+            change(&mut asked);
+            let (mut group, mut rest) = (CUdevResource::default(), CUdevResource::default());
+            let (group, rest) = (&raw mut group, &raw mut rest);
+            code!(cuDevSmResourceSplit(group, 1, &raw const whole, rest, 0, &raw mut asked))
+        };
+        assert_eq!(code(|_| ()), CUresult::CUDA_SUCCESS);
+        assert_eq!(code(|its| its.flags = 1 << 30), INVALID);
+        assert_eq!(code(|its| its.reserved[0] = 1), INVALID);
+    });
+}
+
+#[test]
 fn groups_of_one_green_context_need_the_same_scheduling_since_13_1() {
     on_each(&["h200", "h200@13.1", "h200@13.5"], |_, context| {
         let Split { mut groups, remainder } = smallest(&context);
