@@ -374,8 +374,8 @@ impl SmResource {
         // The request for the rest is the last one.
         let mut parts = Vec::new();
         for size in sizes {
-            let count = size.map_or(Some(0), |_| counts.next());
-            parts.push(PlannedPart::new(*size, count.unwrap_or(0)));
+            let count = size.and_then(|_| counts.next());
+            parts.push(PlannedPart::new(*size, count.unwrap_or_default()));
         }
         if let Some(rest) = parts.iter_mut().find(|part| part.size.is_none()) {
             rest.sm_count = counts.next().unwrap_or(0);

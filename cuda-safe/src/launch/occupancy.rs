@@ -245,15 +245,13 @@ impl Kernel {
         config: LaunchConfig,
         attributes: &LaunchAttributes<'_>,
     ) -> Result<u32> {
-        let mut size = 0;
-        let (out, function) = (&raw mut size, self.as_raw());
-        self.with_config(stream, config, attributes, |config| {
+        let function = self.as_raw();
+        self.with_config(stream, config, attributes, |place, config| {
             // SAFETY: the function and the stream, if there is one, are alive and belong to the current
-            // context. The configuration has as many attributes as it counts, and the pointer refers to
-            // a local variable.
-            unsafe { call!(cuOccupancyMaxPotentialClusterSize(out, function, config)) }
-        })?;
-        Ok(unsigned(size))
+            // context. The configuration has as many attributes as it counts, and `with_config` passes
+            // a valid pointer.
+            unsafe { call!(cuOccupancyMaxPotentialClusterSize(place, function, config)) }
+        })
     }
 
     /// Returns how many clusters of a launch run on the device at the same time. Calls
@@ -273,29 +271,28 @@ impl Kernel {
         config: LaunchConfig,
         attributes: &LaunchAttributes<'_>,
     ) -> Result<u32> {
-        let mut clusters = 0;
-        let (out, function) = (&raw mut clusters, self.as_raw());
-        self.with_config(None, config, attributes, |config| {
+        let function = self.as_raw();
+        self.with_config(None, config, attributes, |place, config| {
             // SAFETY: the function is alive and belongs to the current context. The configuration has
-            // as many attributes as it counts, and the pointer refers to a local variable.
-            unsafe { call!(cuOccupancyMaxActiveClusters(out, function, config)) }
-        })?;
-        Ok(unsigned(clusters))
+            // as many attributes as it counts, and `with_config` passes a valid pointer.
+            unsafe { call!(cuOccupancyMaxActiveClusters(place, function, config)) }
+        })
     }
 
+    /// Returns the number that a query about a launch writes through its pointer.
     fn with_config(
         &self,
         stream: Option<&Stream>,
         config: LaunchConfig,
         attributes: &LaunchAttributes<'_>,
-        query: impl FnOnce(*const CUlaunchConfig) -> Result<()>,
-    ) -> Result<()> {
+        query: impl FnOnce(*mut c_int, *const CUlaunchConfig) -> Result<()>,
+    ) -> Result<u32> {
         config.check()?;
         let mut list = List::new();
         attributes.fill(&mut list, self.context())?;
         let config = list.config(config, stream.map_or(std::ptr::null_mut(), Stream::raw));
         let _current = self.context().enter()?;
-        query(&raw const config)
+        out(|place| query(place, &raw const config)).map(unsigned)
     }
 }
 
