@@ -293,6 +293,10 @@ alive! {
     textures: usize = "textures",
     /// Surface objects.
     surfaces: usize = "surfaces",
+    /// Imported memory of other APIs. Its mappings are device allocations without bytes.
+    external_memories: usize = "external memories",
+    /// Imported semaphores of other APIs.
+    external_semaphores: usize = "external semaphores",
 }
 
 impl Alive {

@@ -21,6 +21,7 @@ pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod event;
+pub(crate) mod external;
 pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod launch;
@@ -38,32 +39,36 @@ use crate::thread;
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS,
     CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS,
-    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_FABRIC_COPY_BATCH_OP,
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
-    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D,
-    CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
-    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarrayMapInfo, CUatomicOperation,
-    CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+    CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+    CUDA_FABRIC_COPY_BATCH_OP, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D,
+    CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS,
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarrayMapInfo,
+    CUatomicOperation, CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
     CUcheckpointUnlockArgs, CUcliqueInfo, CUcoredumpCallbackHandle, CUcoredumpSettings,
     CUcoredumpStatusCallback, CUctxCreateParams, CUdevResource, CUdevResourceDesc,
     CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUexecAffinityParam,
-    CUexecAffinityType, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget,
-    CUfunc_cache, CUfunction_attribute, CUfunctionLoadingState, CUgraphConditionalHandle,
-    CUgraphEdgeData, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
-    CUgraphNodeParams, CUgraphNodeType, CUgraphRecaptureCallback, CUhostFn, CUipcEventHandle,
-    CUipcMemHandle, CUjit_option, CUjitInputType, CUkernelNodeAttrID, CUkernelNodeAttrValue,
-    CUlaunchConfig, CUlibraryOption, CUlimit, CUlinkState, CUlogIterator, CUlogicalEndpointId,
-    CUlogicalEndpointProp, CUlogsCallback, CUlogsCallbackHandle, CUmem_advise,
-    CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemDecompressParams,
-    CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
-    CUmemPoolPtrExportData, CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool,
-    CUmipmappedArray, CUmoduleLoadingMode, CUmulticastGranularity_flags, CUmulticastObjectProp,
-    CUoccupancyB2DSize, CUpointer_attribute, CUprocessState, CUsharedconfig, CUstreamAttrID,
-    CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
-    CUstreamCaptureStatus, CUstreamCigCaptureParams, CUsurfObject, CUtensorMap,
-    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, Function,
+    CUexecAffinityType, CUexternalMemory, CUexternalSemaphore, CUflushGPUDirectRDMAWritesScope,
+    CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUfunction_attribute, CUfunctionLoadingState,
+    CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNodeParams, CUgraphNodeType,
+    CUgraphRecaptureCallback, CUhostFn, CUipcEventHandle, CUipcMemHandle, CUjit_option,
+    CUjitInputType, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibraryOption,
+    CUlimit, CUlinkState, CUlogIterator, CUlogicalEndpointId, CUlogicalEndpointProp,
+    CUlogsCallback, CUlogsCallbackHandle, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags,
+    CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemAllocationType, CUmemDecompressParams, CUmemGenericAllocationHandle,
+    CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData,
+    CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmoduleLoadingMode,
+    CUmulticastGranularity_flags, CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute,
+    CUprocessState, CUsharedconfig, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams,
+    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams,
+    CUsurfObject, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
+    CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUtexObject, CUuserObject, CUuuid, Function,
 };
 use prelude::*;
 
@@ -234,12 +239,12 @@ functions! { find_newest newest
     Usual cuGraphAddEventWaitNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, event: val CUevent) => graph::add_node::<graph::simple::Wait>;
     Usual cuGraphEventWaitNodeGetEvent(node: val CUgraphNode, event: result CUevent) => graph::simple::wait_event;
     Usual cuGraphEventWaitNodeSetEvent(node: val CUgraphNode, event: val CUevent) => graph::set_node::<graph::simple::Wait>;
-    Usual cuGraphAddExternalSemaphoresSignalNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::add_node::<graph::simple::Signal>;
-    Usual cuGraphExternalSemaphoresSignalNodeGetParams(node: val CUgraphNode, params: result CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::simple::signal;
-    Usual cuGraphExternalSemaphoresSignalNodeSetParams(node: val CUgraphNode, params: in CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::set_node::<graph::simple::Signal>;
-    Usual cuGraphAddExternalSemaphoresWaitNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::add_node::<graph::simple::Await>;
-    Usual cuGraphExternalSemaphoresWaitNodeGetParams(node: val CUgraphNode, params: result CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::simple::r#await;
-    Usual cuGraphExternalSemaphoresWaitNodeSetParams(node: val CUgraphNode, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::set_node::<graph::simple::Await>;
+    Usual cuGraphAddExternalSemaphoresSignalNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::add_node::<graph::semaphores::Signal>;
+    Usual cuGraphExternalSemaphoresSignalNodeGetParams(node: val CUgraphNode, params: result CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::semaphores::signal;
+    Usual cuGraphExternalSemaphoresSignalNodeSetParams(node: val CUgraphNode, params: in CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::set_node::<graph::semaphores::Signal>;
+    Usual cuGraphAddExternalSemaphoresWaitNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::add_node::<graph::semaphores::Await>;
+    Usual cuGraphExternalSemaphoresWaitNodeGetParams(node: val CUgraphNode, params: result CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::semaphores::r#await;
+    Usual cuGraphExternalSemaphoresWaitNodeSetParams(node: val CUgraphNode, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::set_node::<graph::semaphores::Await>;
     Usual cuGraphAddMemAllocNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: inout CUDA_MEM_ALLOC_NODE_PARAMS) => graph::memory::add;
     Usual cuGraphMemAllocNodeGetParams(node: val CUgraphNode, params: result CUDA_MEM_ALLOC_NODE_PARAMS) => graph::memory::params;
     Usual cuGraphAddMemFreeNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, address: val CUdeviceptr) => graph::memory::add_free;
@@ -278,8 +283,8 @@ functions! { find_newest newest
     Usual cuGraphExecChildGraphNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, child: val CUgraph) => graph::update::set_child;
     Usual cuGraphExecEventRecordNodeSetEvent(executable: val CUgraphExec, node: val CUgraphNode, event: val CUevent) => graph::update::set_node::<graph::simple::Record>;
     Usual cuGraphExecEventWaitNodeSetEvent(executable: val CUgraphExec, node: val CUgraphNode, event: val CUevent) => graph::update::set_node::<graph::simple::Wait>;
-    Usual cuGraphExecExternalSemaphoresSignalNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: in CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::update::set_node::<graph::simple::Signal>;
-    Usual cuGraphExecExternalSemaphoresWaitNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::update::set_node::<graph::simple::Await>;
+    Usual cuGraphExecExternalSemaphoresSignalNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: in CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::update::set_node::<graph::semaphores::Signal>;
+    Usual cuGraphExecExternalSemaphoresWaitNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: in CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::update::set_node::<graph::semaphores::Await>;
     Usual cuGraphExecBatchMemOpNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: in CUDA_BATCH_MEM_OP_NODE_PARAMS) => graph::update::set_node::<graph::operations::Operations>;
     Usual cuGraphNodeSetEnabled(executable: val CUgraphExec, node: val CUgraphNode, is_enabled: val c_uint) => graph::update::set_enabled;
     Usual cuGraphNodeGetEnabled(executable: val CUgraphExec, node: val CUgraphNode, is_enabled: result c_uint) => graph::update::enabled;
@@ -451,6 +456,14 @@ functions! { find_newest newest
     Usual cuMipmappedArrayGetSparseProperties(properties: result CUDA_ARRAY_SPARSE_PROPERTIES, array: val CUmipmappedArray) => array::mipmapped_sparse_properties;
     Usual cuMipmappedArrayGetMemoryRequirements(requirements: result CUDA_ARRAY_MEMORY_REQUIREMENTS, array: val CUmipmappedArray, device: val CUdevice) => array::mipmapped_memory_requirements;
     Usual cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(list: val *mut CUarrayMapInfo [count], count: val c_uint, stream: val CUstream) => array::map;
+    Usual cuImportExternalMemory(memory: result CUexternalMemory, description: in CUDA_EXTERNAL_MEMORY_HANDLE_DESC) => external::import_memory;
+    Usual cuDestroyExternalMemory(memory: val CUexternalMemory) => external::destroy_memory;
+    Usual cuExternalMemoryGetMappedBuffer(address: result CUdeviceptr, memory: val CUexternalMemory, description: in CUDA_EXTERNAL_MEMORY_BUFFER_DESC) => external::map_buffer;
+    Usual cuExternalMemoryGetMappedMipmappedArray(array: result CUmipmappedArray, memory: val CUexternalMemory, description: in CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) => external::map_mipmapped;
+    Usual cuImportExternalSemaphore(semaphore: result CUexternalSemaphore, description: in CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC) => external::import_semaphore;
+    Usual cuDestroyExternalSemaphore(semaphore: val CUexternalSemaphore) => external::destroy_semaphore;
+    Usual cuSignalExternalSemaphoresAsync | cuSignalExternalSemaphoresAsync_ptsz(semaphores: val *const CUexternalSemaphore [count], parameters: val *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS [count], count: val c_uint, stream: val CUstream) => external::signal;
+    Usual cuWaitExternalSemaphoresAsync | cuWaitExternalSemaphoresAsync_ptsz(semaphores: val *const CUexternalSemaphore [count], parameters: val *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS [count], count: val c_uint, stream: val CUstream) => external::wait;
     Usual cuTexObjectCreate(object: result CUtexObject, resource: val *const CUDA_RESOURCE_DESC [1], texture: val *const CUDA_TEXTURE_DESC [1], view: val *const CUDA_RESOURCE_VIEW_DESC [1]) => array::texture::create;
     Usual cuTexObjectDestroy(object: val CUtexObject) => array::texture::destroy;
     Usual cuTexObjectGetResourceDesc(resource: result CUDA_RESOURCE_DESC, object: val CUtexObject) => array::texture::resource;

@@ -52,13 +52,12 @@
 //! kernel's name and takes its place. Kernels with only machine code, and some instructions, among them those of
 //! warp groups (`wgmma`), do not run. Timing is not modeled. The driver implements the functions that
 //! `cuda-safe` calls, all functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory, multicast objects
-//! and logical endpoints (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C
+//! and logical endpoints, of [external memory and semaphores](mod@external) (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C
 //! programs call instead, each with its variant for the per-thread default stream. Every other function returns
 //! `CUDA_ERROR_NOT_SUPPORTED`, which it reports once on stderr; [`not_simulated`] lists these functions.
 //!
 //! The texels of compressed and packed formats can be copied but not sampled, formats of video do not
-//! exist, and kernels cannot load through tensor maps. In graphs, external semaphores, copies within host
-//! memory and memcpy nodes that name an array are not simulated, and a programmatic edge orders as an
+//! exist, and kernels cannot load through tensor maps. In graphs, copies within host memory and memcpy nodes that name an array are not simulated, and a programmatic edge orders as an
 //! ordinary one.
 
 mod account;
@@ -70,6 +69,8 @@ mod compression;
 pub mod coverage;
 pub mod environment;
 mod exec;
+#[cfg(target_os = "linux")]
+pub mod external;
 mod memory;
 mod profile;
 pub mod races;

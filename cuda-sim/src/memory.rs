@@ -4,6 +4,7 @@
 mod conditional;
 mod contents;
 mod endpoint;
+mod external;
 mod format;
 mod graph;
 mod host;
@@ -23,6 +24,7 @@ mod written;
 
 pub(crate) use contents::Contents;
 pub(crate) use endpoint::Endpoint;
+pub(crate) use external::{Content, External, Signal, create_memory, open};
 pub(crate) use format::Format;
 pub(crate) use host::{Attached, Host, HostKind, PAGE, pinned_byte};
 pub use leaks::Leak;
@@ -92,6 +94,8 @@ pub(crate) struct Allocation {
     pub(crate) frees: u32,
     /// Whether synchronous calls wait even if they use device memory only (`SYNC_MEMOPS`).
     pub(crate) is_synchronous: bool,
+    /// `None` if the device has allocated it.
+    pub(crate) external: Option<External>,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +150,8 @@ pub(crate) struct Memory {
     /// Where the memory was allocated that is alive, if leaks are reported by place.
     pub(crate) sites: Option<Box<leaks::Sites>>,
     poisons: poison::Poisons,
+    /// The words of external semaphores, with their types.
+    signals: BTreeMap<u64, external::Signal>,
 }
 
 /// Numbers of interleavings, or of none for schedules in which nothing is preempted.
@@ -197,6 +203,7 @@ impl Memory {
             is_of_graph: false,
             frees: 0,
             is_synchronous: false,
+            external: None,
         };
         self.totals.add(address, &allocation);
         self.device.insert(address, allocation);
@@ -232,6 +239,7 @@ impl Memory {
             is_of_graph: false,
             frees: 0,
             is_synchronous: false,
+            external: None,
         };
         self.totals.add(address, &allocation);
         self.device.insert(address, allocation);
@@ -256,7 +264,8 @@ impl Memory {
         self.forget_site_of(allocation.id);
         self.clear_poison(address..address + allocation.bytes.len() as u64);
         self.totals.remove(address, &allocation);
-        if self.variables.remove(&address) {
+        self.signals.remove(&address);
+        if self.variables.remove(&address) && allocation.external.is_none() {
             self.totals.remove_variable(allocation.bytes.len());
         }
         if allocation.is_of_graph {
@@ -380,6 +389,11 @@ impl Memory {
             }
             misuse(format!("{len} bytes at {address:#x} {WHAT}"));
         }
+        if allocation.external == Some(External::Destroyed) {
+            misuse(format!(
+                "{len} bytes at {address:#x} are used after their external memory was destroyed"
+            ));
+        }
         let size = allocation.bytes.len();
         let end = offset.saturating_add(len);
         if offset >= size && len != 0 {
@@ -474,7 +488,7 @@ impl Memory {
     /// which the program cannot free.
     pub(crate) fn add_variable(&mut self, address: u64) {
         if let Some(allocation) = self.device.get(&address) {
-            if self.variables.insert(address) {
+            if self.variables.insert(address) && allocation.external.is_none() {
                 self.totals.add_variable(allocation.bytes.len());
             }
         }

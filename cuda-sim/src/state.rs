@@ -5,6 +5,7 @@ pub(crate) mod blocking;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod driver_thread;
+pub(crate) mod external;
 pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod handles;

@@ -13,6 +13,7 @@ pub(crate) mod memory;
 pub(crate) mod operations;
 pub(crate) mod params;
 pub(crate) mod query;
+pub(crate) mod semaphores;
 pub(crate) mod simple;
 pub(crate) mod update;
 pub(crate) mod user_object;

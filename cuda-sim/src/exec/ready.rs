@@ -215,10 +215,18 @@ impl Executor {
         Some((stream, self.first(stream)?))
     }
 
-    /// Returns whether any stream waits for a value that memory does not have yet.
-    pub(crate) fn waits_for_values(&self, memory: &Memory) -> bool {
+    /// Returns the address of a value that a stream waits for and memory does not have yet.
+    pub(crate) fn awaited_value(&self, memory: &Memory) -> Option<u64> {
         let mut conditions = self.ready.for_values.keys();
-        conditions.any(|condition| condition.is_awaited(memory))
+        conditions.find(|condition| condition.is_awaited(memory)).map(|condition| condition.at)
+    }
+
+    /// Returns whether an operation that has not run signals a semaphore with a word at this address, or waits for it.
+    pub(crate) fn uses_word(&self, address: u64) -> bool {
+        self.operations.values().any(|its| match its.work {
+            Work::WriteValue { at, .. } | Work::WaitValue { at, .. } => at == address,
+            _ => false,
+        })
     }
 
     /// Reports a misuse if a kernel of another green context that could run now shares SMs with this

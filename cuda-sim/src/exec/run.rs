@@ -63,7 +63,10 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         }
         Work::Decompress(its) => its.run(memory),
         Work::Fabric(its) => its.run(memory),
-        Work::WriteValue { at, bytes } => write_value(memory, at, &bytes),
+        Work::WriteValue { at, bytes } => {
+            memory.check_signal(at, &bytes);
+            write_value(memory, at, &bytes)
+        }
         Work::ReduceValue { at, value, size, reduction } => {
             reduce_value(memory, at, value, size, reduction)
         }

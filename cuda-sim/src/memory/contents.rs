@@ -66,6 +66,8 @@ enum Place {
     Large(Space),
     /// Memory for the host on systems without [`Space`].
     Pages(Allocated),
+    /// A part of a file that other mappings share, and where it begins.
+    Shared(Space, usize),
 }
 
 impl Contents {
@@ -84,12 +86,19 @@ impl Contents {
         Some(Self { len, place, written: None })
     }
 
+    /// Shares a part of a file. Returns `None` if the system cannot map it.
+    pub(super) fn of_file(file: &File, offset: u64, len: usize) -> Option<Self> {
+        let (space, at) = Space::of_file(file, offset, len)?;
+        Some(Self { len, place: Place::Shared(space, at), written: None })
+    }
+
     /// Returns the address of the first byte on the host.
     pub(super) fn address(&self) -> usize {
         match &self.place {
             Place::Small(words) => words.as_ptr().expose_provenance(),
             Place::Large(space) => space.start(),
             Place::Pages(its) => its.address(),
+            Place::Shared(space, at) => space.start() + at,
         }
     }
 
@@ -192,6 +201,8 @@ impl Deref for Contents {
             // SAFETY: the memory has this length, and is readable and writable. The program can access it only if it
             // is memory for the host, and must not do so while work of a device accesses it.
             Place::Large(space) => unsafe { space.bytes_to_read(0, self.len) },
+            // SAFETY: as for `Large`. Other processes and APIs share the file, as a GPU shares its memory with them.
+            Place::Shared(space, at) => unsafe { space.bytes_to_read(*at, self.len) },
             Place::Pages(its) => {
                 let start = core::ptr::with_exposed_provenance(its.address());
                 // SAFETY: the memory has this length, and is initialized. The program must not access it while work of
@@ -211,6 +222,8 @@ impl DerefMut for Contents {
             },
             // SAFETY: as for `deref`.
             Place::Large(space) => unsafe { space.bytes(0, self.len) },
+            // SAFETY: as for `deref`.
+            Place::Shared(space, at) => unsafe { space.bytes(*at, self.len) },
             Place::Pages(its) => {
                 let start = core::ptr::with_exposed_provenance_mut(its.address());
                 // SAFETY: as for `deref`.

@@ -135,6 +135,7 @@ impl Memory {
             is_of_graph: true,
             frees: 0,
             is_synchronous: false,
+            external: None,
         };
         self.totals.add(address, &allocation);
         self.device.insert(address, allocation);

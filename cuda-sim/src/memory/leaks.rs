@@ -59,6 +59,7 @@ pub(crate) struct Sites {
 /// Returns the type of an allocation.
 pub(super) fn kind_of(its: &Allocation) -> &'static str {
     match its.kind {
+        Kind::Plain if its.external.is_some() => "mapped external memory",
         Kind::Plain => "device memory",
         Kind::Ordered { .. } if its.is_of_graph => "memory of a graph",
         Kind::Ordered { .. } if its.managed.is_some() => "stream-ordered managed memory",

@@ -106,7 +106,7 @@ impl PhysicalMemory {
     }
 
     /// The name of a file with memory that can be exported, without the number of the device.
-    const NAME: &'static str = "cuda-sim memory of device ";
+    pub(super) const NAME: &'static str = "cuda-sim memory of device ";
 
     fn add(&mut self, physical: Physical) -> usize {
         self.last += 1;
@@ -118,17 +118,9 @@ impl PhysicalMemory {
     /// Imports the memory of an exported file. Returns `None` if it is another file.
     #[cfg(target_os = "linux")]
     pub(crate) fn import(&mut self, descriptor: core::ffi::c_int) -> Option<usize> {
-        use std::os::fd::BorrowedFd;
-        if descriptor < 0 {
-            return None;
-        }
-        let path = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
-        let name = path.to_str()?.strip_prefix("/memfd:")?;
+        let (name, file) = space::open_file(descriptor)?;
         let device = name.strip_prefix(Self::NAME)?.split(' ').next()?;
         let device = device.parse().ok()?;
-        // SAFETY: the descriptor is not -1, and it is open, because it has a link.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let file = File::from(borrowed.try_clone_to_owned().ok()?);
         let size = file.metadata().ok()?.len();
         Some(self.add(Physical {
             handle: 0,

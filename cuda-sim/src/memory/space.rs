@@ -195,6 +195,16 @@ impl Space {
         })
     }
 
+    /// Returns a range that shares a part of a file, and where the part begins in it.
+    pub(super) fn of_file(file: &File, offset: u64, len: usize) -> Option<(Self, usize)> {
+        let page = system::page();
+        let before = usize::try_from(offset % page as u64).ok()?;
+        let whole = before.checked_add(len)?.checked_next_multiple_of(page)?;
+        let mut made = Self::reserve(0, whole, page)?;
+        let contents = (file, offset - before as u64);
+        made.map(0, whole, Rights::ReadWrite, contents).then_some((made, before))
+    }
+
     fn with_rights(hint: usize, len: usize, alignment: usize, rights: Rights) -> Option<Self> {
         if hint != 0 {
             let at = system::reserve(hint, len, rights as i32)?;
@@ -278,6 +288,25 @@ impl Drop for Space {
 /// Creates an empty file in memory.
 pub(super) fn create_file(name: &core::ffi::CStr) -> Option<File> {
     system::create_file(name)
+}
+
+/// Returns the name of a file in memory that has this descriptor, and the file by a descriptor of its own.
+#[cfg(target_os = "linux")]
+pub(super) fn open_file(descriptor: core::ffi::c_int) -> Option<(String, File)> {
+    use std::os::fd::BorrowedFd;
+    if descriptor < 0 {
+        return None;
+    }
+    let path = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
+    let name = path.to_str()?.strip_prefix("/memfd:")?.to_owned();
+    // SAFETY: the descriptor is not -1, and it is open, because it has a link.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    Some((name, File::from(borrowed.try_clone_to_owned().ok()?)))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn open_file(_: core::ffi::c_int) -> Option<(String, File)> {
+    None
 }
 
 /// Reads a part of a file.

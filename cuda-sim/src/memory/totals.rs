@@ -26,7 +26,7 @@ impl Totals {
         }
         if allocation.managed.is_some() {
             self.managed += 1;
-        } else {
+        } else if allocation.external.is_none() {
             *self.devices.entry(allocation.device).or_default() += bytes;
             self.all += bytes;
         }
@@ -40,7 +40,7 @@ impl Totals {
         }
         if allocation.managed.is_some() {
             self.managed -= 1;
-        } else {
+        } else if allocation.external.is_none() {
             subtract(&mut self.devices, allocation.device, bytes);
             self.all -= bytes;
         }

@@ -147,6 +147,12 @@ impl World {
         let mut array = Array { context, descriptor, format, storage: 0, is_level };
         let size = array.size();
         array.storage = self.objects.memory.allocate(size, Kind::Plain, context, device, limit)?;
+        Ok(self.add_array(array))
+    }
+
+    /// Adds an array whose texels have memory.
+    pub(crate) fn add_array(&mut self, array: Array) -> usize {
+        let (context, is_level, size) = (array.context, array.is_level, array.size());
         self.objects.memory.add_variable(array.storage);
         self.objects.memory.ignore_writes(array.storage);
         self.objects.arrays.levels += usize::from(is_level);
@@ -155,7 +161,7 @@ impl World {
         if !is_level {
             self.objects.memory.note_site_of_handle(handle, "array memory", size as u64);
         }
-        Ok(handle)
+        handle
     }
 
     pub(crate) fn remove_array(&mut self, handle: usize) {

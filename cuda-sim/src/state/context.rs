@@ -65,6 +65,7 @@ impl World {
             self.remove_module(module);
         }
         self.forget_arrays_of(handle);
+        self.forget_externals_of(handle);
         self.objects.memory.free_of_context(handle);
         let after = self.alive();
         self.objects.ended_with_contexts.add_difference(&before, &after);

@@ -120,6 +120,16 @@ impl World {
                 misuse(format!("a graph is {how} after the event of a node was destroyed"));
                 Err(INVALID)
             }
+            Kind::Signal(its) | Kind::Await(its) => {
+                let is_alive = |(semaphore, ..): &(usize, u64, u32)| {
+                    self.objects.externals.semaphores.get(*semaphore).is_some()
+                };
+                if its.list.iter().all(is_alive) {
+                    return Ok(());
+                }
+                misuse(format!("a graph is {how} after the semaphore of a node was destroyed"));
+                Err(INVALID)
+            }
             Kind::Kernel(its) => {
                 let module = its.call.kernel.module;
                 let library = self.objects.libraries.get(module);

@@ -68,14 +68,22 @@ impl World {
     /// Called when no work is ready. Returns an error if the reason is a callback that has not ended.
     fn stuck(&mut self) -> Answer {
         self.take_back()?;
-        match self.runs.executor.in_callbacks() {
-            Progress::None if self.runs.executor.waits_for_values(&self.objects.memory) => {
-                misuse("a stream waits for a value that no enqueued work writes; a real GPU hangs");
+        let memory = &self.objects.memory;
+        match (self.runs.executor.in_callbacks(), self.runs.executor.awaited_value(memory)) {
+            (Progress::None, Some(address)) => {
+                misuse(match memory.is_signal(address) {
+                    true => {
+                        "a stream waits for an external semaphore that nothing has signaled; a real GPU hangs"
+                    }
+                    false => {
+                        "a stream waits for a value that no enqueued work writes; a real GPU hangs"
+                    }
+                });
                 Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
             }
-            Progress::None => Ok(()),
-            Progress::Elsewhere => Err(Self::WAIT),
-            Progress::Never => {
+            (Progress::None, None) => Ok(()),
+            (Progress::Elsewhere, _) => Err(Self::WAIT),
+            (Progress::Never, _) => {
                 misuse("a host function waits for work that comes after it; a real driver hangs");
                 Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
             }

@@ -3,6 +3,7 @@
 use super::array::Arrays;
 use super::blocking::Stoppers;
 use super::capture::Captures;
+use super::external::Externals;
 use super::graph::Graph;
 use super::graph::conditional::ConditionalHandle;
 use super::graph::executable::Executable;
@@ -112,6 +113,7 @@ pub(crate) struct Objects {
     pub(crate) other_pools: BTreeMap<(u32, (u32, i32)), LocationPools>,
     pub(crate) memory: Memory,
     pub(crate) arrays: Arrays,
+    pub(crate) externals: Externals,
     /// Memory shared between processes.
     pub(crate) shared: SharedMemory,
     pub(crate) pool_shared: SharedPools,
@@ -229,6 +231,7 @@ impl World {
             other_pools: BTreeMap::new(),
             memory: Memory::default(),
             arrays: Arrays::new(),
+            externals: Externals::new(),
             shared: SharedMemory::default(),
             pool_shared: SharedPools::default(),
         };
@@ -521,6 +524,8 @@ impl World {
             mipmapped_arrays,
             textures,
             surfaces,
+            external_memories: self.objects.externals.memories.len(),
+            external_semaphores: self.objects.externals.semaphores.len(),
         }
     }
 }

@@ -190,10 +190,11 @@ fn nodes_of_semaphores_accept_empty_lists() {
     let place = &raw const params;
     let _: CUgraphNode = out!(cuGraphAddExternalSemaphoresSignalNode(graph, null(), 0, place));
     assert!(bench.run(graph).is_empty());
+    // A number without a list.
     params.numExtSems = 1;
     let (mut node, place) = (null_mut(), &raw const params);
     refused!(
-        UNSUPPORTED,
+        INVALID,
         cuGraphAddExternalSemaphoresSignalNode(&raw mut node, graph, null(), 0, place)
     );
 }

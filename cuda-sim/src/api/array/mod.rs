@@ -62,7 +62,7 @@ fn check_shape(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Answer {
     Ok(())
 }
 
-fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Answer<Format> {
+pub(crate) fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Answer<Format> {
     check_shape(descriptor)?;
     let Some(format) = Format::of(descriptor.Format.0, descriptor.NumChannels) else {
         // With the flag a real driver creates them.
@@ -216,14 +216,34 @@ pub(crate) fn create_mipmapped(
 ) -> Answer<CUmipmappedArray> {
     // SAFETY: the caller passes null or a pointer to a descriptor.
     let descriptor = *unsafe { descriptor.as_ref() }.ok_or(INVALID)?;
-    let (context, _) = world.home()?;
+    world.home()?;
     world.forbidden_in_capture()?;
     let format = check(&descriptor)?;
-    let is_volume = !has(&descriptor, CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
-    let depth = if is_volume { descriptor.Depth } else { 0 };
-    let largest = descriptor.Width.max(descriptor.Height).max(depth);
-    let levels = levels.clamp(1, largest.ilog2() + 1);
+    let levels = levels.clamp(1, max_levels(&descriptor));
     let limit = fault::memory_limit(world.settings.profile.gpu.memory);
+    make_mipmapped(world, descriptor, levels, |world, its| {
+        world.make_array(its, format, true, limit)
+    })
+}
+
+fn is_volume(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> bool {
+    !has(descriptor, CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)
+}
+
+/// Returns the number of levels that the extent allows.
+pub(crate) fn max_levels(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> c_uint {
+    let depth = if is_volume(descriptor) { descriptor.Depth } else { 0 };
+    descriptor.Width.max(descriptor.Height).max(depth).ilog2() + 1
+}
+
+/// Makes a mipmapped array of levels that `make` makes by their descriptors.
+pub(crate) fn make_mipmapped(
+    world: &mut World,
+    descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    levels: c_uint,
+    mut make: impl FnMut(&mut World, CUDA_ARRAY3D_DESCRIPTOR) -> Answer<usize>,
+) -> Answer<CUmipmappedArray> {
+    let (context, _) = world.home()?;
     let mut made = Vec::new();
     for level in 0..levels {
         let half = |extent: usize| match extent {
@@ -233,13 +253,13 @@ pub(crate) fn create_mipmapped(
         let its = CUDA_ARRAY3D_DESCRIPTOR {
             Width: half(descriptor.Width),
             Height: half(descriptor.Height),
-            Depth: match is_volume {
+            Depth: match is_volume(&descriptor) {
                 true => half(descriptor.Depth),
                 false => descriptor.Depth,
             },
             ..descriptor
         };
-        match world.make_array(its, format, true, limit) {
+        match make(world, its) {
             Ok(level) => made.push(level),
             Err(code) => {
                 made.into_iter().for_each(|level| world.remove_array(level));

@@ -1,16 +1,18 @@
 //! Functions about nodes of any type, whose parameters are a `CUgraphNodeParams`.
 
 use super::{
-    Made, Place, Specification, conditional, copy, fill, kernel, memory, operations, set, simple,
+    Made, Place, Specification, conditional, copy, fill, kernel, memory, operations, semaphores,
+    set, simple,
 };
 use crate::api::prelude::*;
 use crate::state::graph::node::{HostNode, Kind};
 use cuda_sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS,
-    CUDA_EVENT_WAIT_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUDA_MEM_FREE_NODE_PARAMS,
-    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2,
-    CUgraphChildGraphNodeOwnership as Ownership, CUgraphConditionalNodeType, CUgraphEdgeData,
-    CUgraphNodeParams, CUgraphNodeType as Type, CudaVersion, Zeroable,
+    CUDA_EVENT_WAIT_NODE_PARAMS, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v3, CUDA_MEM_FREE_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS,
+    CUDA_MEMSET_NODE_PARAMS_v2, CUgraphChildGraphNodeOwnership as Ownership,
+    CUgraphConditionalNodeType, CUgraphEdgeData, CUgraphNodeParams, CUgraphNodeType as Type,
+    CudaVersion, Zeroable,
 };
 use std::collections::BTreeMap;
 
@@ -64,13 +66,27 @@ fn make(
         }
         Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL => {
             // SAFETY: the type selects this field.
-            let count = unsafe { union.extSemSignal }.numExtSems;
-            simple::make_semaphores(world, Kind::Signal, count)
+            let its = unsafe { union.extSemSignal };
+            semaphores::Signal::make(
+                world,
+                &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
+                    extSemArray: its.extSemArray,
+                    paramsArray: its.paramsArray,
+                    numExtSems: its.numExtSems,
+                },
+            )
         }
         Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => {
             // SAFETY: the type selects this field.
-            let count = unsafe { union.extSemWait }.numExtSems;
-            simple::make_semaphores(world, Kind::Await, count)
+            let its = unsafe { union.extSemWait };
+            semaphores::Await::make(
+                world,
+                &CUDA_EXT_SEM_WAIT_NODE_PARAMS {
+                    extSemArray: its.extSemArray,
+                    paramsArray: its.paramsArray,
+                    numExtSems: its.numExtSems,
+                },
+            )
         }
         Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
             // SAFETY: the type selects this field.
@@ -304,7 +320,25 @@ pub(crate) fn params(world: &mut World, node: CUgraphNode) -> Answer<CUgraphNode
             record.event = pointer(event);
             union.eventRecord = record;
         }
-        Kind::Empty | Kind::Signal | Kind::Await => {}
+        Kind::Empty => {}
+        Kind::Signal(_) => {
+            let its = semaphores::signal_of(world, handle)?;
+            // SAFETY: the union is zero, which is valid for every field.
+            let mut place = unsafe { union.extSemSignal };
+            place.extSemArray = its.extSemArray;
+            place.paramsArray = its.paramsArray;
+            place.numExtSems = its.numExtSems;
+            union.extSemSignal = place;
+        }
+        Kind::Await(_) => {
+            let its = semaphores::await_of(world, handle)?;
+            // SAFETY: the union is zero, which is valid for every field.
+            let mut place = unsafe { union.extSemWait };
+            place.extSemArray = its.extSemArray;
+            place.paramsArray = its.paramsArray;
+            place.numExtSems = its.numExtSems;
+            union.extSemWait = place;
+        }
         Kind::Allocate(_) => union.alloc = memory::params_of(world, handle)?,
         Kind::Free(address) => union.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: address },
         Kind::Operations(_) => {

@@ -1,13 +1,12 @@
-//! Nodes with few parameters: host functions, child graphs, events, empty nodes, and operations on
-//! external semaphores, of which only empty lists are simulated.
+//! Nodes with few parameters: host functions, child graphs, events and empty nodes.
 
 use super::{Made, Place, Specification};
 use crate::api::prelude::*;
 use crate::state::graph::Owner;
 use crate::state::graph::node::{HostNode, Kind, Node};
 use cuda_sys::{
-    CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
-    CUDA_HOST_NODE_PARAMS, CUgraphChildGraphNodeOwnership as Ownership,
+    CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_HOST_NODE_PARAMS,
+    CUgraphChildGraphNodeOwnership as Ownership,
 };
 
 const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
@@ -52,34 +51,6 @@ impl Specification for Wait {
         world.event(event.addr())?;
         Ok(Made::anywhere(world, Kind::Wait(event.addr())))
     }
-}
-
-/// Signals of external semaphores.
-pub(crate) enum Signal {}
-
-impl Specification for Signal {
-    type Params<'a> = &'a CUDA_EXT_SEM_SIGNAL_NODE_PARAMS;
-
-    fn make(world: &mut World, params: &CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) -> Answer<Made> {
-        make_semaphores(world, Kind::Signal, params.numExtSems)
-    }
-}
-
-/// Waits for external semaphores.
-pub(crate) enum Await {}
-
-impl Specification for Await {
-    type Params<'a> = &'a CUDA_EXT_SEM_WAIT_NODE_PARAMS;
-
-    fn make(world: &mut World, params: &CUDA_EXT_SEM_WAIT_NODE_PARAMS) -> Answer<Made> {
-        make_semaphores(world, Kind::Await, params.numExtSems)
-    }
-}
-
-/// Returns an operation on `count` semaphores.
-pub(super) fn make_semaphores(world: &World, kind: Kind, count: u32) -> Answer<Made> {
-    fail_if(count != 0, UNSUPPORTED)?;
-    Ok(Made::anywhere(world, kind))
 }
 
 pub(super) fn host_of(node: &Node) -> Answer<&HostNode> {
@@ -180,28 +151,4 @@ pub(crate) fn wait_event(world: &mut World, node: CUgraphNode) -> Answer<CUevent
         Kind::Wait(its) => Ok(pointer(its)),
         _ => Err(INVALID),
     }
-}
-
-pub(crate) fn signal(
-    world: &mut World,
-    node: CUgraphNode,
-) -> Answer<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS> {
-    fail_if(!matches!(world.node(node.addr())?.kind, Kind::Signal), INVALID)?;
-    Ok(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
-        extSemArray: core::ptr::null_mut(),
-        paramsArray: core::ptr::null(),
-        numExtSems: 0,
-    })
-}
-
-pub(crate) fn r#await(
-    world: &mut World,
-    node: CUgraphNode,
-) -> Answer<CUDA_EXT_SEM_WAIT_NODE_PARAMS> {
-    fail_if(!matches!(world.node(node.addr())?.kind, Kind::Await), INVALID)?;
-    Ok(CUDA_EXT_SEM_WAIT_NODE_PARAMS {
-        extSemArray: core::ptr::null_mut(),
-        paramsArray: core::ptr::null(),
-        numExtSems: 0,
-    })
 }

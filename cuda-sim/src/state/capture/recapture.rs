@@ -140,6 +140,9 @@ fn is_same(old: &Kind, new: &Kind) -> bool {
         (Kind::Allocate(old), Kind::Allocate(new)) => old.address == new.address,
         (Kind::Free(old), Kind::Free(new)) => old == new,
         (Kind::Operations(old), Kind::Operations(new)) => old.described == new.described,
+        (Kind::Signal(old), Kind::Signal(new)) | (Kind::Await(old), Kind::Await(new)) => {
+            old.list == new.list
+        }
         _ => true,
     }
 }

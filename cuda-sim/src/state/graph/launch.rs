@@ -218,14 +218,14 @@ impl World {
                 Kind::Copy(its) => its.work(&self.objects.memory, on_device),
                 Kind::Fill(its) => its.work(),
                 Kind::Host(its) => its.work(),
-                Kind::Empty | Kind::Signal | Kind::Await => Work::Nothing,
+                Kind::Empty => Work::Nothing,
                 Kind::Wait(event) => Work::WaitFor { event: *event },
                 Kind::Record(event) => Work::Record { event: *event },
                 Kind::Allocate(its) => Work::Allocate(its.address),
                 Kind::Free(address) => Work::Free(*address),
-                Kind::Operations(its) => {
+                Kind::Operations(_) | Kind::Signal(_) | Kind::Await(_) => {
                     // Each operation is a step, since one may wait.
-                    for work in &its.works {
+                    for work in its.kind.works() {
                         after = vec![program.push(work.clone(), after)];
                     }
                     Work::Nothing

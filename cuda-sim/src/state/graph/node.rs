@@ -55,9 +55,10 @@ pub(crate) enum Kind {
     Empty,
     Wait(usize),
     Record(usize),
-    /// Operations on external semaphores. Only empty lists of semaphores are simulated.
-    Signal,
-    Await,
+    /// Signals of external semaphores.
+    Signal(Box<SemaphoresNode>),
+    /// Waits for external semaphores.
+    Await(Box<SemaphoresNode>),
     Allocate(Box<AllocateNode>),
     Free(u64),
     Operations(Box<OperationsNode>),
@@ -102,6 +103,13 @@ pub(crate) struct OperationsNode {
 }
 
 #[derive(Clone)]
+pub(crate) struct SemaphoresNode {
+    /// The semaphores, with their values and flags.
+    pub(crate) list: Vec<(usize, u64, u32)>,
+    pub(crate) works: Vec<Work>,
+}
+
+#[derive(Clone)]
 pub(crate) struct ConditionalNode {
     pub(crate) handle: u64,
     pub(crate) form: Form,
@@ -135,8 +143,8 @@ impl Kind {
             Self::Empty => Type::CU_GRAPH_NODE_TYPE_EMPTY,
             Self::Wait(_) => Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
             Self::Record(_) => Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-            Self::Signal => Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL,
-            Self::Await => Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
+            Self::Signal(_) => Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL,
+            Self::Await(_) => Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
             Self::Allocate(_) => Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
             Self::Free(_) => Type::CU_GRAPH_NODE_TYPE_MEM_FREE,
             Self::Operations(_) => Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
@@ -159,6 +167,15 @@ impl Kind {
         match self {
             Self::Kernel(its) => its.call.attributes.contains_key(&id.0),
             _ => false,
+        }
+    }
+
+    /// Returns the operations of a node that has several of them.
+    pub(crate) fn works(&self) -> &[Work] {
+        match self {
+            Self::Operations(its) => &its.works,
+            Self::Signal(its) | Self::Await(its) => &its.works,
+            _ => &[],
         }
     }
 

@@ -164,6 +164,12 @@ impl World {
                     return changed;
                 }
             }
+            // Unverified (from documentation): the number of semaphores cannot change.
+            (Kind::Signal(old), Kind::Signal(new)) | (Kind::Await(old), Kind::Await(new))
+                if old.list.len() != new.list.len() =>
+            {
+                return changed;
+            }
             // Measured. A node of a graph that is not executable accepts an event of another device.
             (Kind::Record(old), Kind::Record(new)) | (Kind::Wait(old), Kind::Wait(new))
                 if self.device_of_event(*old) != self.device_of_event(*new) =>
