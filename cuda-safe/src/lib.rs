@@ -76,6 +76,7 @@
 //! | feature | module |
 //! |---|---|
 //! | `array` | [`array`](mod@array): CUDA arrays, textures and surfaces |
+//! | `external` | [`external`]: memory and semaphores of other APIs |
 //! | `graph` | [`graph`] and [`capture`] |
 //! | `interop` | [`interop`]: the CUDA Array Interface and DLPack |
 //! | `process` | [`process`]: the log of the driver, core dumps, checkpoints, the profiler |
@@ -125,6 +126,8 @@ mod capture_state;
 pub mod context;
 pub mod device;
 pub mod event;
+#[cfg(feature = "external")]
+pub mod external;
 #[cfg(feature = "graph")]
 pub mod graph;
 pub mod green;

@@ -1208,6 +1208,43 @@ struct CudaArrays;
 /// ```
 struct Processes;
 
+/// External memory and semaphores.
+///
+/// ```compile_fail,E0133
+/// // A mapping does not know what the other API does.
+/// use cuda_safe::external::ExternalMapping;
+/// fn bind(mapping: ExternalMapping, stream: &cuda_safe::Stream) {
+///     let _ = mapping.into_buffer::<u32>(stream);
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// // An import takes the descriptor.
+/// use cuda_safe::external::TimelineSemaphore;
+/// fn import(context: &cuda_safe::Context, descriptor: std::os::fd::OwnedFd) {
+///     // SAFETY: not called.
+///     let _ = unsafe { TimelineSemaphore::import(context, descriptor) };
+///     drop(descriptor);
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// // Signals of a semaphore are in one order.
+/// use cuda_safe::external::TimelineSemaphore;
+/// fn signal(stream: &cuda_safe::Stream, semaphore: &TimelineSemaphore) {
+///     let _ = stream.signal_timeline(semaphore, 1);
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// // A second object would not know the signals of the first.
+/// use cuda_safe::external::BinarySemaphore;
+/// fn share(semaphore: BinarySemaphore) {
+///     let _ = semaphore.clone();
+/// }
+/// ```
+struct Externals;
+
 /// No macro of `cuda-sys` contains an `unsafe` block that a program can fill.
 ///
 /// ```compile_fail,E0133

@@ -25,6 +25,7 @@ mod capture;
 mod context;
 mod device;
 mod event;
+mod external;
 mod graph;
 mod green;
 mod interop;

@@ -5,7 +5,7 @@ use cuda_safe::CUresult;
 
 /// The functions that release an object. `Drop` returns nothing; a failure is counted as a leak and
 /// reported to the report hook.
-const RELEASES: [&str; 31] = [
+const RELEASES: [&str; 33] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",
@@ -37,6 +37,8 @@ const RELEASES: [&str; 31] = [
     "cuLogicalEndpointUnbind",
     "cuLogicalEndpointDestroy",
     "cuLogicalEndpointIdRelease",
+    "cuDestroyExternalMemory",
+    "cuDestroyExternalSemaphore",
 ];
 
 /// The functions that memory managers allocate with.

@@ -64,6 +64,11 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
         &["cuMemCreate", "cuMemRelease"],
         "physical memory, which managers do not allocate",
     ),
+    (
+        "external memory",
+        &["cuMemFree_v2"],
+        "mappings of memory of another API, which managers do not allocate",
+    ),
     ("graph memory", &["cuMemFreeAsync"], "memory that a node of a graph has allocated"),
     (
         "callback",

@@ -21,6 +21,8 @@ mod basic;
 mod captures;
 mod copies;
 mod descriptions;
+#[cfg(target_os = "linux")]
+mod external;
 mod graph_changes;
 mod graph_memory;
 mod graphs;
@@ -84,6 +86,8 @@ const SUBJECTS: &[Operations] = &[
     arrays::ARRAYS,
     virtual_memory::VIRTUAL_MEMORY,
     virtual_memory::ENDPOINTS,
+    #[cfg(target_os = "linux")]
+    external::EXTERNAL,
     partitions::PARTITIONS,
     sharing::SHARING,
     queries::QUERIES,

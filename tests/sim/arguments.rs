@@ -11,6 +11,8 @@ mod context;
 mod device;
 mod event;
 mod exports;
+#[cfg(target_os = "linux")]
+mod external;
 mod function;
 mod graph;
 mod graph_nodes;
@@ -283,6 +285,8 @@ fn rows() -> Vec<Row> {
         device::rows(),
         event::rows(),
         exports::rows(),
+        #[cfg(target_os = "linux")]
+        external::rows(),
         function::rows(),
         graph::rows(),
         graph_nodes::rows(),

@@ -35,6 +35,7 @@ mod texture;
 
 pub use object::{SurfaceObject, TextureObject};
 pub use owned::{Array, ArrayMut, ArrayRef, MipmappedArray};
+pub(crate) use owned::{check_mipmapped, create as create_array};
 pub use shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
 pub use sparse::SparseArray;
 pub use surface::{Surface, SurfaceTarget};

@@ -300,7 +300,7 @@ impl<T> Array<T> {
 ///
 /// # Errors
 /// [`Invalid::StreamIsCaptured`]; errors of the call.
-pub(super) fn create<T: Zeroable>(
+pub(crate) fn create<T: Zeroable>(
     stream: &Stream,
     create: impl FnOnce(*mut T) -> Result<()>,
 ) -> Result<T> {
@@ -389,8 +389,7 @@ impl<T: Texel> MipmappedArray<T> {
         options: ArrayOptions,
     ) -> Result<Self> {
         check_texel::<T>();
-        check_array(&stream.context().device(), shape, options, true)?;
-        check_levels(shape, levels)?;
+        check_mipmapped(stream, shape, levels, options)?;
         let descriptor = shape.descriptor::<T>(options);
         let from = &raw const descriptor;
         let raw = create(stream, |place| {
@@ -568,6 +567,21 @@ impl<T> MipmappedArray<T> {
     pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
         self.owner.rebind(stream, self.owner.ownership.is_owned())
     }
+}
+
+/// Checks the dimensions and the number of levels of a new mipmapped array.
+///
+/// # Errors
+/// [`Invalid::Array`](crate::Invalid::Array); errors of the driver.
+#[inline]
+pub(crate) fn check_mipmapped(
+    stream: &Stream,
+    shape: ArrayShape,
+    levels: u32,
+    options: ArrayOptions,
+) -> Result<()> {
+    check_array(&stream.context().device(), shape, options, true)?;
+    check_levels(shape, levels)
 }
 
 /// # Errors

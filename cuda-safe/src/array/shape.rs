@@ -126,7 +126,7 @@ impl ArrayShape {
     }
 
     /// Returns the descriptor of an array of this shape.
-    pub(super) fn descriptor<T: Texel>(self, options: ArrayOptions) -> CUDA_ARRAY3D_DESCRIPTOR {
+    pub(crate) fn descriptor<T: Texel>(self, options: ArrayOptions) -> CUDA_ARRAY3D_DESCRIPTOR {
         let Extent { width, height, depth } = self.extent();
         let (has_rows, has_slices, flags) = match self {
             Self::OneD { .. } => (false, false, 0),

@@ -44,12 +44,13 @@ texts! {
             "the path has {length} bytes, and the driver takes at most {max}";
 
         // capture_state
-        /// An allocation, an operation on host memory or a host function, on a stream that is captured.
+        /// An allocation, an operation on host memory or on an external semaphore, or a host function, on a stream that
+        /// is captured.
         StreamIsCaptured =>
             "the stream is being captured: a capture cannot contain an allocation, an operation on host memory or \
-             a host function, because the graph would run it later, several times or never (a GraphRecorder \
-             records copies, host functions and memory that the graph owns; Stream::capture_host_function captures \
-             a function that the graph owns)";
+             on an external semaphore, or a host function, because the graph would run it later, several times or \
+             never (a GraphRecorder records copies, host functions and memory that the graph owns; \
+             Stream::capture_host_function captures a function that the graph owns)";
         /// An operation that is only possible in a capture that this crate began.
         NotCaptured { what: &'static str } =>
             "{what} is only possible on a stream of a capture that this crate began (Stream::capture)";
@@ -467,6 +468,18 @@ texts! {
         MissingDevices { devices: u32, added: usize } =>
             "the multicast object has {devices} devices, of which {added} were added: call MulticastTeam::add for \
              each, or complete_elsewhere if other processes add the rest";
+        /// A signal of a timeline semaphore that would not increase its value. `last` is the value of the signal before.
+        TimelineValue { value: u64, last: u64 } =>
+            "the timeline semaphore cannot be signaled with {value}: the signal before has the value {last}, and the \
+             value must grow";
+        /// A signal of a binary semaphore that is signaled.
+        SemaphoreSignaled =>
+            "the binary semaphore is signaled already: enqueue a wait, or call wait_submitted if the other API has \
+             submitted one";
+        /// A wait for a binary semaphore that is not signaled.
+        SemaphoreNotSignaled =>
+            "the binary semaphore has no signal to wait for: enqueue one, or call signal_submitted if the other API \
+             has submitted one";
         /// A length above the number of elements for which a growable buffer has addresses.
         AboveCapacity { len: usize, capacity: usize } =>
             "{len} elements exceed the capacity of the growable buffer, which is {capacity}";

@@ -34,10 +34,11 @@ pub(crate) enum Operation {
     Enqueue,
     Decompression,
     FabricCopy,
+    Semaphore,
 }
 
 impl Operation {
-    const ALL: [(Self, &'static str); 16] = [
+    const ALL: [(Self, &'static str); 17] = [
         (Self::Allocate, "an allocation"),
         (Self::Release, "a release"),
         (Self::HostCopy, "a copy from or to host memory"),
@@ -54,6 +55,7 @@ impl Operation {
         (Self::Enqueue, "a call of other code"),
         (Self::Decompression, "a decompression"),
         (Self::FabricCopy, "a copy over the fabric"),
+        (Self::Semaphore, "a signal of an external semaphore, or a wait for one"),
     ];
 
     /// Returns whether the operation may wait for work, so that releases may be attempted before it.

@@ -366,6 +366,10 @@ pub mod threads {
         send_and_sync::<crate::process::checkpoint::RunningProcess>();
         send_and_sync::<crate::process::checkpoint::LockedProcess>();
         send_and_sync::<crate::process::checkpoint::CheckpointedProcess>();
+        send_and_sync::<crate::external::ExternalMemory>();
+        send_and_sync::<crate::external::ExternalMapping>();
+        send_and_sync::<crate::external::TimelineSemaphore>();
+        send_and_sync::<crate::external::BinarySemaphore>();
         send_and_sync::<virtual_memory::PhysicalMemory>();
         send_and_sync::<virtual_memory::Reservation>();
         send_and_sync::<virtual_memory::Mapping>();

@@ -45,6 +45,7 @@
 //! | [`Kernel`], [`Global`] | `as_raw` | they belong to a module or library: create that from its handle |
 //! | [`Device`] | `as_raw` | the handle is the ordinal: [`Device::get`] |
 //! | [`Linker`] | `as_raw` | the driver writes to memory that the linker owns |
+//! | [`ExternalMemory`](crate::external::ExternalMemory), [`TimelineSemaphore`](crate::external::TimelineSemaphore), [`BinarySemaphore`](crate::external::BinarySemaphore) | `as_raw`, `from_raw`, `into_raw` | the semaphores are used by `&mut` |
 //! | [`PhysicalMemory`](crate::virtual_memory::PhysicalMemory) | `as_raw`, `from_raw`, `into_raw`, `retain` | each mapping needs an owner of the memory |
 //! | [`ImportedPool`] | `as_raw` | only an import tells a pool of another process from one of this process |
 //! | [`DefaultStream`] | `as_raw` | the handle means a different stream in each context or thread |

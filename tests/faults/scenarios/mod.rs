@@ -6,6 +6,8 @@ mod context;
 mod device;
 mod event;
 mod examples;
+#[cfg(target_os = "linux")]
+mod external;
 mod graph;
 mod green;
 mod interop;
@@ -137,6 +139,10 @@ pub(crate) static ALL: &[Scenario] = &[
     since((13, 3), "logical endpoint", virtual_memory::endpoint),
     since((13, 5), "copies over the fabric", virtual_memory::fabric_copies),
     on_two_devices(since((13, 4), "fabric", virtual_memory::fabric)),
+    #[cfg(target_os = "linux")]
+    scenario("external memory", external::memories),
+    #[cfg(target_os = "linux")]
+    scenario("external semaphores", external::semaphores),
     scenario("callback", capture::drops::drops_in_a_callback),
     scenario("devices", examples::devices),
     scenario("vector_add.rs", examples::vector_add),

@@ -76,6 +76,7 @@ const NOT_RUN: &[(&str, &[&str])] = &[
     (
         "Miri maps no file, so the software driver has no virtual memory.",
         &[
+            "::external::",
             "::virtual_memory::",
             "driver::array::sparse::",
             "driver::call::answers::provoked::after_a_fatal_error",
