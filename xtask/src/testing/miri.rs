@@ -120,6 +120,7 @@ const NOT_RUN: &[(&str, &[&str])] = &[
         &[
             "cuda-sim/src/testing.md",
             "call::explore",
+            "sim::launch::interleavings::",
             "holds_no_lock_in_a_driver_call",
             "blocks_other_threads_from_enqueuing_work",
         ],
