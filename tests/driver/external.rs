@@ -26,10 +26,6 @@ struct Stage {
 /// Returns memory that is zero, and a descriptor of it, or reports a skip.
 fn stage() -> Option<Stage> {
     let (context, stream) = common::context_and_stream()?;
-    if cfg!(miri) {
-        common::skip("Miri has no virtual memory");
-        return None;
-    }
     let device = context.device();
     let options = PhysicalOptions::new(device).shareable(Shareable::Descriptor);
     let memory = PhysicalMemory::with(SIZE, &options).expect("memory");

@@ -16,6 +16,12 @@ use std::any::Any;
 /// that uses the [address](Self::address) must keep the mapping until that work is complete.
 ///
 /// Dropping it frees the addresses (`cuMemFree`), not the memory of the other API.
+///
+/// # Ordering
+/// A buffer of the mapping orders the work of its stream, but knows nothing of the other API: before the first work that
+/// reads what the other API has written, the stream waits for a semaphore that the other API signals after a release, and
+/// after the last work, it signals one that the other API waits for before it acquires the memory. The page of the
+/// [module](super#ordering) has the barriers.
 pub struct ExternalMapping {
     /// `None` after the mapping was taken.
     handle: Option<MappedRange>,

@@ -17,6 +17,12 @@ use std::sync::Arc;
 /// The import is destroyed with the last clone and the last mapping. The memory stays allocated until the other API has
 /// freed it too.
 ///
+/// # Ordering
+/// Both APIs can access the memory at any time, so a semaphore must order their accesses. The page of the
+/// [module](super#ordering) has the barriers with which Vulkan releases memory before a wait here
+/// ([`Stream::wait_timeline`](crate::Stream::wait_timeline)), and acquires it after a signal
+/// ([`Stream::signal_timeline`](crate::Stream::signal_timeline)).
+///
 /// ```no_run
 /// use cuda_safe::external::{ExternalMemory, ExternalMemoryOptions};
 /// use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Shareable};

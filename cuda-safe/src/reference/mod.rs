@@ -26,6 +26,7 @@ pub mod releases {
     //! | [`PinnedBuffer`] of a registered vector, [`MappedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | keep the buffer and reuse it |
     //! | [`DeviceBuffer`] of synchronous memory, [`PitchedBuffer`], [`ManagedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | use stream-ordered memory ([`DeviceBuffer::zeroed`]) |
     //! | [`Array`], [`MipmappedArray`], [`SparseArray`] | its stream, then all work of the context | blocked while unrelated work runs | keep it and copy into it again |
+    //! | buffer and image of [`ExternalMemory`] | its stream; perhaps all work of the context (not measured) | not measured | map it once |
     //! | last owner of a [`Library`], its kernels included | all work of the context | blocked | keep a kernel of it |
     //! | last owner of a [`Module`], its kernels included | all work of the context | not blocked | keep a kernel of it |
     //! | last [`IpcMemory`] of an allocation | all work of the context | blocked | keep it |
@@ -48,7 +49,8 @@ pub mod releases {
     //! These do not wait: [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`] (whose objects are
     //! released after its launches), [`Linker`],
     //! [`GreenContext`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] with its readers,
-    //! [`Texture`] and [`Surface`] (which are destroyed after the work on their stream), and
+    //! [`Texture`] and [`Surface`] (which are destroyed after the work on their stream),
+    //! [`TimelineSemaphore`] and [`BinarySemaphore`] (which are destroyed after the work on their streams), and
     //! leases of a [`GreenPool`]. An [`ExecutableGraph`] to which foreign code added conditional nodes
     //! is an exception: its release waits for all running work.
     //!
@@ -132,6 +134,9 @@ pub mod releases {
     //! [`MappedBuffer`]: crate::memory::MappedBuffer
     //! [`MemoryPool`]: crate::memory::MemoryPool
     //! [`MipmappedArray`]: crate::array::MipmappedArray
+    //! [`BinarySemaphore`]: crate::external::BinarySemaphore
+    //! [`ExternalMemory`]: crate::external::ExternalMemory
+    //! [`TimelineSemaphore`]: crate::external::TimelineSemaphore
     //! [`Module`]: crate::Module
     //! [`Pending`]: crate::memory::Pending
     //! [`Pending::synchronize`]: crate::memory::Pending::synchronize

@@ -65,6 +65,9 @@ fn raw_signals_and_waits_are_captured() {
     signal(semaphore, 2, bench.stream);
     let mut graph: CUgraph = null_mut();
     succeeds!(cuStreamEndCapture(bench.stream, &raw mut graph));
+    let mut nodes = 0;
+    succeeds!(cuGraphGetNodes(graph, null_mut(), &raw mut nodes));
+    assert_eq!((nodes, value(&theirs)), (2, 0));
     let executable = instantiate(graph);
     theirs.signal(1).expect("signaled");
     bench.launch(executable);
