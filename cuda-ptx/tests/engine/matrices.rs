@@ -147,6 +147,26 @@ fn rows_are_aligned_and_in_the_shared_memory_of_the_block() {
 }
 
 #[test]
+fn rows_are_in_the_shared_memory_of_the_own_block_of_a_cluster() {
+    let of_block = |other: u32| {
+        let text = kernel(
+            0,
+            &format!(
+                ".shared .align 16 .b8 s[128]; mov.u32 %r1, s; cvt.u64.u32 %d1, %r1; cvta.shared.u64 %d1, %d1;
+                 mov.u32 %r2, %cluster_ctarank; xor.b32 %r2, %r2, {other}; mapa.u64 %d2, %d1, %r2;
+                 ldmatrix.sync.aligned.m8n8.x1.b16 {{%r10}}, [%d2];"
+            ),
+        );
+        let memory = Memory::default();
+        launch_with(&text, &memory, (2, 32), &[], |launch| launch.cluster = [2, 1, 1])
+    };
+    assert_eq!(of_block(0), Ok(()));
+    let fault = of_block(1).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::IllegalAddress);
+    assert!(fault.text.contains("not in the shared memory of the block"), "{}", fault.text);
+}
+
+#[test]
 fn lanes_meet_at_an_operation_on_matrices() {
     let (lanes, _) = warp(
         "setp.lt.u32 %p2, %r0, 7; @%p2 bra LOW; mov.u32 %r20, 0x50005; bra MEET;

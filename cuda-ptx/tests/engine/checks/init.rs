@@ -168,3 +168,20 @@ fn the_address_of_the_target_and_of_the_object_of_a_bulk_copy_must_have_a_value(
         }
     }
 }
+
+#[test]
+fn a_mapped_address_has_a_value_if_its_operands_have() {
+    for (sum, map) in [
+        ("add.u32 %r21, %r5, %r22; mov.u32 %r23, 0;", "mapa.shared::cluster.u32 %r10, %r21, %r23;"),
+        ("mov.u32 %r21, %r5; mov.u32 %r23, %r22;", "mapa.shared::cluster.u32 %r10, %r21, %r23;"),
+        (
+            "cvt.u64.u32 %d30, %r22; cvta.shared.u64 %d31, %d30; mov.u32 %r23, 0;",
+            "mapa.u64 %d32, %d31, %r23; cvt.u32.u64 %r10, %d32;",
+        ),
+    ] {
+        let texts = found(&format!(
+            "ld.global.u32 %r22, [%d11]; {sum} {map} setp.eq.u32 %p3, %r10, 0; @%p3 bra E; E:"
+        ));
+        assert!(texts.len() == 1 && texts[0].contains(CONDITION), "{sum} {map}: {texts:#?}");
+    }
+}
