@@ -104,6 +104,20 @@ mod tests {
     }
 
     #[test]
+    fn the_entry_that_was_inserted_first_is_removed_first() {
+        let keys: Vec<Key> = (0..8).map(|byte| Key([byte; 32])).collect();
+        for order in [[7, 0, 5], [0, 7, 5], [3, 5, 1]] {
+            let [first, second, third] = order.map(|at: usize| keys[at]);
+            let mut memory = Memory::new(2500);
+            for key in [first, second, third] {
+                memory.insert(key, &code(1000));
+            }
+            let is_there = [first, second, third].map(|key| memory.get(&key).is_some());
+            assert_eq!(is_there, [false, true, true], "{order:?}");
+        }
+    }
+
+    #[test]
     fn an_entry_as_large_as_the_limit_remains_without_the_others() {
         let [small, large] = [0, 1].map(|byte| Key([byte; 32]));
         let bytes = code(3000).bytes();

@@ -464,3 +464,18 @@ fn from_reduction(its: &Reduction) -> Option<MemoryOperation> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::WaitCondition;
+
+    #[test]
+    fn a_condition_is_read_from_flags_with_and_without_a_flush() {
+        use WaitCondition::{AnyBit, AtLeast, Equal, Nor};
+        for condition in [AtLeast, Equal, AnyBit, Nor] {
+            for flush in [false, true] {
+                assert_eq!(WaitCondition::of_flags(condition.flags(flush)), Some(condition));
+            }
+        }
+    }
+}

@@ -48,6 +48,8 @@ fn regions_are_copied_and_filled() {
     graph.add_fill_2d(&[copy.id()], corner, &mut target, whole.at(0, 0, 0), 7).expect("a node");
     let outside = graph.add_fill_2d(&[], Extent::new_2d(5, 3), &mut target, whole.at(1, 0, 1), 7);
     assert!(matches!(invalid(outside), Invalid::Region { .. }));
+    let volume = graph.add_fill_2d(&[], Extent::new_3d(1, 1, 2), &mut target, whole.at(0, 0, 0), 7);
+    assert!(matches!(invalid(volume), Invalid::Region { .. }));
     let mut executable = launched(&graph, &stream);
     let access = executable.access(&mut target, &stream).expect("access");
     assert_eq!(

@@ -111,6 +111,9 @@ fn views_report_the_address_of_their_first_element() {
     let array = ArrayView::new(&buffer, &[4, 5]).expect("a view");
     assert_eq!(array.as_raw(), base);
     assert_eq!(array.index(&part).expect("a part").as_raw(), base + 4 * 19);
+    let pair = Layout::strided(&[2], &[4], 4).expect("a layout");
+    let view = ArrayView::with_layout(&buffer, 18, pair).expect("the last two elements");
+    assert_eq!(view.as_raw(), base + 4 * 18);
     let array = ArrayViewMut::new(&mut buffer, &[4, 5]).expect("a view");
     assert_eq!(array.as_raw(), base);
     assert_eq!(array.index(&part).expect("a part").as_raw(), base + 4 * 19);

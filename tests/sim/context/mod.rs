@@ -96,6 +96,20 @@ fn destroying_a_context_destroys_everything_created_in_it() {
 }
 
 #[test]
+fn an_affinity_has_parameters_and_a_count() {
+    let _bench = in_child!(without_misuse_on("h200@12.4".parse().expect("a profile")));
+    let mut context: CUcontext = null_mut();
+    let mut affinity = CUexecAffinityParam::zeroed();
+    let unsupported = CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    for (params, count) in [(&raw mut affinity, 0), (null_mut(), 1), (&raw mut affinity, 1)] {
+        refused!(
+            unsupported,
+            cuda_safe::sys::abi::cuCtxCreate_v3(&raw mut context, params, count, 0, 0)
+        );
+    }
+}
+
+#[test]
 fn equal_contexts_have_the_same_hash_and_others_another() {
     let (_end, context) = in_child!(on(Profile::h200()));
     let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");

@@ -234,3 +234,12 @@ fn work_with_one_seed_is_reproducible() {
     assert_eq!(order(1), first, "the same seed");
     assert!((2..6).any(|seed| order(seed) != first), "other seeds, other orders");
 }
+
+#[test]
+fn atomic_reductions_are_an_attribute_since_13_1() {
+    let (_end, context) = in_child!(on("h200@13.1".parse().expect("a profile")));
+    context
+        .device()
+        .attribute(cuda_safe::device::attribute::ATOMIC_REDUCTION_SUPPORTED)
+        .expect("known");
+}

@@ -270,6 +270,21 @@ fn the_location_of_the_last_prefetch_is_returned_as_it_was_passed() {
             bench.stream
         ));
         assert_eq!(places(address), [NONE, [CU_DEVICE_CPU, 2, 0]]);
+        let (mut both, mut sizes) = ([address; 2], [BYTES; 2]);
+        let (mut targets, mut firsts) = ([location(HOST, 0); 2], [0; 2]);
+        refused!(
+            INVALID,
+            cuMemPrefetchBatchAsync(
+                both.as_mut_ptr(),
+                sizes.as_mut_ptr(),
+                2,
+                targets.as_mut_ptr(),
+                firsts.as_mut_ptr(),
+                2,
+                0,
+                bench.stream
+            )
+        );
         let place = location(DEVICE, 0);
         let stream = bench.stream;
         for more in [BYTES + 1, usize::MAX] {
