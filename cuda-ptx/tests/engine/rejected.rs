@@ -240,3 +240,23 @@ fn an_element_of_a_surface_has_at_most_64_bits() {
     assert_eq!(error(&code("b64")), None);
     assert!(error(&code("b128")).is_some_and(|error| error.contains("64 bits")));
 }
+
+#[test]
+fn an_instruction_with_an_unknown_modifier_does_not_run() {
+    for instruction in [
+        "add.bogus.u32 %r1, %r2, %r3",
+        "ld.global.bogus.u32 %r1, [%d0]",
+        "st.bogus.global.u32 [%d0], %r1",
+        "shfl.sync.bogus.idx.b32 %r1, %r2, 0, 31, -1",
+        "bar.bogus.sync 0",
+    ] {
+        let name = instruction.split(' ').next().unwrap();
+        let text = format!(
+            ".version 9.0 .target sm_90 .address_size 64 .visible .entry k(.param .u64 out) {{
+                 .reg .b32 %r<4>; .reg .b64 %d<4>; ld.param.u64 %d0, [out]; {instruction}; ret; }}"
+        );
+        let program = Program::link(&[syntax::parse(&text).unwrap()]).unwrap();
+        let refused: Vec<&str> = program.kernels()[0].unsupported().map(|(name, _)| name).collect();
+        assert_eq!(refused, [name]);
+    }
+}
