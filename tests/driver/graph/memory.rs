@@ -35,6 +35,23 @@ fn a_chain_of_copies_and_fills_runs_at_each_launch() {
 }
 
 #[test]
+fn two_pinned_buffers_are_written_without_an_order() {
+    let (context, stream, mut graph) = or_skip!(stage());
+    let source = own(&mut graph, &stream, &[5, 6]);
+    let pinned = || PinnedBuffer::<i32>::zeroed(&context, 2).expect("memory");
+    let [mut first, mut second] = [pinned(), pinned()].map(|its| graph.own_pinned(its));
+    for target in [&mut first, &mut second] {
+        graph.add_copy(&[], target, &source).expect("a node");
+    }
+    let mut executable = launched(&graph, &stream);
+    for buffer in [&mut first, &mut second] {
+        assert_eq!(executable.host(buffer).expect("the elements"), [5, 6]);
+    }
+    graph.add_copy(&[], &mut first, &source).expect("a node");
+    graph.instantiate().expect_err("nothing orders it after the other copy to the buffer");
+}
+
+#[test]
 fn regions_are_copied_and_filled() {
     let (_context, stream, mut graph) = or_skip!(stage());
     let source = own(&mut graph, &stream, &(0..24).collect::<Vec<_>>());

@@ -73,6 +73,25 @@ fn a_recapture_names_nodes_with_other_events_and_host_functions() {
 }
 
 #[test]
+fn a_recapture_names_a_batch_of_other_memory_operations() {
+    let (_end, _context, stream) = in_child!(on_newest());
+    let words = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
+    let address = words.as_raw();
+    let write = |value| {
+        let operation = cuda_safe::stream::MemoryOperation::Write32 { address, value };
+        // SAFETY: the word is valid memory, and nothing else uses it.
+        unsafe { stream.memory_operations(&[operation]) }
+    };
+    let mut graph = stream.capture(MODE, |_| write(1)).expect("a graph");
+    for (value, expected) in [(1, 0), (2, 1), (2, 0)] {
+        let (its, changed) =
+            stream.recapture(graph, MODE, |_| write(value)).expect("the same node");
+        assert_eq!(changed.len(), expected, "{value}");
+        graph = its;
+    }
+}
+
+#[test]
 fn a_recapture_tells_which_changes_need_a_new_executable_graph() {
     let (_end, _rest0, stream) = in_child!(on_newest());
     let mut a = zeroed(&stream);
