@@ -65,7 +65,8 @@ impl BinarySemaphore {
         Ok(unsafe { Self::try_import(context, descriptor) }?)
     }
 
-    /// Does the same as [`import`](Self::import), but returns the descriptor with the error.
+    /// Does the same as [`import`](Self::import), but returns the descriptor with the error. The driver gets a duplicate,
+    /// which stays open after an error of the driver.
     ///
     /// # Errors
     /// See [`import`](Self::import).

@@ -39,7 +39,8 @@ impl ExternalMemory {
     ///
     /// # Errors
     /// [`Invalid::Range`] if the range, in bytes, is not within the allocation;
-    /// `CUDA_ERROR_INVALID_VALUE` if `size` is 0.
+    /// `CUDA_ERROR_INVALID_VALUE` if `size` is 0, or if the allocation is
+    /// [dedicated](super::ExternalMemoryOptions::dedicated) and `offset` is not 0.
     ///
     /// Since CUDA 10.0. Raw:
     /// [`cuExternalMemoryGetMappedBuffer`](fn@cuda_sys::cuExternalMemoryGetMappedBuffer),

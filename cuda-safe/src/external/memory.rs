@@ -8,6 +8,12 @@ use cuda_sys::{
     CUexternalMemoryHandleType, Zeroable,
 };
 use std::sync::Arc;
+#[cfg(unix)]
+use {
+    crate::call::{DriverError, Error, Rejected},
+    cuda_sys::CUresult,
+    std::os::fd::{IntoRawFd, OwnedFd},
+};
 
 /// Memory that another API has allocated (`CUexternalMemory`). Clones share the import.
 ///
@@ -98,6 +104,7 @@ impl ExternalMemory {
     /// # Errors
     /// - `CUDA_ERROR_UNKNOWN` if the descriptor is not one of memory.
     /// - `CUDA_ERROR_INVALID_VALUE` if `size` is 0.
+    /// - `CUDA_ERROR_OPERATING_SYSTEM` if the process has too many descriptors.
     /// - `CUDA_ERROR_NOT_SUPPORTED` for descriptors of a type that the device does not support.
     /// - [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver) for a DMA-BUF before CUDA 13.0.
     ///
@@ -112,7 +119,7 @@ impl ExternalMemory {
     #[inline]
     pub unsafe fn import(
         context: &Context,
-        descriptor: std::os::fd::OwnedFd,
+        descriptor: OwnedFd,
         size: usize,
         options: ExternalMemoryOptions,
     ) -> Result<Self> {
@@ -120,7 +127,8 @@ impl ExternalMemory {
         Ok(unsafe { Self::try_import(context, descriptor, size, options) }?)
     }
 
-    /// Does the same as [`import`](Self::import), but returns the descriptor with the error.
+    /// Does the same as [`import`](Self::import), but returns the descriptor with the error. The driver gets a duplicate,
+    /// which may stay open after an error: some errors of the driver close it, and others do not.
     ///
     /// # Errors
     /// See [`import`](Self::import).
@@ -134,29 +142,20 @@ impl ExternalMemory {
     #[inline]
     pub unsafe fn try_import(
         context: &Context,
-        descriptor: std::os::fd::OwnedFd,
+        descriptor: OwnedFd,
         size: usize,
         options: ExternalMemoryOptions,
-    ) -> Result<Self, crate::call::Rejected<std::os::fd::OwnedFd>> {
-        use std::os::fd::{AsRawFd, IntoRawFd};
-
+    ) -> Result<Self, Rejected<OwnedFd>> {
         let mut description = description(options.descriptor.raw(), size, options.dedicated);
-        description.handle.fd = descriptor.as_raw_fd();
-        let is_known = match options.descriptor {
-            MemoryDescriptor::OpaqueFd => Ok(()),
-            MemoryDescriptor::DmaBuf => crate::call::init::needs(
-                "the import of a DMA-BUF",
-                cuda_sys::CudaVersion::new(13, 0),
-            ),
-        };
-        let imported = is_known.and_then(|()| {
+        import_descriptor("cuImportExternalMemory", descriptor, |descriptor| {
+            if options.descriptor == MemoryDescriptor::DmaBuf {
+                let since = cuda_sys::CudaVersion::new(13, 0);
+                crate::call::init::needs("the import of a DMA-BUF", since)?;
+            }
+            description.handle.fd = descriptor;
             // SAFETY: the descriptor is open, and the caller promises what it is.
             unsafe { Self::import_from(context, &description) }
-        });
-        let (memory, descriptor) = crate::call::Rejected::unless(imported, descriptor)?;
-        // The driver owns it.
-        let _descriptor = descriptor.into_raw_fd();
-        Ok(memory)
+        })
     }
 
     /// # Safety
@@ -231,6 +230,25 @@ pub(super) fn description(
     description.size = size as u64;
     description.flags = if is_dedicated { CUDA_EXTERNAL_MEMORY_DEDICATED } else { 0 };
     description
+}
+
+/// Imports an object by a duplicate of a descriptor, or returns the descriptor with the error.
+///
+/// The driver owns the duplicate after a success. After an error the duplicate stays open: the driver has closed it if it
+/// refused memory that it had opened (measured), and a second close could be that of a descriptor of other code.
+#[cfg(unix)]
+#[inline]
+pub(super) fn import_descriptor<T>(
+    function: &'static str,
+    descriptor: OwnedFd,
+    import: impl FnOnce(core::ffi::c_int) -> Result<T>,
+) -> Result<T, Rejected<OwnedFd>> {
+    let duplicate = descriptor.try_clone().map_err(|_| {
+        // The process has too many descriptors.
+        Error::from(DriverError::new(CUresult::CUDA_ERROR_OPERATING_SYSTEM, function))
+    });
+    let imported = duplicate.and_then(|duplicate| import(duplicate.into_raw_fd()));
+    Rejected::unless(imported, descriptor).map(|(imported, _)| imported)
 }
 
 /// Returns what a call creates with a context current. Captures are not disturbed.

@@ -15,10 +15,7 @@ use cuda_sys::{
 };
 use std::sync::Arc;
 #[cfg(unix)]
-use {
-    crate::call::Rejected,
-    std::os::fd::{AsRawFd, IntoRawFd, OwnedFd},
-};
+use {super::memory::import_descriptor, crate::call::Rejected, std::os::fd::OwnedFd};
 
 /// A semaphore, with the last uses by streams.
 pub(super) struct Semaphore {
@@ -58,13 +55,11 @@ impl Semaphore {
         descriptor: OwnedFd,
     ) -> Result<Self, Rejected<OwnedFd>> {
         let mut description = description(kind);
-        description.handle.fd = descriptor.as_raw_fd();
-        // SAFETY: the descriptor is open, and the caller promises what it is.
-        let imported = unsafe { Self::import_from(context, &description) };
-        let (semaphore, descriptor) = Rejected::unless(imported, descriptor)?;
-        // The driver owns it.
-        let _descriptor = descriptor.into_raw_fd();
-        Ok(semaphore)
+        import_descriptor("cuImportExternalSemaphore", descriptor, |descriptor| {
+            description.handle.fd = descriptor;
+            // SAFETY: the descriptor is open, and the caller promises what it is.
+            unsafe { Self::import_from(context, &description) }
+        })
     }
 
     #[inline]

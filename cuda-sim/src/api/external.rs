@@ -1,8 +1,8 @@
 //! Memory and semaphores of other APIs. Memory is a file in memory, of this driver or of a test, and a semaphore is a
 //! file with a word ([`ExternalSemaphore`](crate::external::ExternalSemaphore)).
 //!
-//! The codes of imports of memory and of mappings as buffers were measured on an H200 with driver 580, unless a
-//! comment says otherwise. Those of semaphores and of mappings as arrays are unverified (from documentation).
+//! The codes were measured on an H200 with driver 580, unless a comment says otherwise. Those of mappings as arrays are
+//! unverified (from documentation).
 
 use crate::api::array;
 use crate::api::prelude::*;
@@ -25,15 +25,15 @@ use std::fs::File;
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
 
-/// Closes a descriptor that the driver owns after a successful import.
+/// Closes a descriptor that the driver owns.
 fn take(descriptor: c_int) {
-    #[cfg(unix)]
-    {
+    #[cfg(target_os = "linux")]
+    if std::fs::symlink_metadata(format!("/proc/self/fd/{descriptor}")).is_ok() {
         use std::os::fd::{FromRawFd, OwnedFd};
-        // SAFETY: the caller of the driver gives up the descriptor, which is open.
+        // SAFETY: the descriptor is open, and the caller of the driver gives it up.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
     }
-    #[cfg(not(unix))]
+    #[cfg(not(target_os = "linux"))]
     let _ = descriptor;
 }
 
@@ -56,20 +56,20 @@ pub(crate) fn import_memory(
         | MemoryType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_NVSCIBUF => return Err(NOT_SUPPORTED),
         _ => return Err(INVALID),
     };
-    // Which flags are refused is unverified.
     let known = if is_dma_buf { 0 } else { CUDA_EXTERNAL_MEMORY_DEDICATED };
     fail_if(description.size == 0 || description.flags & !known != 0, INVALID)?;
     // SAFETY: the types above select this field.
     let descriptor = unsafe { description.handle.fd };
-    let (content, file) = open(descriptor).ok_or(UNKNOWN)?;
-    match content {
-        // Measured. That of another API is accepted so that tests can import one: a real driver supports that on
-        // Tegra only.
-        Content::Own if is_dma_buf => return Err(NOT_SUPPORTED),
-        // Unverified.
-        Content::Semaphore(_) => return Err(UNKNOWN),
-        Content::Own | Content::Other => {}
-    }
+    let file = match open(descriptor) {
+        // That of another API is accepted so that tests can import one: a real driver supports that on Tegra only.
+        Some((Content::Own, _)) if is_dma_buf => return Err(NOT_SUPPORTED),
+        Some((Content::Own | Content::Other, file)) => file,
+        // The descriptor is closed, unlike after other errors, and unlike that of a semaphore.
+        Some((Content::Semaphore(_), _)) | None => {
+            take(descriptor);
+            return Err(UNKNOWN);
+        }
+    };
     let file_size = file.metadata().map_err(|_| UNKNOWN)?.len();
     if description.size > file_size {
         misuse(format!(
@@ -119,6 +119,8 @@ pub(crate) fn map_buffer(
     world.home()?;
     world.forbidden_in_capture()?;
     fail_if(description.flags != 0, INVALID)?;
+    let is_dedicated = world.external_memory(memory.addr())?.is_dedicated;
+    fail_if(is_dedicated && description.offset != 0, INVALID)?;
     map(world, memory.addr(), description.offset, description.size)
 }
 

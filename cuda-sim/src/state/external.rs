@@ -41,15 +41,16 @@ impl Externals {
         Self { memories: Handles::new(16), semaphores: Handles::new(17), of_ended: BTreeSet::new() }
     }
 
-    /// Returns the answer to a call with a handle that is not alive. The code is unverified.
+    /// Returns the answer to a call with a handle that is not alive. A real driver crashes, unless the handle is null.
     fn not_alive(&self, handle: usize, state: State, what: &str) -> CUresult {
         if self.of_ended.contains(&handle) {
-            return CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+            misuse(format!(
+                "{what} is used after its context was destroyed; a real driver crashes"
+            ));
+        } else if state == State::Dead {
+            misuse(format!("{what} is used after it was destroyed; a real driver crashes"));
         }
-        if state == State::Dead {
-            misuse(format!("{what} is used after it was destroyed"));
-        }
-        CUresult::CUDA_ERROR_INVALID_HANDLE
+        CUresult::CUDA_ERROR_INVALID_VALUE
     }
 }
 
