@@ -151,9 +151,11 @@ impl Warp {
         for lane in lanes_of(mask) {
             let handle = self.registers.wide[access.place.object as usize][lane];
             let texels = Self::surface_of(cx, lane, handle)?;
-            let size = match access.is_formatted {
-                true => texels.format.bytes(),
-                false => access.size * access.elements.len() as u32,
+            let size = match (access.is_formatted, &access.function) {
+                // The coordinate counts words, also if a texel has several (measured).
+                (true, SurfaceFunction::Reduce(_)) => texels.format.bytes().min(access.size),
+                (true, _) => texels.format.bytes(),
+                (false, _) => access.size * access.elements.len() as u32,
             };
             let Some(address) = self.surface_address(lane, access, &texels, size)? else {
                 continue;
@@ -174,7 +176,7 @@ impl Warp {
                         false => function,
                     };
                     let value = self.stored(lane, access, &texels.format) as u64;
-                    self.update(cx, lane, place, size.min(access.size), |old, is_global| {
+                    self.update(cx, lane, place, size.min(8), |old, is_global| {
                         apply(function, old, value, 0, is_global)
                     })?;
                 }

@@ -94,11 +94,13 @@ fn a_reduction_of_a_surface_updates_a_texel() {
 }
 
 #[test]
-fn a_formatted_reduction_updates_the_first_channel_of_a_texel() {
-    // A sum of 64 bits would carry into the second channel.
-    let code = "mov.u32 %r1, -1; sured.p.add.2d.b32.zero [%d1, {0, 1}], %r1;";
-    for channels in [1, 2, 4] {
-        assert_eq!(on_surface_of(channels, code), Ok(vec![0, 1, 2, 3, 3, 5, 6, 7]), "{channels}");
+fn the_coordinate_of_a_formatted_reduction_counts_words() {
+    // A sum of 64 bits would carry into the next word.
+    for (at, expected) in [(0, [0, 1, 2, 3, 3, 5, 6, 7]), (1, [0, 1, 2, 3, 4, 4, 6, 7])] {
+        let code = format!("mov.u32 %r1, -1; sured.p.add.2d.b32.zero [%d1, {{{at}, 1}}], %r1;");
+        for channels in [1, 2, 4] {
+            assert_eq!(on_surface_of(channels, &code), Ok(expected.to_vec()), "{at}, {channels}");
+        }
     }
 }
 

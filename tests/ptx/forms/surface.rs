@@ -287,6 +287,23 @@ fn reductions(forms: &mut Forms) {
             forms.code(&name, &code, &[U32, U32, kind(bytes)], &[U32]).object(&object, &rows);
         }
     }
+    // Of a texel with several channels, the first one is changed.
+    for channels in [2, 4] {
+        let object = Object::surface(Shape::TwoD, [5, 4, 0], Number::U32, channels);
+        for operation in ["add", "min", "and"] {
+            let mut random = Random(channels as u64);
+            let rows: Vec<_> = (0..128)
+                .map(|_| {
+                    let at = [index(5, 1, &mut random), index(4, 1, &mut random)];
+                    vec![at[0], at[1], random.next() & 0xffff_ffff]
+                })
+                .collect();
+            let name = format!("sured.p.{operation}.2d.b32.zero");
+            let code = format!("{name} [%object, {{%a0, %a1}}], %a2;\nmov.b32 %d0, 0;");
+            let name = format!("{name} U32 x{channels}");
+            forms.code(&name, &code, &[U32; 3], &[U32]).object(&object, &rows);
+        }
+    }
     for (geometry, shape, coordinates, extent) in &GEOMETRIES[..3] {
         let object = Object::surface(*shape, *extent, Number::U32, 1);
         let axes: Vec<usize> = extent.iter().copied().filter(|extent| *extent != 0).collect();
