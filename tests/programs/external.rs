@@ -35,8 +35,8 @@ pub(super) const EXTERNAL: Operations = &[
     ("drop imported memory", |s| Ok(drop(s.take::<ExternalMemory>()?))),
     ("map imported memory", |s| {
         let memory = s.get::<ExternalMemory>()?;
-        let offset = s.below(5) << 12;
-        Ok(s.put(memory.map(offset, 4 * LEN)?))
+        // Dedicated memory is mapped from its beginning.
+        Ok(s.put(memory.map(0, 4 * LEN)?))
     }),
     ("buffer of imported memory", |s| {
         let (mapping, stream, value) = (s.take::<ExternalMapping>()?, s.get()?, s.fresh());

@@ -14,22 +14,25 @@ const SIZE: usize = 64 << 10;
 /// Memory that is mapped as ranges and as an image.
 pub(super) fn memories(trace: &mut Trace) -> Result<()> {
     let (context, [stream]) = primary_and_streams()?;
-    let file = memory(SIZE as u64).expect("memory");
-    let options = ExternalMemoryOptions { dedicated: true, ..ExternalMemoryOptions::default() };
-    // SAFETY: the descriptor is that of memory of this size.
-    let imported = unsafe { ExternalMemory::try_import(&context, file.into(), SIZE, options) };
-    let memory = imported?;
-    let mapping = memory.map(4096, 4096)?;
+    let import = |options| {
+        let file = memory(SIZE as u64).expect("memory");
+        // SAFETY: the descriptor is that of memory of this size.
+        unsafe { ExternalMemory::try_import(&context, file.into(), SIZE, options) }
+    };
+    let ranges = import(ExternalMemoryOptions::default())?;
+    let mapping = ranges.map(4096, 4096)?;
     // SAFETY: all work on the range is on one stream.
     let mut buffer = unsafe { mapping.into_buffer::<u32>(&stream) }?;
     buffer.fill(7)?;
     assert_eq!(buffer.slice(..2)?.to_vec()?, [7; 2]);
-    let unbound = memory.map(8192, 4096)?;
+    let unbound = ranges.map(8192, 4096)?;
+    let options = ExternalMemoryOptions { dedicated: true, ..ExternalMemoryOptions::default() };
+    let memory = import(options)?;
     let shape = ArrayShape::TwoD { width: 16, height: 16 };
-    // SAFETY: the image is in another part of the memory.
+    // SAFETY: no other code uses the memory.
     let image = unsafe { memory.map_image::<u8>(&stream, shape, 2, ImageOptions::default()) }?;
     assert_eq!(image.levels(), 2);
-    trace.drop((buffer, memory, unbound));
+    trace.drop((buffer, ranges, memory, unbound));
     trace.drop((image, stream));
     trace.drops_from_here()
 }
