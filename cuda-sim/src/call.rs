@@ -5,6 +5,8 @@
 
 pub(crate) mod driver_thread;
 pub mod explore;
+#[cfg(target_os = "linux")]
+pub mod external;
 pub mod fault;
 pub(crate) mod hook;
 pub(crate) mod poison;

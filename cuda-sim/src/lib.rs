@@ -69,8 +69,6 @@ mod compression;
 pub mod coverage;
 pub mod environment;
 mod exec;
-#[cfg(target_os = "linux")]
-pub mod external;
 mod memory;
 mod profile;
 pub mod races;
@@ -92,6 +90,8 @@ pub use api::memory::ipc::{event_shared_by_another, shared_by_another};
 pub use api::memory::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
+#[cfg(target_os = "linux")]
+pub use call::external;
 pub use call::hook::set_call_hook;
 pub use call::poison::{poison, unpoison};
 #[doc(hidden)]
