@@ -54,7 +54,7 @@ const SAMPLE: &[&str] = &[
     "sim::manager::caching::a_thread_finds_memory_that_another_thread_freed_on_the_stream",
     "sim::manager::parts::orders::a_weak_stream_keeps_neither_the_stream_nor_its_context_alive",
     "sim::memory::pinned_ranges::copies_of_ranges_and_clones_are_refused_during_a_capture",
-    "sim::release::copies_complete_deferred_releases",
+    "sim::release::copies_and_registrations_complete_deferred_releases",
     "sim::release::orders::synchronous_memory_is_freed_after_a_wait_for_its_stream",
     "sim::stream::callbacks::a_nested_host_function_leaves_the_outer_one_a_callback",
 ];
@@ -151,6 +151,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             continue;
         }
         let mut tests = list(binary)?;
+        for name in names.iter().filter(|name| name.starts_with(binary)) {
+            let is_one = tests.iter().any(|test| test.starts_with(name));
+            ensure!(is_one, "no test has a name that starts with {name}");
+        }
         tests.retain(|test| names.iter().any(|name| test.starts_with(name)) && !is_not_run(test));
         let mut leaks = asan::intentional_leaks()?;
         leaks.extend(WITH_DRIVER_THREADS.map(str::to_owned));
