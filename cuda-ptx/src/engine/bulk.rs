@@ -14,9 +14,6 @@ use crate::tensor_map::UNIT;
 /// The order of the completion of a copy to shared memory.
 const COMPLETION: Order = Order { releases: true, ..Order::relaxed(Scope::Cluster) };
 
-/// The reduction that keeps denormals in global memory, unlike the atomic operation.
-pub(super) const KEEPS_DENORMALS: AtomicFunction = AtomicFunction::AddFloat(Float::F32);
-
 impl Warp {
     /// Copies bytes, or combines them with those at the destination. The barrier counts the bytes.
     pub(super) fn copy_bulk(
@@ -70,8 +67,7 @@ impl Warp {
                 None => self.write(cx, lane, target, step, value)?,
                 Some((function, _)) => {
                     self.update(cx, lane, target, step, |old, is_global| {
-                        let flushes = is_global && function != KEEPS_DENORMALS;
-                        apply(function, old, value, 0, flushes)
+                        reduce(function, false, (old, value), is_global)
                     })?;
                 }
             }
@@ -137,4 +133,16 @@ fn check_aligned(lane: usize, addresses: &[u64], size: u32) -> Result<(), Raise>
         addresses.join(" and ")
     );
     Err(Raise::new(FaultKind::MisalignedAddress, lane, text))
+}
+
+/// Returns the result of a reduction. Unlike atomic operations, those of bulk copies keep denormals in global memory,
+/// unless the type of a tensor has none.
+pub(super) fn reduce(
+    function: AtomicFunction,
+    is_ftz: bool,
+    (old, value): (u64, u64),
+    is_global: bool,
+) -> u64 {
+    let flushes = is_ftz || function != AtomicFunction::AddFloat(Float::F32);
+    apply(function, old, value, 0, is_global && flushes)
 }

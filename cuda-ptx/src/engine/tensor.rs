@@ -1,8 +1,7 @@
 //! Bulk copies of tensors.
 
 use super::access::{Context, Place};
-use super::atomic::apply;
-use super::bulk::{KEEPS_DENORMALS, check_blocks};
+use super::bulk::{check_blocks, reduce};
 use super::fault::{FaultKind, Raise};
 use super::warp::{Warp, lanes_of};
 use crate::device::Access;
@@ -176,8 +175,7 @@ impl Warp {
                     None => self.write(cx, lane, target, size as u32, value)?,
                     Some(function) => {
                         self.update(cx, lane, target, size as u32, |old, is_global| {
-                            let flushes = is_global && (is_ftz || function != KEEPS_DENORMALS);
-                            apply(function, old, value, 0, flushes)
+                            reduce(function, is_ftz, (old, value), is_global)
                         })?;
                     }
                 }
