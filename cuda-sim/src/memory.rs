@@ -98,6 +98,24 @@ pub(crate) struct Allocation {
     pub(crate) external: Option<External>,
 }
 
+impl Allocation {
+    fn new(kind: Kind, (context, device): (usize, usize), bytes: Contents, id: u64) -> Self {
+        Self {
+            kind,
+            context,
+            device,
+            bytes,
+            managed: None,
+            id,
+            pool: None,
+            is_of_graph: false,
+            frees: 0,
+            is_synchronous: false,
+            external: None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     next: u64,
@@ -192,21 +210,7 @@ impl Memory {
         // Addresses are never reused, so the use of a stale address can be detected.
         self.next += (size + GAP).next_multiple_of(ALIGNMENT);
         let id = self.new_id();
-        let allocation = Allocation {
-            kind,
-            context,
-            device,
-            bytes,
-            managed: None,
-            id,
-            pool: None,
-            is_of_graph: false,
-            frees: 0,
-            is_synchronous: false,
-            external: None,
-        };
-        self.totals.add(address, &allocation);
-        self.device.insert(address, allocation);
+        self.insert(address, Allocation::new(kind, (context, device), bytes, id));
         Ok(address)
     }
 
@@ -228,22 +232,15 @@ impl Memory {
             self.next_managed += (size + 1).next_multiple_of(MANAGED_ALIGNMENT);
         }
         let id = self.new_id();
-        let allocation = Allocation {
-            kind: Kind::Ordered { ready: false, freed: false },
-            context,
-            device,
-            bytes,
-            managed: Some(pages),
-            id,
-            pool: None,
-            is_of_graph: false,
-            frees: 0,
-            is_synchronous: false,
-            external: None,
-        };
+        let kind = Kind::Ordered { ready: false, freed: false };
+        let allocation = Allocation::new(kind, (context, device), bytes, id);
+        self.insert(address, Allocation { managed: Some(pages), ..allocation });
+        Ok(address)
+    }
+
+    fn insert(&mut self, address: u64, allocation: Allocation) {
         self.totals.add(address, &allocation);
         self.device.insert(address, allocation);
-        Ok(address)
     }
 
     /// Returns an id that is never reused.

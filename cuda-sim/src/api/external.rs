@@ -20,7 +20,6 @@ use cuda_sys::{
     CUexternalSemaphoreHandleType as SemaphoreType, CUmipmappedArray,
     CUstreamWaitValue_flags as Condition, CudaVersion,
 };
-use std::fs::File;
 
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
@@ -181,20 +180,10 @@ pub(crate) fn import_semaphore(
             misuse("the descriptor of memory is imported as a semaphore, whose signals write it");
         }
     }
-    let word = add_word(world, &file, signal, context, device)?;
+    let word = world.objects.memory.map_signal(&file, signal, context, device);
+    let word = word.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     take(descriptor);
     Ok(pointer(world.add_external_semaphore(ExternalSemaphore { context, signal, word })))
-}
-
-fn add_word(
-    world: &mut World,
-    file: &File,
-    signal: Signal,
-    context: usize,
-    device: usize,
-) -> Answer<u64> {
-    let word = world.objects.memory.map_signal(file, signal, context, device);
-    word.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
 /// Waits for nothing.

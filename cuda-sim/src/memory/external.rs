@@ -95,21 +95,8 @@ impl Memory {
         let address = BASE + self.next + offset % ALIGNMENT;
         self.next += (offset % ALIGNMENT + size as u64 + GAP).next_multiple_of(ALIGNMENT);
         let id = self.new_id();
-        let allocation = Allocation {
-            kind: Kind::Plain,
-            context,
-            device,
-            bytes,
-            managed: None,
-            id,
-            pool: None,
-            is_of_graph: false,
-            frees: 0,
-            is_synchronous: false,
-            external: Some(External::Alive),
-        };
-        self.totals.add(address, &allocation);
-        self.device.insert(address, allocation);
+        let allocation = Allocation::new(Kind::Plain, (context, device), bytes, id);
+        self.insert(address, Allocation { external: Some(External::Alive), ..allocation });
         Some(address)
     }
 

@@ -124,21 +124,10 @@ impl Memory {
         if self.used(its.device).saturating_add(size) > limit {
             return Err(out_of_memory);
         }
-        let allocation = Allocation {
-            kind: Kind::Ordered { ready: false, freed: false },
-            context: its.context,
-            device: its.device,
-            bytes: self.new_contents(size).ok_or(out_of_memory)?,
-            managed: None,
-            id: self.new_id(),
-            pool: None,
-            is_of_graph: true,
-            frees: 0,
-            is_synchronous: false,
-            external: None,
-        };
-        self.totals.add(address, &allocation);
-        self.device.insert(address, allocation);
+        let bytes = self.new_contents(size).ok_or(out_of_memory)?;
+        let kind = Kind::Ordered { ready: false, freed: false };
+        let allocation = Allocation::new(kind, (its.context, its.device), bytes, self.new_id());
+        self.insert(address, Allocation { is_of_graph: true, ..allocation });
         self.graph.devices.entry(its.device).or_default().live += size;
         Ok(true)
     }
