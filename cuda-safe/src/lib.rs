@@ -76,7 +76,7 @@
 //! | feature | module |
 //! |---|---|
 //! | `array` | [`array`](mod@array): CUDA arrays, textures and surfaces |
-//! | `external` | [`external`]: memory and semaphores of other APIs |
+//! | `external` | [`external`]: memory, semaphores and registered resources of other APIs |
 //! | `graph` | [`graph`] and [`capture`] |
 //! | `interop` | [`interop`]: the CUDA Array Interface and DLPack |
 //! | `process` | [`process`]: the log of the driver, core dumps, checkpoints, the profiler |

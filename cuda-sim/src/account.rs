@@ -297,6 +297,8 @@ alive! {
     external_memories: usize = "external memories",
     /// Imported semaphores of other APIs.
     external_semaphores: usize = "external semaphores",
+    /// Resources of OpenGL and EGL (`cuGraphicsGLRegisterBuffer` and others).
+    graphics_resources: usize = "registered graphics resources",
 }
 
 impl Alive {

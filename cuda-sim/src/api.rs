@@ -46,29 +46,31 @@ use cuda_sys::{
     CUDA_FABRIC_COPY_BATCH_OP, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS,
     CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D,
     CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS,
-    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarrayMapInfo,
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUGLDeviceList, CUarrayMapInfo,
     CUatomicOperation, CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
     CUcheckpointUnlockArgs, CUcliqueInfo, CUcoredumpCallbackHandle, CUcoredumpSettings,
     CUcoredumpStatusCallback, CUctxCreateParams, CUdevResource, CUdevResourceDesc,
-    CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUexecAffinityParam,
-    CUexecAffinityType, CUexternalMemory, CUexternalSemaphore, CUflushGPUDirectRDMAWritesScope,
-    CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUfunction_attribute, CUfunctionLoadingState,
-    CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExecUpdateResult,
-    CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNodeParams, CUgraphNodeType,
-    CUgraphRecaptureCallback, CUhostFn, CUipcEventHandle, CUipcMemHandle, CUjit_option,
-    CUjitInputType, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibraryOption,
-    CUlimit, CUlinkState, CUlogIterator, CUlogicalEndpointId, CUlogicalEndpointProp,
-    CUlogsCallback, CUlogsCallbackHandle, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags,
-    CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemAllocationType, CUmemDecompressParams, CUmemGenericAllocationHandle,
-    CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData,
-    CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmoduleLoadingMode,
-    CUmulticastGranularity_flags, CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute,
-    CUprocessState, CUsharedconfig, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams,
-    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams,
-    CUsurfObject, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
-    CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
-    CUtexObject, CUuserObject, CUuuid, Function,
+    CUdevResourceType, CUdevice_P2PAttribute, CUdevice_attribute, CUeglFrame,
+    CUeglStreamConnection, CUexecAffinityParam, CUexecAffinityType, CUexternalMemory,
+    CUexternalSemaphore, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget,
+    CUfunc_cache, CUfunction_attribute, CUfunctionLoadingState, CUgraphConditionalHandle,
+    CUgraphEdgeData, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute,
+    CUgraphNodeParams, CUgraphNodeType, CUgraphRecaptureCallback, CUgraphicsResource, CUhostFn,
+    CUipcEventHandle, CUipcMemHandle, CUjit_option, CUjitInputType, CUkernelNodeAttrID,
+    CUkernelNodeAttrValue, CUlaunchConfig, CUlibraryOption, CUlimit, CUlinkState, CUlogIterator,
+    CUlogicalEndpointId, CUlogicalEndpointProp, CUlogsCallback, CUlogsCallbackHandle, CUmem_advise,
+    CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemDecompressParams,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool,
+    CUmipmappedArray, CUmoduleLoadingMode, CUmulticastGranularity_flags, CUmulticastObjectProp,
+    CUoccupancyB2DSize, CUpointer_attribute, CUprocessState, CUsharedconfig, CUstreamAttrID,
+    CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode,
+    CUstreamCaptureStatus, CUstreamCigCaptureParams, CUsurfObject, CUtensorMap,
+    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, EGLImageKHR,
+    EGLStreamKHR, EGLSyncKHR, EGLint, Function, GLenum, GLuint, VdpDevice, VdpGetProcAddress,
+    VdpOutputSurface, VdpVideoSurface,
 };
 use prelude::*;
 
@@ -464,6 +466,32 @@ functions! { find_newest newest
     Usual cuDestroyExternalSemaphore(semaphore: val CUexternalSemaphore) => external::destroy_semaphore;
     Usual cuSignalExternalSemaphoresAsync | cuSignalExternalSemaphoresAsync_ptsz(semaphores: val *const CUexternalSemaphore [count], parameters: val *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS [count], count: val c_uint, stream: val CUstream) => external::signal;
     Usual cuWaitExternalSemaphoresAsync | cuWaitExternalSemaphoresAsync_ptsz(semaphores: val *const CUexternalSemaphore [count], parameters: val *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS [count], count: val c_uint, stream: val CUstream) => external::wait;
+    Usual cuGraphicsGLRegisterBuffer(resource: result CUgraphicsResource, buffer: val GLuint, flags: val c_uint) => external::graphics::register_buffer;
+    Usual cuGraphicsGLRegisterImage(resource: result CUgraphicsResource, image: val GLuint, target: val GLenum, flags: val c_uint) => external::graphics::register_image;
+    Usual cuGraphicsEGLRegisterImage(resource: result CUgraphicsResource, image: val EGLImageKHR, flags: val c_uint) => external::graphics::register_egl;
+    Usual cuGraphicsUnregisterResource(resource: val CUgraphicsResource) => external::graphics::unregister;
+    Usual cuGraphicsResourceSetMapFlags_v2(resource: val CUgraphicsResource, flags: val c_uint) => external::graphics::set_flags;
+    Usual cuGraphicsMapResources | cuGraphicsMapResources_ptsz(count: val c_uint, resources: val *mut CUgraphicsResource [count], stream: val CUstream) => external::graphics::map;
+    Usual cuGraphicsUnmapResources | cuGraphicsUnmapResources_ptsz(count: val c_uint, resources: val *mut CUgraphicsResource [count], stream: val CUstream) => external::graphics::unmap;
+    Usual cuGraphicsResourceGetMappedPointer_v2(address: must CUdeviceptr, size: must usize, resource: val CUgraphicsResource) => external::graphics::mapped_pointer;
+    Usual cuGraphicsSubResourceGetMappedArray(array: result CUarray, resource: val CUgraphicsResource, index: val c_uint, level: val c_uint) => external::graphics::mapped_array;
+    Usual cuGraphicsResourceGetMappedMipmappedArray(array: result CUmipmappedArray, resource: val CUgraphicsResource) => external::graphics::mapped_mipmapped;
+    Usual cuGraphicsResourceGetMappedEglFrame(frame: result CUeglFrame, resource: val CUgraphicsResource, index: val c_uint, level: val c_uint) => external::graphics::mapped_egl;
+    Usual cuGLGetDevices_v2(count: must c_uint, devices: val *mut CUdevice, most: val c_uint, list: val CUGLDeviceList) => external::graphics::opengl_devices;
+    Usual cuEventCreateFromEGLSync(event: must CUevent, sync: val EGLSyncKHR, flags: val c_uint) => external::graphics::egl_sync;
+    Usual cuEGLStreamConsumerConnect(connection: must CUeglStreamConnection, stream: val EGLStreamKHR) => external::graphics::streams::connect_consumer;
+    Usual cuEGLStreamConsumerConnectWithFlags(connection: must CUeglStreamConnection, stream: val EGLStreamKHR, flags: val c_uint) => external::graphics::streams::connect_consumer_at;
+    Usual cuEGLStreamProducerConnect(connection: must CUeglStreamConnection, stream: val EGLStreamKHR, width: val EGLint, height: val EGLint) => external::graphics::streams::connect_producer;
+    Usual cuEGLStreamConsumerDisconnect(connection: val *mut CUeglStreamConnection) => external::graphics::streams::disconnect;
+    Usual cuEGLStreamConsumerAcquireFrame(connection: val *mut CUeglStreamConnection, resource: out CUgraphicsResource, stream: val *mut CUstream, timeout: val c_uint) => external::graphics::streams::acquire;
+    Usual cuEGLStreamConsumerReleaseFrame(connection: val *mut CUeglStreamConnection, resource: val CUgraphicsResource, stream: val *mut CUstream) => external::graphics::streams::release;
+    Usual cuEGLStreamProducerDisconnect(connection: val *mut CUeglStreamConnection) => external::graphics::streams::disconnect;
+    Usual cuEGLStreamProducerPresentFrame(connection: val *mut CUeglStreamConnection, frame: val CUeglFrame, stream: val *mut CUstream) => external::graphics::streams::present;
+    Usual cuEGLStreamProducerReturnFrame(connection: val *mut CUeglStreamConnection, frame: out CUeglFrame, stream: val *mut CUstream) => external::graphics::streams::returned;
+    Usual cuVDPAUGetDevice(device: must CUdevice, vdpau: val VdpDevice, get_proc_address: val VdpGetProcAddress) => external::graphics::vdpau::device;
+    Usual cuVDPAUCtxCreate_v2(context: must CUcontext, flags: val c_uint, device: val CUdevice, vdpau: val VdpDevice, get_proc_address: val VdpGetProcAddress) => external::graphics::vdpau::create;
+    Usual cuGraphicsVDPAURegisterVideoSurface(resource: must CUgraphicsResource, surface: val VdpVideoSurface, flags: val c_uint) => external::graphics::vdpau::register;
+    Usual cuGraphicsVDPAURegisterOutputSurface(resource: must CUgraphicsResource, surface: val VdpOutputSurface, flags: val c_uint) => external::graphics::vdpau::register;
     Usual cuTexObjectCreate(object: result CUtexObject, resource: val *const CUDA_RESOURCE_DESC [1], texture: val *const CUDA_TEXTURE_DESC [1], view: val *const CUDA_RESOURCE_VIEW_DESC [1]) => array::texture::create;
     Usual cuTexObjectDestroy(object: val CUtexObject) => array::texture::destroy;
     Usual cuTexObjectGetResourceDesc(resource: result CUDA_RESOURCE_DESC, object: val CUtexObject) => array::texture::resource;

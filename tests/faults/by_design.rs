@@ -5,7 +5,7 @@ use cuda_safe::CUresult;
 
 /// The functions that release an object. `Drop` returns nothing; a failure is counted as a leak and
 /// reported to the report hook.
-const RELEASES: [&str; 33] = [
+const RELEASES: [&str; 35] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",
@@ -39,6 +39,8 @@ const RELEASES: [&str; 33] = [
     "cuLogicalEndpointIdRelease",
     "cuDestroyExternalMemory",
     "cuDestroyExternalSemaphore",
+    "cuGraphicsUnregisterResource",
+    "cuGraphicsUnmapResources",
 ];
 
 /// The functions that memory managers allocate with.

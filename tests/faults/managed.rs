@@ -40,6 +40,11 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
         "physical memory, which managers do not allocate",
     ),
     (
+        "resources that are refused, and exports",
+        &["cuMemCreate", "cuMemRelease"],
+        "physical memory, which managers do not allocate",
+    ),
+    (
         "mapping",
         &["cuMemCreate", "cuMemRelease"],
         "physical memory, which managers do not allocate",

@@ -117,7 +117,7 @@ fn command(program: impl AsRef<Path>, driver: &Path, profile: &str) -> Command {
 }
 
 /// The error output of a program that calls a function that is not simulated, once or more often.
-const NOT_SIMULATED: &str = "cuda-sim: cuGraphicsUnregisterResource is not simulated: it returns \
+const NOT_SIMULATED: &str = "cuda-sim: cuTexRefDestroy is not simulated: it returns \
                              CUDA_ERROR_NOT_SUPPORTED here\n";
 
 /// Returns the output of a program, which must exit successfully without error output.

@@ -47,7 +47,7 @@ unsigned cuDeviceGetDevResource(int device, resource_t *resource, unsigned type)
 unsigned cuDevSmResourceSplitByCount(resource_t *groups, unsigned *count, const resource_t *input,
                                      resource_t *rest, unsigned flags, unsigned min);
 unsigned cuLaunchHostFunc(void *stream, void (*function)(void *), void *data);
-unsigned cuGraphicsUnregisterResource(void *resource);
+unsigned cuTexRefDestroy(void *resource);
 unsigned cuDevSmResourceSplit(resource_t *groups, unsigned count, const resource_t *input,
                               resource_t *rest, unsigned flags, void *params);
 
@@ -198,8 +198,8 @@ int main(int count, char **arguments) {
     stack();
     threads();
     host_function();
-    printf("not simulated %u %u, newer %u, no code %u\n", cuGraphicsUnregisterResource(NULL),
-           cuGraphicsUnregisterResource(NULL),
+    printf("not simulated %u %u, newer %u, no code %u\n", cuTexRefDestroy(NULL),
+           cuTexRefDestroy(NULL),
            cuDevSmResourceSplit(NULL, 0, NULL, NULL, 0, NULL), cuGetErrorName(12345, &name));
 
     CHECK(cuMemAlloc_v2(&kept, 16));

@@ -262,7 +262,7 @@ fn the_exit_status_says_whether_the_command_or_the_program_failed() {
 
 #[test]
 fn the_account_has_the_calls_and_the_objects_of_every_process() {
-    let child = "cu.cuInit(0); cu.cuGraphicsUnregisterResource(None)";
+    let child = "cu.cuInit(0); cu.cuTexRefDestroy(None)";
     let code = format!(
         "context = ctypes.c_void_p(); address = ctypes.c_uint64()\n\
          cu.cuInit(0); cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); cu.cuCtxSetCurrent(context)\n\
@@ -277,7 +277,7 @@ fn the_account_has_the_calls_and_the_objects_of_every_process() {
     assert!(output.status.success(), "{errors}");
     let account = errors.split_once("cuda-sim: accounts of 2 processes\n");
     let (said, account) = account.unwrap_or_else(|| panic!("{errors}"));
-    assert!(said.contains("cuGraphicsUnregisterResource is not simulated"), "{said}");
+    assert!(said.contains("cuTexRefDestroy is not simulated"), "{said}");
     // A title is one line, and has the start of the program.
     let lines = account.lines().map(|line| match line.starts_with("process ") {
         true => "#",
@@ -300,8 +300,8 @@ fn the_account_has_the_calls_and_the_objects_of_every_process() {
     let child = child.split_once('\n').expect("a title").1;
     assert_eq!(
         child,
-        "calls: 2, of which 1 failed\n  1 cuGraphicsUnregisterResource, of which 1 failed\n  1 cuInit\n\
-         functions that are not simulated: 1\n  cuGraphicsUnregisterResource\nobjects alive: none\n"
+        "calls: 2, of which 1 failed\n  1 cuInit\n  1 cuTexRefDestroy, of which 1 failed\n\
+         functions that are not simulated: 1\n  cuTexRefDestroy\nobjects alive: none\n"
     );
 }
 

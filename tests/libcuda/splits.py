@@ -52,6 +52,6 @@ check(driver.cuMemcpyHtoD(address, there, len(there)))
 check(driver.cuMemcpyDtoH(back, address, len(back)))
 check(driver.cuMemFree(address))
 print("memory:", "as it was" if back == there else "changed")
-(code,) = driver.cuGraphicsUnregisterResource(driver.CUgraphicsResource(0))
+(code,) = driver.cuTexRefDestroy(driver.CUtexref(0))
 print("not simulated:", code.name)
 # The context stays on the stack until the interpreter exits.

@@ -1,13 +1,17 @@
 //! Memory and semaphores of other APIs. Files in memory play the other API.
 
 use super::{LEN, Operations};
-use cuda_safe::Stream;
 use cuda_safe::array::ArrayShape;
 use cuda_safe::external::{
-    BinarySemaphore, ExternalMapping, ExternalMemory, ExternalMemoryOptions, ImageOptions,
-    MemoryDescriptor, TimelineSemaphore,
+    AccessHint, BinarySemaphore, EglImage, ExportedMemory, ExternalMapping, ExternalMemory,
+    ExternalMemoryOptions, ImageOptions, MemoryDescriptor, OpenGlDevices, RegisteredBuffer,
+    RegisteredImage, RegisteredImageOptions, TimelineSemaphore,
 };
-use cuda_sim::external::{ExternalSemaphore, memory};
+use cuda_safe::memory::DmaBufOptions;
+use cuda_safe::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray_format, Zeroable};
+use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Shareable};
+use cuda_safe::{Device, DeviceBuffer, Stream};
+use cuda_sim::external::{ExternalSemaphore, egl_image, memory, opengl_buffer, opengl_texture};
 use std::os::fd::OwnedFd;
 
 const SIZE: usize = 16 << 10;
@@ -91,4 +95,75 @@ pub(super) const EXTERNAL: Operations = &[
         second.wait_binary(&mut semaphore)?;
         Ok(())
     }),
+    ("buffer of OpenGL", |s| {
+        let (stream, value) = (s.get::<Stream>()?, s.fresh());
+        opengl_buffer(1, 4 * LEN as u64).expect("a buffer");
+        let _ = Device::of_opengl(OpenGlDevices::All)?;
+        // SAFETY: the buffer exists.
+        let made =
+            unsafe { RegisteredBuffer::from_opengl(stream.context(), 1, AccessHint::ReadWrite) };
+        let mut registered = made?;
+        registered.set_access(AccessHint::WriteDiscard)?;
+        let _ = (registered.context(), registered.as_raw());
+        let mut mapped = registered.map::<u32>(&stream)?;
+        mapped.as_mut_slice().fill(value)?;
+        let _ = mapped.stream();
+        if s.one_in(2) {
+            mapped.end()?;
+            let _: Vec<u32> = registered.map(&stream)?.to_vec()?;
+        }
+        Ok(())
+    }),
+    ("texture of OpenGL", |s| {
+        let stream = s.get::<Stream>()?;
+        opengl_texture(2, texels(), 2).expect("a texture");
+        let (context, options) =
+            (stream.context(), RegisteredImageOptions { levels: 2, ..Default::default() });
+        // SAFETY: the texture exists.
+        let made = unsafe { RegisteredImage::from_opengl(context, 2, 0x0DE1, options) };
+        let mut registered = made?;
+        registered.set_access(AccessHint::ReadWrite)?;
+        let _ = (registered.context(), registered.as_raw(), registered.levels());
+        let mut level = registered.map::<u8>(&stream, 0, 1)?;
+        level.as_mut().copy_from_slice(&[1; 4])?;
+        drop(level);
+        let mut levels = registered.map_levels::<u8>(&stream)?;
+        levels.level_mut(0)?.copy_from_slice(&[2; 16])?;
+        Ok(())
+    }),
+    ("image of EGL", |s| {
+        let stream = s.get::<Stream>()?;
+        egl_image(3, texels()).expect("an image");
+        let (context, raw) = (stream.context(), std::ptr::without_provenance_mut(3));
+        // SAFETY: the image exists, and its contents are not compared.
+        let image = unsafe { EglImage::register(context, raw, AccessHint::ReadWrite) }?;
+        let _ = (image.as_raw(), image.context());
+        let frame = image.frame()?;
+        let _ = (frame.as_raw(), frame.width(), frame.height(), frame.pitch(), frame.planes());
+        let _ = (frame.channels(), frame.format(), frame.color_format(), frame.is_pitched());
+        // SAFETY: as above.
+        let array = unsafe { frame.array::<u8>(0, &stream) }?;
+        drop((image, frame));
+        let _: Vec<u8> = array.to_vec()?;
+        Ok(())
+    }),
+    ("export memory", |s| {
+        let device = s.context().device();
+        assert_eq!(Device::by_uuid(device.uuid()?)?, Some(device));
+        let options = PhysicalOptions::new(device).shareable(Shareable::Descriptor);
+        let _ = ExportedMemory::of_physical(&PhysicalMemory::with(2 << 20, &options)?)?;
+        let buffer = DeviceBuffer::<u8>::zeroed_sync(&s.get()?, 2 * 4096)?;
+        let start = (buffer.as_raw().next_multiple_of(4096) - buffer.as_raw()) as usize;
+        let page = buffer.slice(start..start + 4096)?;
+        let _ = ExportedMemory::of_range(page, DmaBufOptions::default())?;
+        Ok(())
+    }),
 ];
+
+/// Describes an image of 4 x 4 bytes.
+fn texels() -> CUDA_ARRAY3D_DESCRIPTOR {
+    let mut texels = CUDA_ARRAY3D_DESCRIPTOR::zeroed();
+    (texels.Width, texels.Height, texels.NumChannels) = (4, 4, 1);
+    texels.Format = CUarray_format::CU_AD_FORMAT_UNSIGNED_INT8;
+    texels
+}

@@ -48,7 +48,7 @@ use crate::call::{Error, Invalid};
 
 /// Returns an error about an array. `what` is the rejected property.
 #[cold]
-fn array_error(what: &'static str, problem: impl Into<String>) -> Error {
+pub(crate) fn array_error(what: &'static str, problem: impl Into<String>) -> Error {
     let problem = problem.into();
     Invalid::Array { what, problem }.into()
 }

@@ -35,10 +35,11 @@ pub(crate) enum Operation {
     Decompression,
     FabricCopy,
     Semaphore,
+    Mapping,
 }
 
 impl Operation {
-    const ALL: [(Self, &'static str); 17] = [
+    const ALL: [(Self, &'static str); 18] = [
         (Self::Allocate, "an allocation"),
         (Self::Release, "a release"),
         (Self::HostCopy, "a copy from or to host memory"),
@@ -56,6 +57,7 @@ impl Operation {
         (Self::Decompression, "a decompression"),
         (Self::FabricCopy, "a copy over the fabric"),
         (Self::Semaphore, "a signal of an external semaphore, or a wait for one"),
+        (Self::Mapping, "the mapping of a registered resource, or its end"),
     ];
 
     /// Returns whether the operation may wait for work, so that releases may be attempted before it.

@@ -8,7 +8,8 @@ use crate::release::create;
 use core::ffi::c_void;
 use cuda_sys::{
     CUcigDataType, CUctxCigParam, CUctxCreateParams, CUexecAffinityParam,
-    CUexecAffinityParam_st__bindgen_ty_1, CUexecAffinitySmCount, CUexecAffinityType,
+    CUexecAffinityParam_st__bindgen_ty_1, CUexecAffinitySmCount, CUexecAffinityType, VdpDevice,
+    VdpGetProcAddress,
 };
 
 /// The graphics client of a context (CIG, CUDA in Graphics). See [`Context::with_graphics_client`].
@@ -131,6 +132,32 @@ impl Context {
             let (flags, number) = (flags.bits(), device.as_raw());
             // SAFETY: the pointers refer to locals, and the caller guarantees that the client is valid.
             unsafe { call!(cuCtxCreate_v4(raw, params, flags, number)) }
+        })
+    }
+
+    /// Creates a context for surfaces of VDPAU. Calls `cuVDPAUCtxCreate`. Unverified (from documentation).
+    ///
+    /// # Errors
+    /// Errors of the driver.
+    ///
+    /// # Safety
+    /// `vdpau` is a device of VDPAU, and `get_proc_address` is its function. It exists until the last clone of the context
+    /// and everything that was created with it have been dropped.
+    ///
+    /// Since CUDA 3.1 (through `cuVDPAUCtxCreate_v2` since 3.2). Raw:
+    /// [`cuVDPAUCtxCreate_v2`](fn@cuda_sys::cuVDPAUCtxCreate_v2).
+    #[doc(alias = "cuVDPAUCtxCreate")]
+    #[inline]
+    pub unsafe fn with_vdpau(
+        device: &Device,
+        flags: ContextFlags,
+        vdpau: VdpDevice,
+        get_proc_address: VdpGetProcAddress,
+    ) -> Result<Self> {
+        Self::create_and_pop(device, Origin::Client, |raw| {
+            let (flags, number) = (flags.bits(), device.as_raw());
+            // SAFETY: the pointer refers to a local, and the caller guarantees that the device is valid.
+            unsafe { call!(cuVDPAUCtxCreate_v2(raw, flags, number, vdpau, get_proc_address)) }
         })
     }
 

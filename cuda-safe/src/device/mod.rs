@@ -103,6 +103,62 @@ impl Device {
         Ok(Self { raw })
     }
 
+    /// Returns the device with this UUID, for example that of a device of Vulkan
+    /// (`VkPhysicalDeviceIDProperties::deviceUUID`). Returns `None` if CUDA has no such device: it may be hidden by
+    /// `CUDA_VISIBLE_DEVICES`, or not be one of NVIDIA. Calls `cuDeviceGetUuid` for each device.
+    ///
+    /// A MIG instance has a UUID of its own.
+    ///
+    /// # Errors
+    /// See [`init`](crate::init).
+    ///
+    /// Since CUDA 9.2 (from 11.4 on through `cuDeviceGetUuid_v2`). Raw:
+    /// [`cuDeviceGetUuid_v2`](fn@cuda_sys::cuDeviceGetUuid_v2).
+    ///
+    /// ```no_run
+    /// use cuda_safe::Device;
+    /// use cuda_safe::device::Uuid;
+    ///
+    /// /// The devices of Vulkan that CUDA has.
+    /// fn common(uuids: &[[u8; 16]]) -> cuda_safe::Result<Vec<Device>> {
+    ///     let found = uuids.iter().map(|uuid| Device::by_uuid(Uuid(*uuid)));
+    ///     found.filter_map(Result::transpose).collect()
+    /// }
+    /// # assert_eq!(common(&[Device::get(0)?.uuid()?.0, [0; 16]])?.len(), 1);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuDeviceGetUuid")]
+    #[inline]
+    pub fn by_uuid(uuid: Uuid) -> Result<Option<Self>> {
+        for device in Self::all()? {
+            if device.uuid()? == uuid {
+                return Ok(Some(device));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the device with this LUID, for example that of a device of Vulkan
+    /// (`VkPhysicalDeviceIDProperties::deviceLUID`) or of Direct3D. Returns `None` if CUDA has no such device. Calls
+    /// `cuDeviceGetLuid` for each device. Unverified (from documentation).
+    ///
+    /// # Errors
+    /// See [`init`](crate::init).
+    ///
+    /// Since CUDA 10.0. Raw: [`cuDeviceGetLuid`](fn@cuda_sys::cuDeviceGetLuid).
+    // Without an alias, because the pages that are generated from aliases are for all systems.
+    #[cfg(windows)]
+    #[inline]
+    pub fn by_luid(bytes: [u8; 8]) -> Result<Option<Self>> {
+        for device in Self::all()? {
+            // A device in TCC mode has none.
+            if device.luid().is_ok_and(|its| its.bytes == bytes) {
+                return Ok(Some(device));
+            }
+        }
+        Ok(None)
+    }
+
     /// Wraps a device handle that the driver returned.
     #[inline]
     pub(crate) fn unchecked(raw: CUdevice) -> Self {

@@ -52,8 +52,8 @@ impl BinarySemaphore {
     /// `CUDA_ERROR_UNKNOWN` or a similar code if the descriptor is not one of a semaphore.
     ///
     /// # Safety
-    /// The descriptor is that of a binary semaphore of the device of the context. The driver accepts a
-    /// descriptor of memory, and signals then write into the memory (measured, driver 580).
+    /// The descriptor is that of a binary semaphore of the device of the context. The driver also accepts that of a
+    /// timeline semaphore, and a descriptor of memory, into which signals then write (measured, driver 580).
     ///
     /// Since CUDA 10.0. Raw: [`cuImportExternalSemaphore`](fn@cuda_sys::cuImportExternalSemaphore),
     /// [`cuDestroyExternalSemaphore`](fn@cuda_sys::cuDestroyExternalSemaphore).

@@ -31,7 +31,7 @@ pub struct ImageOptions {
 impl ExternalMemory {
     /// Maps an image with this number of levels. Calls `cuExternalMemoryGetMappedMipmappedArray`.
     ///
-    /// The image has the optimal layout (`VK_IMAGE_TILING_OPTIMAL`), and its allocation is
+    /// The image has the optimal layout (`VK_IMAGE_TILING_OPTIMAL`). Its allocation may have to be
     /// [dedicated](super::ExternalMemoryOptions::dedicated). An image with a linear layout is
     /// [mapped](Self::map) as a range.
     ///
@@ -47,7 +47,7 @@ impl ExternalMemory {
     ///
     /// # Safety
     /// - The texels, the shape, the levels and the options are those of the image that the other API has bound to the
-    ///   memory at this offset.
+    ///   memory at this offset. The driver (580) checks only that they fit in the memory.
     /// - The accesses of the other API are ordered as [`ExternalMapping::into_buffer`] requires. The contents are
     ///   defined only after the other API has released the image: in Vulkan, by a barrier to
     ///   `VK_QUEUE_FAMILY_EXTERNAL`, in the layout `VK_IMAGE_LAYOUT_GENERAL`.

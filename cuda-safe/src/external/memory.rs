@@ -88,8 +88,8 @@ pub struct ExternalMemoryOptions {
     /// The type of the descriptor.
     pub descriptor: MemoryDescriptor,
     /// Whether the other API has made the allocation for one resource
-    /// (`VkMemoryDedicatedAllocateInfo`). It must be true exactly then. Drivers of NVIDIA require
-    /// such allocations for images that are exported.
+    /// (`VkMemoryDedicatedAllocateInfo`). It must be true exactly then, which the driver (580) does not check. Vulkan says
+    /// whether an exported image needs such an allocation (`VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT`).
     pub dedicated: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -110,7 +110,8 @@ impl ExternalMemory {
     ///
     /// # Safety
     /// The descriptor is of the given type, and is that of memory of the device of the context, with this size and
-    /// with these options. The driver does not check the size: it accepts one that is too large.
+    /// with these options. The driver does not check the size: it accepts one that is too large. It also accepts the
+    /// descriptor of a semaphore (measured, driver 580).
     ///
     /// Since CUDA 10.0. Raw: [`cuImportExternalMemory`](fn@cuda_sys::cuImportExternalMemory),
     /// [`cuDestroyExternalMemory`](fn@cuda_sys::cuDestroyExternalMemory).

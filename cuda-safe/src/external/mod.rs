@@ -1,4 +1,4 @@
-//! Memory and semaphores of other APIs, such as Vulkan and Direct3D.
+//! Memory and semaphores of other APIs, such as Vulkan and Direct3D, and resources of OpenGL, EGL and VDPAU.
 //!
 //! | Type | What it is | C |
 //! |---|---|---|
@@ -7,11 +7,16 @@
 //! | [`MipmappedArray`](crate::array::MipmappedArray) | an image of it, [mapped](ExternalMemory::map_image) | `cuExternalMemoryGetMappedMipmappedArray` |
 //! | [`TimelineSemaphore`] | a semaphore whose value grows | `cuSignalExternalSemaphoresAsync` |
 //! | [`BinarySemaphore`] | a semaphore with one wait for each signal | `cuWaitExternalSemaphoresAsync` |
+//! | [`ExportedMemory`] | memory of CUDA, with what an import by another API needs | `cuMemExportToShareableHandle` |
+//! | [`RegisteredBuffer`], [`RegisteredImage`] | a buffer or texture of OpenGL, or a surface of VDPAU | `cuGraphicsGLRegisterBuffer` |
+//! | [`Mapped`] | such a resource while CUDA uses it | `cuGraphicsMapResources` |
+//! | [`EglImage`] | an image of EGL | `cuGraphicsEGLRegisterImage` |
+//! | [`EglConsumer`], [`EglProducer`] | the ends of a stream of EGL | `cuEGLStreamConsumerConnect` |
 //!
 //! # One device
-//! Both APIs must use the same GPU: `VkPhysicalDeviceIDProperties::deviceUUID` equals
-//! [`Device::uuid`](crate::Device::uuid). On Windows compare `deviceLUID` with
-//! [`Device::luid`](crate::Device::luid).
+//! Both APIs must use the same GPU. [`Device::by_uuid`](crate::Device::by_uuid) finds that of
+//! `VkPhysicalDeviceIDProperties::deviceUUID`, and on Windows `Device::by_luid` finds that of
+//! `deviceLUID`. [`Device::of_opengl`](crate::Device::of_opengl) returns the devices of a context of OpenGL.
 //!
 //! # Handles
 //! On Linux an import takes a file descriptor, which the other API has exported (`vkGetMemoryFdKHR`,
@@ -50,18 +55,33 @@
 //! work after a wait sees what the other API has released.
 
 mod binary;
+mod egl;
+mod egl_stream;
+#[cfg(unix)]
+mod export;
 mod image;
 mod mapping;
 mod memory;
+mod opengl;
+mod registered;
 mod semaphore;
 mod timeline;
+mod vdpau;
 #[cfg(windows)]
 mod windows;
 
 pub use binary::BinarySemaphore;
+pub use egl::{EglFrame, EglImage};
+pub use egl_stream::{AcquiredFrame, EglConsumer, EglLocation, EglProducer};
+#[cfg(unix)]
+pub use export::ExportedMemory;
 pub use image::ImageOptions;
 pub use mapping::ExternalMapping;
 pub use memory::{ExternalMemory, ExternalMemoryOptions, MemoryDescriptor};
+pub use opengl::OpenGlDevices;
+pub use registered::{
+    AccessHint, Mapped, RegisteredBuffer, RegisteredImage, RegisteredImageOptions,
+};
 pub use timeline::TimelineSemaphore;
 #[cfg(windows)]
 pub use windows::{KeyedMutex, WindowsMemory, WindowsSemaphore, WindowsTimeline};

@@ -21,7 +21,7 @@ use {crate::call::Rejected, cuda_sys::CUexternalSemaphoreHandleType, std::os::fd
 /// waits forever, and so does everything that waits for the stream, such as a free of synchronous memory. (The software
 /// driver reports this instead.) The value never decreases: a signal with a value that is not larger than those before
 /// is an error, as far as they were signaled by this object. A signal of the other API with a larger value than the next
-/// one here is not seen.
+/// one here is not seen, and the smaller value then replaces it (measured, driver 580).
 ///
 /// # Drop
 /// Dropping the semaphore does not block: it is destroyed after the work on its streams
@@ -58,8 +58,8 @@ impl TimelineSemaphore {
     /// `CUDA_ERROR_UNKNOWN` or a similar code if the descriptor is not one of a semaphore.
     ///
     /// # Safety
-    /// The descriptor is that of a timeline semaphore of the device of the context. The driver accepts a
-    /// descriptor of memory, and signals then write into the memory (measured, driver 580).
+    /// The descriptor is that of a timeline semaphore of the device of the context. The driver also accepts that of a
+    /// binary semaphore, and a descriptor of memory, into which signals then write (measured, driver 580).
     ///
     /// Since CUDA 11.2. Raw: [`cuImportExternalSemaphore`](fn@cuda_sys::cuImportExternalSemaphore),
     /// [`cuDestroyExternalSemaphore`](fn@cuda_sys::cuDestroyExternalSemaphore).

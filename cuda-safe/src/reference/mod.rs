@@ -27,6 +27,8 @@ pub mod releases {
     //! | [`DeviceBuffer`] of synchronous memory, [`PitchedBuffer`], [`ManagedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | use stream-ordered memory ([`DeviceBuffer::zeroed`]) |
     //! | [`Array`], [`MipmappedArray`], [`SparseArray`] | its stream, then all work of the context | blocked while unrelated work runs | keep it and copy into it again |
     //! | buffer and image of [`ExternalMemory`] | its stream; perhaps all work of the context (not measured) | not measured | map it once |
+    //! | [`RegisteredBuffer`], [`RegisteredImage`] | the work of its mappings | not measured | keep it registered |
+    //! | last array of an [`EglImage`] | its stream | not measured | keep it registered |
     //! | last owner of a [`Library`], its kernels included | all work of the context | blocked | keep a kernel of it |
     //! | last owner of a [`Module`], its kernels included | all work of the context | not blocked | keep a kernel of it |
     //! | last [`IpcMemory`] of an allocation | all work of the context | blocked | keep it |
@@ -135,7 +137,10 @@ pub mod releases {
     //! [`MemoryPool`]: crate::memory::MemoryPool
     //! [`MipmappedArray`]: crate::array::MipmappedArray
     //! [`BinarySemaphore`]: crate::external::BinarySemaphore
+    //! [`EglImage`]: crate::external::EglImage
     //! [`ExternalMemory`]: crate::external::ExternalMemory
+    //! [`RegisteredBuffer`]: crate::external::RegisteredBuffer
+    //! [`RegisteredImage`]: crate::external::RegisteredImage
     //! [`TimelineSemaphore`]: crate::external::TimelineSemaphore
     //! [`Module`]: crate::Module
     //! [`Pending`]: crate::memory::Pending
@@ -240,6 +245,9 @@ pub mod threads {
     //! | [`LogCallback`](crate::process::logs::LogCallback), [`DumpCallback`](crate::process::coredump::DumpCallback), [`CoredumpGuard`](crate::process::coredump::CoredumpGuard), [`ProfilerRange`](crate::process::profiler::ProfilerRange) | yes | yes | they can only be ended |
     //! | [`RunningProcess`](crate::process::checkpoint::RunningProcess), [`LockedProcess`](crate::process::checkpoint::LockedProcess), [`CheckpointedProcess`](crate::process::checkpoint::CheckpointedProcess) | yes | yes | they hold the id of a process |
     //! | [`Capture`] | no | no | a capture must end on the thread that began it |
+    //! | [`EglImage`](crate::external::EglImage) | yes | yes | the driver synchronizes calls on it |
+    //! | [`RegisteredBuffer`](crate::external::RegisteredBuffer), [`RegisteredImage`](crate::external::RegisteredImage), [`Mapped`](crate::external::Mapped) | no | no | a context of OpenGL is current on one thread |
+    //! | [`EglFrame`](crate::external::EglFrame), [`EglConsumer`](crate::external::EglConsumer), [`EglProducer`](crate::external::EglProducer), [`AcquiredFrame`](crate::external::AcquiredFrame) | no | no | they hold pointers of the driver |
     //! | [`CurrentContext`], [`CurrentGreenContext`], [`DefaultStream`] | no | no | the current context belongs to one thread |
     //! | [`CopyScope`] | no | no | one thread borrows it |
     //! | [`LaunchBuilder`] | no | no | the types of its arguments, which may not be `Send`, are erased |
@@ -375,6 +383,7 @@ pub mod threads {
         send_and_sync::<crate::external::ExternalMapping>();
         send_and_sync::<crate::external::TimelineSemaphore>();
         send_and_sync::<crate::external::BinarySemaphore>();
+        send_and_sync::<crate::external::EglImage>();
         send_and_sync::<virtual_memory::PhysicalMemory>();
         send_and_sync::<virtual_memory::Reservation>();
         send_and_sync::<virtual_memory::Mapping>();

@@ -46,6 +46,8 @@
 //! | [`Device`] | `as_raw` | the handle is the ordinal: [`Device::get`] |
 //! | [`Linker`] | `as_raw` | the driver writes to memory that the linker owns |
 //! | [`ExternalMemory`](crate::external::ExternalMemory), [`TimelineSemaphore`](crate::external::TimelineSemaphore), [`BinarySemaphore`](crate::external::BinarySemaphore) | `as_raw`, `from_raw`, `into_raw` | the semaphores are used by `&mut` |
+//! | [`RegisteredBuffer`](crate::external::RegisteredBuffer), [`RegisteredImage`](crate::external::RegisteredImage) | `as_raw`, `from_raw`, `into_raw` | they are mapped by `&mut` |
+//! | [`EglImage`](crate::external::EglImage), [`EglFrame`](crate::external::EglFrame), [`EglConsumer`](crate::external::EglConsumer), [`EglProducer`](crate::external::EglProducer) | `as_raw` | they are created from objects of EGL |
 //! | [`PhysicalMemory`](crate::virtual_memory::PhysicalMemory) | `as_raw`, `from_raw`, `into_raw`, `retain` | each mapping needs an owner of the memory |
 //! | [`ImportedPool`] | `as_raw` | only an import tells a pool of another process from one of this process |
 //! | [`DefaultStream`] | `as_raw` | the handle means a different stream in each context or thread |

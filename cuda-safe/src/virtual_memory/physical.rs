@@ -210,7 +210,7 @@ impl PhysicalMemory {
 
     /// Returns the device on which the memory is located.
     #[inline]
-    pub(super) fn device(&self) -> Option<Device> {
+    pub(crate) fn device(&self) -> Option<Device> {
         match self.location {
             MemoryLocation::Device(device) | MemoryLocation::LocalityDomain { device, .. } => {
                 Some(device)

@@ -1,8 +1,9 @@
 //! Memory and semaphores of other APIs. Memory is a file in memory, of this driver or of a test, and a semaphore is a
 //! file with a word ([`ExternalSemaphore`](crate::external::ExternalSemaphore)).
 //!
-//! The codes were measured on an H200 with driver 580, unless a comment says otherwise. Those of mappings as arrays are
-//! unverified (from documentation).
+//! The codes were measured on an H200 with driver 580, unless a comment says otherwise.
+
+pub(crate) mod graphics;
 
 use crate::api::array;
 use crate::api::prelude::*;
@@ -59,17 +60,23 @@ pub(crate) fn import_memory(
     fail_if(description.size == 0 || description.flags & !known != 0, INVALID)?;
     // SAFETY: the types above select this field.
     let descriptor = unsafe { description.handle.fd };
-    let file = match open(descriptor) {
+    let (file, start) = match open(descriptor) {
         // That of another API is accepted so that tests can import one: a real driver supports that on Tegra only.
         Some((Content::Own, _)) if is_dma_buf => return Err(NOT_SUPPORTED),
-        Some((Content::Own | Content::Other, file)) => file,
+        Some((Content::Own, file)) => (file, 0),
+        Some((Content::Other(start), file)) => (file, start),
+        // Measured: the driver accepts it.
+        Some((Content::Semaphore(_), file)) => {
+            misuse("the descriptor of a semaphore is imported as memory");
+            (file, 0)
+        }
         // The descriptor is closed, unlike after other errors, and unlike that of a semaphore.
-        Some((Content::Semaphore(_), _)) | None => {
+        None => {
             take(descriptor);
             return Err(UNKNOWN);
         }
     };
-    let file_size = file.metadata().map_err(|_| UNKNOWN)?.len();
+    let file_size = file.metadata().map_err(|_| UNKNOWN)?.len().saturating_sub(start);
     if description.size > file_size {
         misuse(format!(
             "{} bytes of external memory are imported from memory of {file_size} bytes",
@@ -81,6 +88,7 @@ pub(crate) fn import_memory(
         context,
         device,
         file,
+        start,
         size: description.size,
         file_size,
         is_dedicated: description.flags & CUDA_EXTERNAL_MEMORY_DEDICATED != 0,
@@ -101,10 +109,10 @@ fn map(world: &mut World, memory: usize, offset: u64, size: u64) -> Answer<u64> 
     let its = world.external_memory(memory)?;
     let end = offset.checked_add(size).ok_or(INVALID)?;
     fail_if(size == 0 || end > its.size.min(its.file_size), INVALID)?;
-    let (context, device) = (its.context, its.device);
+    let (context, device, start) = (its.context, its.device, its.start);
     let file = its.file.try_clone().map_err(|_| UNKNOWN)?;
     let size = usize::try_from(size).map_err(|_| INVALID)?;
-    let mapped = world.objects.memory.map_file((&file, offset), size, context, device);
+    let mapped = world.objects.memory.map_file((&file, start + offset), size, context, device);
     let address = mapped.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     world.external_memory(memory)?.mapped.push(address);
     Ok(address)
@@ -140,9 +148,7 @@ pub(crate) fn map_mipmapped(
     let format = array::check(&CUDA_ARRAY3D_DESCRIPTOR { Flags: flags, ..descriptor })?;
     let levels = description.numLevels;
     fail_if(!(1..=array::max_levels(&descriptor)).contains(&levels), INVALID)?;
-    if !is_dedicated {
-        misuse("an image is mapped of external memory that was not imported as dedicated");
-    }
+    fail_if(is_dedicated && description.offset != 0, INVALID)?;
     let mut offset = description.offset;
     array::make_mipmapped(world, descriptor, levels, |world, descriptor| {
         let mut its = Array { context, descriptor, format, storage: 0, is_level: true };
@@ -171,12 +177,9 @@ pub(crate) fn import_semaphore(
     let (content, file) = open(descriptor).ok_or(UNKNOWN)?;
     match content {
         Content::Semaphore(its) if its == signal => {}
-        Content::Semaphore(_) => {
-            misuse("a semaphore is imported as one of another type");
-            return Err(INVALID);
-        }
-        // Measured: the driver accepts it.
-        Content::Own | Content::Other => {
+        // Measured: the driver accepts both.
+        Content::Semaphore(_) => misuse("a semaphore is imported as one of another type"),
+        Content::Own | Content::Other(_) => {
             misuse("the descriptor of memory is imported as a semaphore, whose signals write it");
         }
     }

@@ -19,9 +19,18 @@
 //! ```
 //!
 //! Memory that this driver has exported (`cuMemExportToShareableHandle`) is such a file too. A mapping and the file share
-//! their bytes, as two APIs share memory of a GPU. Work of this driver runs when the program waits for it. So a signal
-//! must precede the call that waits: a stream that waits for a semaphore without a signal is reported as a
-//! [misuse](crate::misuses).
+//! their bytes, as two APIs share memory of a GPU. So do a mapping and the memory of Mesa's software Vulkan, which
+//! exports it as a file.
+//!
+//! Work of this driver runs when the program waits for it. So a signal must precede the call that waits: a stream that
+//! waits for a semaphore without a signal is reported as a [misuse](crate::misuses), also if another thread would signal
+//! it later. This driver has no clock, so it cannot tell such a signal from one that never comes.
+//!
+//! [`opengl_buffer`], [`opengl_texture`] and [`egl_image`] make resources that a program registers.
+
+mod graphics;
+
+pub use graphics::{egl_image, opengl_buffer, opengl_texture};
 
 use crate::memory::{Signal, create_memory};
 use std::fs::File;

@@ -60,9 +60,20 @@ pub(crate) fn create_memory(size: u64) -> Option<File> {
 pub(crate) enum Content {
     /// Memory of this driver.
     Own,
-    /// Memory of another API.
-    Other,
+    /// Memory of another API, which starts at this offset in the file.
+    Other(u64),
     Semaphore(Signal),
+}
+
+/// The name of the files with which Mesa's software Vulkan exports memory. The memory follows a header.
+const MESA: &str = "llvmpipe memory fd";
+
+/// Returns where the memory starts in a file of Mesa. The header begins with a size and this offset (measured, Mesa
+/// 22.3).
+fn start_of_mesa(file: &File) -> Option<u64> {
+    let mut offset = [0; 8];
+    space::read(file, 8, &mut offset).ok()?;
+    Some(u64::from_le_bytes(offset))
 }
 
 /// Returns what a descriptor refers to, and its file. Returns `None` if that is no file in memory.
@@ -75,8 +86,10 @@ pub(crate) fn open(descriptor: c_int) -> Option<(Content, File)> {
         Content::Semaphore(Signal::Binary)
     } else if is(Signal::Timeline) {
         Content::Semaphore(Signal::Timeline)
+    } else if name.starts_with(MESA) {
+        Content::Other(start_of_mesa(&file)?)
     } else {
-        Content::Other
+        Content::Other(0)
     };
     Some((content, file))
 }

@@ -1,5 +1,7 @@
 //! Imported memory and semaphores of other APIs.
 
+pub(crate) mod graphics;
+
 use super::handles::{Handles, State};
 use super::{Answer, World};
 use crate::account::misuse;
@@ -12,7 +14,9 @@ pub(crate) struct ExternalMemory {
     pub(crate) context: usize,
     pub(crate) device: usize,
     pub(crate) file: File,
-    /// The size that the program has declared, and that of the file.
+    /// Where the memory starts in the file.
+    pub(crate) start: u64,
+    /// The size that the program has declared, and that of the memory in the file.
     pub(crate) size: u64,
     pub(crate) file_size: u64,
     pub(crate) is_dedicated: bool,
@@ -32,13 +36,19 @@ pub(crate) struct ExternalSemaphore {
 pub(crate) struct Externals {
     pub(crate) memories: Handles<ExternalMemory>,
     pub(crate) semaphores: Handles<ExternalSemaphore>,
+    pub(crate) graphics: graphics::Graphics,
     /// Objects that were destroyed with their context.
     of_ended: BTreeSet<usize>,
 }
 
 impl Externals {
     pub(crate) fn new() -> Self {
-        Self { memories: Handles::new(16), semaphores: Handles::new(17), of_ended: BTreeSet::new() }
+        Self {
+            memories: Handles::new(16),
+            semaphores: Handles::new(17),
+            graphics: graphics::Graphics::new(),
+            of_ended: BTreeSet::new(),
+        }
     }
 
     /// Returns the answer to a call with a handle that is not alive. A real driver crashes, unless the handle is null.
@@ -102,6 +112,7 @@ impl World {
 
     /// Removes the memory and the semaphores of a context that is destroyed.
     pub(crate) fn forget_externals_of(&mut self, context: usize) {
+        self.forget_registered_of(context);
         let its = &mut self.objects.externals;
         let memories = its.memories.iter().filter(|(_, its)| its.context == context);
         let memories: Vec<usize> = memories.map(|(handle, _)| handle).collect();

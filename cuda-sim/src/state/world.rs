@@ -521,11 +521,13 @@ impl World {
             reservations,
             mappings,
             arrays,
-            mipmapped_arrays,
+            // Those of mappings belong to the registered resources.
+            mipmapped_arrays: mipmapped_arrays - self.objects.externals.graphics.mapped_images(),
             textures,
             surfaces,
             external_memories: self.objects.externals.memories.len(),
             external_semaphores: self.objects.externals.semaphores.len(),
+            graphics_resources: self.objects.externals.graphics.registered.len(),
         }
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod peer;
 
 use crate::common;
-use cuda_safe::device::attribute;
+use cuda_safe::device::{Uuid, attribute};
 use cuda_safe::{Device, Error, Invalid};
 
 #[test]
@@ -19,7 +19,10 @@ fn every_device_reports_its_name_uuid_memory_and_capability() {
         assert!(device.compute_capability().expect("capability") >= (5, 0));
         let uuid = device.uuid().expect("a uuid").to_string();
         assert_eq!(uuid.len(), "GPU-00000000-0000-0000-0000-000000000000".len());
+        let found = Device::by_uuid(device.uuid().expect("a uuid"));
+        assert_eq!(found.expect("known"), Some(*device));
     }
+    assert_eq!(Device::by_uuid(Uuid([7; 16])).expect("known"), None);
 }
 
 #[test]

@@ -143,6 +143,10 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("external memory", external::memories),
     #[cfg(target_os = "linux")]
     scenario("external semaphores", external::semaphores),
+    #[cfg(target_os = "linux")]
+    scenario("registered resources", external::resources),
+    #[cfg(target_os = "linux")]
+    scenario("resources that are refused, and exports", external::refused_and_exported),
     scenario("callback", capture::drops::drops_in_a_callback),
     scenario("devices", examples::devices),
     scenario("vector_add.rs", examples::vector_add),

@@ -1,5 +1,7 @@
 //! Memory and semaphores of other APIs.
 
+mod graphics;
+
 use super::{Action, Row, Stage, field, value};
 use crate::prelude::*;
 use cuda_safe::array::ArrayOptions;
@@ -63,7 +65,9 @@ fn mapped(s: &Stage) -> Result<CUexternalMemory> {
 
 /// Maps an image with two levels.
 fn image(s: &Stage, options: ImageOptions) -> Result<CUexternalMemory> {
-    let memory = import(s, dedicated())?;
+    // An image in dedicated memory has no offset.
+    let plain = ExternalMemoryOptions::default();
+    let memory = import(s, if options.offset == 0 { dedicated() } else { plain })?;
     let shape = ArrayShape::TwoD { width: 8, height: 8 };
     // SAFETY: the memory is used for nothing else.
     unsafe { memory.map_image::<f32>(&s.stream, shape, 2, options) }?;
@@ -182,5 +186,6 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = memories();
     rows.extend(mappings());
     rows.extend(semaphores());
+    rows.extend(graphics::rows());
     rows
 }

@@ -10,14 +10,10 @@ use std::os::unix::fs::FileExt;
 
 const SHAPE: ArrayShape = ArrayShape::TwoD { width: 4, height: 4 };
 
-fn dedicated() -> ExternalMemoryOptions {
-    ExternalMemoryOptions { dedicated: true, ..ExternalMemoryOptions::default() }
-}
-
 fn stage() -> (AtEnd, Context, Stream, File, ExternalMemory) {
     let (end, context, stream) = on_stream();
     let file = memory(SIZE as u64).expect("memory");
-    let memory = import(&context, &file, dedicated());
+    let memory = import(&context, &file, ExternalMemoryOptions::default());
     (end, context, stream, file, memory)
 }
 

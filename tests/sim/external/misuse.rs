@@ -156,22 +156,26 @@ fn memory_that_was_destroyed_is_not_mapped() {
 }
 
 #[test]
-fn an_image_of_memory_that_is_not_dedicated_is_found() {
-    let _bench = in_child!(misused(
-        "an image is mapped of external memory that was not imported as dedicated"
-    ));
+fn an_image_in_memory_that_is_not_dedicated_has_an_offset() {
+    let _bench = in_child!(without_misuse());
     let file = memory(SIZE).expect("memory");
-    let memory = import(&file, SIZE, 0);
     let mut image = CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC::zeroed();
+    image.offset = 512;
     image.arrayDesc.Width = 4;
     image.arrayDesc.Height = 4;
     image.arrayDesc.Format = CUarray_format::CU_AD_FORMAT_FLOAT;
     image.arrayDesc.NumChannels = 1;
     image.numLevels = 1;
+    let plain = import(&file, SIZE, 0);
     let array: CUmipmappedArray =
-        out!(cuExternalMemoryGetMappedMipmappedArray(memory, &raw const image));
+        out!(cuExternalMemoryGetMappedMipmappedArray(plain, &raw const image));
     succeeds!(cuMipmappedArrayDestroy(array));
-    succeeds!(cuDestroyExternalMemory(memory));
+    let dedicated = import(&file, SIZE, 1);
+    let mut array: CUmipmappedArray = null_mut();
+    let place = &raw mut array;
+    refused!(INVALID, cuExternalMemoryGetMappedMipmappedArray(place, dedicated, &raw const image));
+    succeeds!(cuDestroyExternalMemory(plain));
+    succeeds!(cuDestroyExternalMemory(dedicated));
 }
 
 #[test]
@@ -190,16 +194,28 @@ fn memory_that_is_imported_as_a_semaphore_is_found() {
 
 #[test]
 fn a_semaphore_of_another_type_is_found() {
-    let _bench = in_child!(misused("a semaphore is imported as one of another type"));
+    let bench = &in_child!(misused("a semaphore is imported as one of another type"));
     let theirs = ExternalSemaphore::timeline(0).expect("a semaphore");
+    // Measured: the driver accepts it.
+    let semaphore = import_semaphore(1, theirs.export().expect("a descriptor"));
+    signal(semaphore, 0, bench.stream);
+    succeeds!(cuStreamSynchronize(bench.stream));
+    assert_eq!(theirs.value().expect("a value"), 1);
+    succeeds!(cuDestroyExternalSemaphore(semaphore));
+}
+
+#[test]
+fn a_semaphore_that_is_imported_as_memory_is_found() {
+    let _bench = in_child!(misused("the descriptor of a semaphore is imported as memory"));
+    let theirs = ExternalSemaphore::timeline(3).expect("a semaphore");
     let descriptor = theirs.export().expect("a descriptor").into_raw_fd();
-    let description = semaphore_description(1, descriptor);
-    let mut made: CUexternalSemaphore = null_mut();
-    refused!(INVALID, cuImportExternalSemaphore(&raw mut made, &raw const description));
-    // A semaphore is no memory either.
     let description = memory_description(1, descriptor, 8);
-    let mut made: CUexternalMemory = null_mut();
-    refused!(UNKNOWN, cuImportExternalMemory(&raw mut made, &raw const description));
+    // Measured: the driver accepts it.
+    let memory: CUexternalMemory = out!(cuImportExternalMemory(&raw const description));
+    let address = map(memory, 0, 8);
+    assert_eq!(read::<2>(address), [3, 0]);
+    succeeds!(cuMemFree_v2(address));
+    succeeds!(cuDestroyExternalMemory(memory));
 }
 
 #[test]

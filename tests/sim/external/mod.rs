@@ -2,6 +2,7 @@
 //! API.
 #![cfg(target_os = "linux")]
 
+pub(crate) mod graphics;
 pub(crate) mod images;
 pub(crate) mod misuse;
 pub(crate) mod nodes;

@@ -253,11 +253,11 @@ fn a_function_that_is_not_simulated_is_listed_once() {
     cuda_sim::clear_calls();
     for _ in 0..2 {
         // SAFETY: the function is not simulated and has no effect.
-        let code = unsafe { cuGraphicsUnregisterResource(null_mut()) };
+        let code = unsafe { cuTexRefDestroy(null_mut()) };
         assert_eq!(code, CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    assert_eq!(cuda_sim::not_simulated(), ["cuGraphicsUnregisterResource"]);
-    assert_eq!(crate::software::call_log::called("cuGraphicsUnregisterResource"), 2);
+    assert_eq!(cuda_sim::not_simulated(), ["cuTexRefDestroy"]);
+    assert_eq!(crate::software::call_log::called("cuTexRefDestroy"), 2);
 }
 
 #[test]

@@ -1,0 +1,299 @@
+//! Registered resources of OpenGL and EGL, which the software driver plays with files in memory.
+
+use crate::prelude::*;
+use cuda_safe::array::{Sampler, Surface, Texture};
+use cuda_safe::attempt_deferred_releases;
+use cuda_safe::external::{
+    AccessHint, EglConsumer, EglImage, EglLocation, EglProducer, OpenGlDevices, RegisteredBuffer,
+    RegisteredImage, RegisteredImageOptions,
+};
+use cuda_sim::external::{egl_image, opengl_buffer, opengl_texture};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+const SIZE: u64 = 4096;
+const GL_TEXTURE_2D: u32 = 0x0DE1;
+
+/// Starts the software driver. At the end the deferred releases are attempted.
+fn stage() -> (AtEnd, Context, Stream) {
+    let (end, context, stream) = on_stream();
+    let drain = || (0..8).for_each(|_| attempt_deferred_releases());
+    (end.after(drain), context, stream)
+}
+
+/// Makes and registers a buffer.
+pub(crate) fn buffer(context: &Context) -> (File, RegisteredBuffer) {
+    let file = opengl_buffer(5, SIZE).expect("a buffer");
+    // SAFETY: the buffer exists.
+    let made = unsafe { RegisteredBuffer::from_opengl(context, 5, AccessHint::ReadWrite) };
+    (file, made.expect("registered"))
+}
+
+/// Describes an image of 4 x 4 texels with four bytes.
+fn texels() -> CUDA_ARRAY3D_DESCRIPTOR {
+    let mut texels = CUDA_ARRAY3D_DESCRIPTOR::zeroed();
+    (texels.Width, texels.Height, texels.NumChannels) = (4, 4, 4);
+    texels.Format = CUarray_format::CU_AD_FORMAT_UNSIGNED_INT8;
+    texels.Flags = CUDA_ARRAY3D_SURFACE_LDST;
+    texels
+}
+
+/// Makes and registers a texture with two levels.
+fn image(context: &Context) -> (File, RegisteredImage) {
+    let file = opengl_texture(6, texels(), 2).expect("a texture");
+    let options =
+        RegisteredImageOptions { surface: true, levels: 2, ..RegisteredImageOptions::default() };
+    // SAFETY: the texture exists.
+    let made = unsafe { RegisteredImage::from_opengl(context, 6, GL_TEXTURE_2D, options) };
+    (file, made.expect("registered"))
+}
+
+fn word(file: &File) -> u32 {
+    let mut word = [0; 4];
+    file.read_exact_at(&mut word, 8).expect("a word");
+    u32::from_le_bytes(word)
+}
+
+/// Returns the calls that end registrations and mappings.
+fn ends(body: impl FnOnce()) -> Vec<&'static str> {
+    let mut calls = calls(body);
+    calls
+        .retain(|call| ["cuGraphicsUnmapResources", "cuGraphicsUnregisterResource"].contains(call));
+    calls
+}
+
+#[test]
+fn a_mapped_buffer_shares_its_bytes() {
+    let (_end, context, stream) = in_child!(stage());
+    let (file, mut registered) = buffer(&context);
+    assert_eq!(registered.context(), &context);
+    file.write_all_at(&7u32.to_le_bytes(), 8).expect("written");
+    let mut mapped = registered.map::<u32>(&stream).expect("mapped");
+    assert_eq!((mapped.len(), mapped.stream()), (1024, &stream));
+    assert_eq!(mapped.slice(..4).expect("a part").to_vec().expect("a copy"), [0, 0, 7, 0]);
+    mapped.as_mut_slice().fill(9).expect("a fill");
+    mapped.end().expect("unmapped");
+    assert_eq!(word(&file), 9);
+    registered.set_access(AccessHint::ReadOnly).expect("a hint");
+    let mapped = registered.map::<[u8; 3]>(&stream).expect("mapped");
+    assert_eq!(mapped.len(), 1365);
+    assert_eq!(ends(|| drop(mapped)), ["cuGraphicsUnmapResources"]);
+    assert_eq!(ends(|| drop(registered)), ["cuGraphicsUnregisterResource"]);
+}
+
+#[test]
+fn levels_of_an_image_are_arrays() {
+    let (_end, context, stream) = in_child!(stage());
+    let (file, mut registered) = image(&context);
+    let mut mapped = registered.map::<[u8; 4]>(&stream, 0, 0).expect("mapped");
+    assert_eq!(mapped.shape(), ArrayShape::TwoD { width: 4, height: 4 });
+    assert!(mapped.options().surface);
+    mapped.as_mut().copy_from_slice(&[[1, 2, 3, 4]; 16]).expect("a copy");
+    Surface::new(mapped.as_mut()).expect("a surface");
+    mapped.end().expect("unmapped");
+    assert_eq!(word(&file), 0x0403_0201);
+    let second = registered.map::<[u8; 4]>(&stream, 0, 1).expect("mapped");
+    assert_eq!(second.shape(), ArrayShape::TwoD { width: 2, height: 2 });
+    drop(second);
+    let mut levels = registered.map_levels::<[u8; 4]>(&stream).expect("mapped");
+    assert_eq!(levels.levels(), 2);
+    levels.level_mut(1).expect("a level").copy_from_slice(&[[9; 4]; 4]).expect("a copy");
+    let sampler = Sampler { normalized_coordinates: true, ..Sampler::default() };
+    Texture::new(&*levels, &sampler).expect("a texture");
+}
+
+#[test]
+fn a_failed_mapping_is_ended() {
+    let (_end, context, stream) = in_child!(stage());
+    let (_file, mut registered) = image(&context);
+    let refused = invalid(registered.map::<f32>(&stream, 0, 0));
+    assert!(matches!(refused, Invalid::Array { .. }), "{refused}");
+    let refused = invalid(registered.map::<[u8; 4]>(&stream, 0, 2));
+    assert!(refused.to_string().contains("there is no level 2"), "{refused}");
+    registered.map::<[u8; 4]>(&stream, 1, 0).map(drop).expect_err("no such face");
+    registered.map_levels::<f32>(&stream).map(drop).expect_err("bytes");
+    let other = Context::new(&context.device(), ContextFlags::SCHED_YIELD).expect("a context");
+    let other = other.stream().expect("a stream");
+    let refused = invalid(registered.map::<[u8; 4]>(&other, 0, 0));
+    assert!(matches!(refused, Invalid::OtherContext { .. }), "{refused}");
+    registered.map::<[u8; 4]>(&stream, 0, 0).map(drop).expect("it is not mapped");
+    let (_file, mut registered) = buffer(&context);
+    // The size of the buffer is measured after the mapping.
+    let fault = fail("cuGraphicsResourceGetMappedPointer_v2", 1, CUresult::CUDA_ERROR_UNKNOWN);
+    registered.map::<u32>(&stream).map(drop).expect_err("a fault");
+    assert_eq!(fault.hits(), 1);
+    registered.map::<u32>(&stream).map(drop).expect("it is not mapped");
+}
+
+#[test]
+fn a_forgotten_mapping_stays() {
+    let (_end, context) = in_child!(leaking());
+    let stream = context.stream().expect("a stream");
+    let (_file, mut registered) = buffer(&context);
+    std::mem::forget(registered.map::<u32>(&stream).expect("mapped"));
+    let error = registered.map::<u32>(&stream).map(drop).expect_err("it is mapped");
+    assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_ALREADY_MAPPED));
+    assert_eq!(ends(|| drop(registered)), [""; 0]);
+    assert_eq!(alive().graphics_resources, 1);
+}
+
+#[test]
+fn a_mapping_in_a_captured_stream_ends_after_the_capture() {
+    let (_end, context, stream) = in_child!(stage());
+    let (file, mut registered) = buffer(&context);
+    let (_second_file, mut second) = {
+        let file = opengl_buffer(8, SIZE).expect("a buffer");
+        // SAFETY: the buffer exists.
+        let made = unsafe { RegisteredBuffer::from_opengl(&context, 8, AccessHint::ReadWrite) };
+        (file, made.expect("registered"))
+    };
+    let mut mapped = registered.map::<u32>(&stream).expect("mapped");
+    mapped.as_mut_slice().fill(4).expect("a fill");
+    let graph = stream.capture(Default::default(), |stream| {
+        let refused = invalid(second.map::<u32>(stream));
+        assert!(matches!(refused, Invalid::StreamIsCaptured), "{refused}");
+        let refused = invalid(mapped.end());
+        assert!(matches!(refused, Invalid::StreamIsCaptured), "{refused}");
+        Ok::<_, Error>(())
+    });
+    graph.expect("a graph");
+    let error = registered.map::<u32>(&stream);
+    // The first attempt after the capture ends the mapping.
+    drop(error.expect("mapped again"));
+    stream.synchronize().expect("a wait");
+    assert_eq!(word(&file), 4);
+}
+
+#[test]
+fn a_capture_of_another_stream_is_not_disturbed() {
+    let (_end, context, stream) = in_child!(stage());
+    let capturing = context.stream().expect("a stream");
+    let graph = capturing.capture(Default::default(), |_| {
+        let (_file, mut registered) = buffer(&context);
+        registered.map::<u32>(&stream)?.as_mut_slice().fill(1)?;
+        registered.map::<u32>(&stream)?.end()?;
+        Ok::<_, Error>(())
+    });
+    graph.expect("a graph");
+}
+
+#[test]
+fn handles_are_passed_on() {
+    let (_end, context) = in_child!(leaking());
+    let stream = context.stream().expect("a stream");
+    let (_file, registered) = buffer(&context);
+    let raw = registered.as_raw();
+    assert_eq!(registered.into_raw(), raw);
+    // SAFETY: the resource is a buffer of this context, and is not owned.
+    let mut registered = unsafe { RegisteredBuffer::from_raw(raw, &context) }.expect("a handle");
+    registered.map::<u32>(&stream).map(drop).expect("mapped");
+    let (_file, image) = image(&context);
+    let raw = image.into_raw();
+    // SAFETY: as above.
+    unsafe { RegisteredImage::from_raw(raw, 2, &context) }.expect("a handle");
+    drop(registered);
+    assert_eq!(alive().graphics_resources, 0);
+    // SAFETY: the handle is refused.
+    let refused = invalid(unsafe { RegisteredBuffer::from_raw(null_mut(), &context) });
+    assert!(matches!(refused, Invalid::Handle { .. }), "{refused}");
+}
+
+#[test]
+fn an_image_of_egl_is_an_array_as_long_as_it_is_registered() {
+    let (_end, context, stream) = in_child!(stage());
+    let file = egl_image(0x77, texels()).expect("an image");
+    file.write_all_at(&[1, 2, 3, 4], 8).expect("written");
+    let raw = std::ptr::without_provenance_mut(0x77);
+    // SAFETY: the image exists, and the test orders its accesses.
+    let registered = unsafe { EglImage::register(&context, raw, AccessHint::ReadWrite) };
+    let registered = registered.expect("registered");
+    let frame = registered.clone().frame().expect("a frame");
+    assert_eq!((frame.width(), frame.height(), frame.pitch()), (4, 4, 0));
+    assert_eq!((frame.planes(), frame.channels(), frame.is_pitched()), (1, 4, false));
+    assert_eq!(frame.format(), CUarray_format::CU_AD_FORMAT_UNSIGNED_INT8);
+    assert_eq!(frame.color_format(), CUeglColorFormat::CU_EGL_COLOR_FORMAT_ABGR);
+    assert_eq!(frame.as_raw().depth, 0);
+    // SAFETY: as above.
+    let mut array = unsafe { frame.array::<[u8; 4]>(0, &stream) }.expect("an array");
+    assert_eq!(array.to_vec().expect("a copy")[2], [1, 2, 3, 4]);
+    // SAFETY: the frame has no such plane.
+    let refused = invalid(unsafe { frame.array::<[u8; 4]>(1, &stream) });
+    assert!(matches!(refused, Invalid::Handle { .. }), "{refused}");
+    // SAFETY: the frame has no ranges.
+    let refused = invalid(unsafe { frame.range::<u8>(0, 4, &stream) });
+    assert!(matches!(refused, Invalid::Handle { .. }), "{refused}");
+    array.copy_from_slice(&[[5; 4]; 16]).expect("a copy");
+    assert_eq!(ends(|| drop((registered, frame))), [""; 0]);
+    assert_eq!(ends(|| drop(array)), ["cuGraphicsUnregisterResource"]);
+    assert_eq!(word(&file), 0x0505_0505);
+}
+
+#[test]
+fn unknown_resources_are_refused() {
+    let (_end, context, _stream) = in_child!(stage());
+    let devices = Device::of_opengl(OpenGlDevices::All).expect_err("no context of OpenGL");
+    assert_eq!(devices.code(), Some(CUresult::CUDA_ERROR_INVALID_GRAPHICS_CONTEXT));
+    // SAFETY: the driver refuses the name.
+    let made = unsafe { RegisteredBuffer::from_opengl(&context, 9, AccessHint::WriteDiscard) };
+    made.map(drop).expect_err("no such buffer");
+    // SAFETY: the handle is refused.
+    let made = unsafe { EglImage::register(&context, null_mut(), AccessHint::ReadOnly) };
+    assert!(matches!(invalid(made), Invalid::Handle { .. }));
+    opengl_buffer(9, 16).expect("a buffer");
+    assert_eq!(
+        Device::of_opengl(OpenGlDevices::CurrentFrame).expect("devices"),
+        [context.device()]
+    );
+}
+
+#[test]
+fn what_is_not_played_is_not_supported() {
+    let (_end, context, _stream) = in_child!(stage());
+    let code = |error: Error| error.code();
+    let expected = Some(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    let stream = std::ptr::without_provenance_mut(1);
+    // SAFETY: the driver refuses the stream.
+    let made = unsafe { EglConsumer::connect(&context, stream, EglLocation::Device) };
+    assert_eq!(made.map(drop).map_err(code), Err(expected));
+    // SAFETY: as above.
+    let made = unsafe { EglProducer::connect(&context, stream, 4, 4) };
+    assert_eq!(made.map(drop).map_err(code), Err(expected));
+    // SAFETY: the driver refuses the object.
+    let made = unsafe { Event::from_egl_sync(&context, null_mut()) };
+    assert_eq!(made.map(drop).map_err(code), Err(expected));
+    unsafe extern "C" fn find(_: u32, _: u32, _: *mut *mut c_void) -> c_int {
+        1
+    }
+    // SAFETY: the driver refuses the device.
+    let found = unsafe { Device::of_vdpau(1, Some(find)) };
+    assert_eq!(found.map(drop).map_err(code), Err(expected));
+    let flags = ContextFlags::empty();
+    // SAFETY: as above.
+    let made = unsafe { Context::with_vdpau(&context.device(), flags, 1, Some(find)) };
+    assert_eq!(made.map(drop).map_err(code), Err(expected));
+    let access = AccessHint::ReadOnly;
+    // SAFETY: the driver refuses the surface.
+    let made = unsafe { RegisteredImage::from_vdpau_video(&context, 1, access) };
+    assert_eq!(made.map(drop).map_err(code), Err(expected));
+    // SAFETY: as above.
+    let made = unsafe { RegisteredImage::from_vdpau_output(&context, 1, access) };
+    assert_eq!(made.map(drop).map_err(code), Err(expected));
+}
+
+#[test]
+fn a_use_after_the_mapping_is_a_misuse() {
+    let (context, stream) = in_child!({
+        start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        (context, stream)
+    });
+    let (_file, mut registered) = buffer(&context);
+    let mapped = registered.map::<u32>(&stream).expect("mapped");
+    let address = mapped.as_raw();
+    mapped.end().expect("unmapped");
+    // SAFETY: the address is refused, or the work is reported.
+    let code = unsafe { cuMemsetD8Async(address, 1, 16, stream.as_raw()) };
+    let _ = stream.synchronize();
+    assert!(code != CUresult::CUDA_SUCCESS || !cuda_sim::misuses().is_empty());
+}
