@@ -81,7 +81,8 @@ pub use functions::*;
 #[doc(hidden)]
 pub use library::Slot;
 pub use library::{
-    Attempt, AttemptFailure, InstallError, Library, LoadError, MissingSymbol, SymbolError,
+    Attempt, AttemptFailure, InstallError, Library, LibrarySearch, LoadError, MissingSymbol,
+    SymbolError,
 };
 pub use loader::{
     Function, MissingFunction, Unavailable, close, driver_version, extension, install,

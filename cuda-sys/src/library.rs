@@ -1,9 +1,12 @@
 //! Functions of other libraries, found at run time as those of the driver are.
 
 mod file;
+mod rows;
+mod search;
 
 pub use file::{Attempt, AttemptFailure, LoadError};
 pub(crate) use file::{DRIVER_VARIABLE, File, Search};
+pub use search::LibrarySearch;
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -40,7 +43,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Library {
     candidates: Candidates,
-    file: OnceCell<File>,
+    source: OnceCell<Source>,
+}
+
+/// The source of a library's functions.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    Installed(fn(&CStr) -> *const c_void),
 }
 
 /// The names or paths that a library may have.
@@ -61,7 +71,7 @@ impl Library {
     /// at any time and on any thread.
     #[inline]
     pub const unsafe fn new(names: &'static [&'static str]) -> Self {
-        Self { candidates: Candidates::Names(names), file: OnceCell::new() }
+        Self { candidates: Candidates::Names(names), source: OnceCell::new() }
     }
 
     /// Returns a library that is not open yet, for a library that the dynamic linker alone may not find. The
@@ -76,7 +86,7 @@ impl Library {
     /// any time and on any thread.
     #[inline]
     pub const unsafe fn with_search(search: fn() -> Vec<PathBuf>) -> Self {
-        Self { candidates: Candidates::Search(search), file: OnceCell::new() }
+        Self { candidates: Candidates::Search(search), source: OnceCell::new() }
     }
 
     /// Opens the library now rather than at the first use of a function.
@@ -86,7 +96,7 @@ impl Library {
     /// failure is not stored: the next use tries again.
     #[inline]
     pub fn load(&self) -> Result<(), LoadError> {
-        self.file().map(|_| ())
+        self.source().map(|_| ())
     }
 
     /// Opens the library in the file `path` instead of the names. The path is resolved as by `dlopen`.
@@ -98,17 +108,36 @@ impl Library {
     /// Opening a library runs its initializers, which must be sound. The functions of the file must have
     /// the signatures that the program declares for this library.
     pub unsafe fn load_from(&self, path: impl AsRef<Path>) -> Result<(), InstallError> {
-        set_once(&self.file, || {
+        set_once(&self.source, || {
             // SAFETY: the caller guarantees that the initializers may run.
             unsafe { File::open(path.as_ref(), Search::Linker) }
+                .map(Source::File)
                 .map_err(|attempt| LoadError::of_library(vec![attempt]))
         })
     }
 
-    /// Returns the name or path under which the library was opened. Returns `None` if it is not open.
+    /// Uses the functions that `find` returns instead of a file: an implementation in this program, for tests.
+    /// `find` returns null for a symbol that it does not have.
+    ///
+    /// # Errors
+    /// The library is already open.
+    ///
+    /// # Safety
+    /// A function that `find` returns for a name must have the signature that the program declares for this
+    /// library, and must be valid until the process ends.
+    #[inline]
+    pub unsafe fn install(&self, find: fn(&CStr) -> *const c_void) -> Result<(), InstallError> {
+        set_once(&self.source, || Ok(Source::Installed(find)))
+    }
+
+    /// Returns the name or path under which the library was opened. Returns `None` if it is not open, or if its
+    /// functions were [installed](Self::install).
     #[inline]
     pub fn path(&self) -> Option<&Path> {
-        self.file.get().map(File::path)
+        match self.source.get()? {
+            Source::File(file) => Some(file.path()),
+            Source::Installed(_) => None,
+        }
     }
 
     /// Returns the address of a symbol. Opens the library if it is not open yet.
@@ -117,24 +146,31 @@ impl Library {
     /// The library cannot be opened, or does not have the symbol.
     #[inline]
     pub fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, SymbolError> {
-        let file = self.file().map_err(SymbolError::Load)?;
-        file.symbol(name).ok_or_else(|| {
+        let source = self.source().map_err(SymbolError::Load)?;
+        let (found, library) = match source {
+            Source::File(file) => (file.symbol(name), file.path()),
+            Source::Installed(find) => {
+                (NonNull::new(find(name).cast_mut()), Path::new("the installed library"))
+            }
+        };
+        found.ok_or_else(|| {
             SymbolError::Missing(MissingSymbol {
                 symbol: name.to_string_lossy().into_owned(),
-                library: file.path().to_owned(),
+                library: library.to_owned(),
             })
         })
     }
 
     #[inline]
-    fn file(&self) -> Result<&File, LoadError> {
-        self.file.get_or_try_init(|| {
+    fn source(&self) -> Result<&Source, LoadError> {
+        self.source.get_or_try_init(|| {
             // SAFETY: the caller of the constructor guarantees that the initializers may run.
             let open = |path: &Path| unsafe { File::open(path, Search::Linker) };
             match self.candidates {
                 Candidates::Names(names) => first_opened(names, |name| open(Path::new(name))),
                 Candidates::Search(search) => first_opened(&search(), |path| open(path)),
             }
+            .map(Source::File)
             .map_err(LoadError::of_library)
         })
     }

@@ -13,73 +13,11 @@
 
 use super::search::{NVJITLINK, NVRTC};
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use core::fmt;
-use cuda_sys::{CudaVersion, Zeroable, lazy_extern};
-
-/// C enums: integers with named constants. A newer library may return a value without a name.
-macro_rules! enums {
-    ($($name:ident: $repr:ident { $($constant:ident = $value:expr,)* })*) => {$(
-        #[doc = concat!("The C enum `", stringify!($name), "`.")]
-        #[repr(transparent)]
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub struct $name(pub $repr);
-
-        impl $name {
-            $(pub const $constant: Self = Self($value);)*
-
-            /// Returns the C name of this value, or `None` if the headers do not define one.
-            pub fn name(self) -> Option<&'static str> {
-                match self {
-                    $(Self::$constant => Some(stringify!($constant)),)*
-                    _ => None,
-                }
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self.name() {
-                    Some(name) => f.write_str(name),
-                    None => write!(f, concat!(stringify!($name), "({})"), self.0),
-                }
-            }
-        }
-    )*};
-}
-
-/// Object-like macros of the headers.
-macro_rules! macros {
-    ($($name:ident: $ty:ident = $value:expr,)*) => {
-        $(pub const $name: $ty = $value;)*
-    };
-}
-
-/// Structs whose default is all zeros, as in `cuda-sys`.
-macro_rules! zero_by_default {
-    ($($name:ident,)*) => {$(
-        // SAFETY: the record consists of integers. All zeros is a valid value.
-        unsafe impl Zeroable for $name {}
-
-        impl Default for $name {
-            fn default() -> Self {
-                Zeroable::zeroed()
-            }
-        }
-    )*};
-}
-
-/// Checks that libclang and rustc agree on the layout of each record.
-macro_rules! layouts {
-    ($($name:ident: size $size:literal, align $align:literal {
-        $($field:ident = $offset:literal,)*
-    })*) => {
-        const _: () = {$(
-            assert!(size_of::<$name>() == $size);
-            assert!(align_of::<$name>() == $align);
-            $(assert!(core::mem::offset_of!($name, $field) == $offset);)*
-        )*};
-    };
-}
+use cuda_sys::{
+    __enums as enums, __layouts as layouts, __macros as macros,
+    __zero_by_default as zero_by_default,
+};
+use cuda_sys::{CudaVersion, lazy_extern};
 
 /// The functions of a library, each with the CUDA version that introduced it.
 macro_rules! functions {
