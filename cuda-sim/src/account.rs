@@ -299,6 +299,8 @@ alive! {
     external_semaphores: usize = "external semaphores",
     /// Resources of OpenGL and EGL (`cuGraphicsGLRegisterBuffer` and others).
     graphics_resources: usize = "registered graphics resources",
+    /// Communicators of the [software NCCL](crate::nccl).
+    communicators: usize = "communicators",
 }
 
 impl Alive {

@@ -25,6 +25,7 @@ use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The states in which a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +76,15 @@ pub fn blocked() -> usize {
 /// function blocks a call on other threads.
 fn wait(locked: MutexGuard<'_, Option<World>>) {
     BLOCKED.fetch_add(1, Ordering::Relaxed);
+    let may_wait_for_process = locked.as_ref().is_some_and(|world| world.objects.nccl.is_shared());
     if explore::is_explored() {
         let before = ENDS.load(Ordering::Acquire);
         drop(locked);
         explore::wait_until(|| ENDS.load(Ordering::Acquire) != before);
+    } else if may_wait_for_process {
+        // No other process wakes this one.
+        let interval = Duration::from_millis(1);
+        drop(ENDED.wait_timeout(locked, interval).unwrap_or_else(PoisonError::into_inner));
     } else {
         drop(ENDED.wait(locked).unwrap_or_else(PoisonError::into_inner));
     }
@@ -86,7 +92,7 @@ fn wait(locked: MutexGuard<'_, Option<World>>) {
 }
 
 /// Makes blocked calls evaluate their conditions again.
-fn wake() {
+pub(crate) fn wake() {
     ENDS.fetch_add(1, Ordering::Release);
     ENDED.notify_all();
 }
@@ -187,6 +193,10 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
             kept = world.runs.kept.take();
             driver_thread::note_call(world);
             let waits = matches!(answer, Err(World::CALLBACK | World::WAIT));
+            if !waits && world.runs.executor.has_joint() {
+                // The call may have enqueued what a stream waits for, or run the work before it.
+                wake();
+            }
             if begun && waits && !*stops_others {
                 *stops_others = world.stop_others(name, kept.and_then(|kept| kept.operation));
             }
@@ -279,7 +289,12 @@ fn device_step_if(condition: impl FnOnce(&World) -> bool) -> bool {
         };
         match world.step() {
             Err(code) if code == World::CALLBACK => world.runs.executor.callback.take(),
-            done => return done.unwrap_or(false),
+            done => {
+                if world.runs.executor.has_joint() {
+                    wake();
+                }
+                return done.unwrap_or(false);
+            }
         }
     };
     let is_some = callback.is_some();

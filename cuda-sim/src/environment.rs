@@ -25,6 +25,8 @@ pub enum Variable {
     Leaks,
     /// `CUDA_SIM_COVERAGE`
     Coverage,
+    /// `CUDA_SIM_NCCL_FOLDER`
+    NcclFolder,
     /// `CUDA_SIM_FAULTS`
     Faults,
     /// `CUDA_SIM_ACCOUNT`
@@ -33,7 +35,7 @@ pub enum Variable {
 
 impl Variable {
     /// All variables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Profile,
         Self::Kernels,
         Self::Races,
@@ -41,13 +43,21 @@ impl Variable {
         Self::Lenient,
         Self::Leaks,
         Self::Coverage,
+        Self::NcclFolder,
         Self::Faults,
         Self::Account,
     ];
 
     /// The variables that select modes of a profile.
-    const MODES: [Self; 6] =
-        [Self::Kernels, Self::Races, Self::Checks, Self::Lenient, Self::Leaks, Self::Coverage];
+    const MODES: [Self; 7] = [
+        Self::Kernels,
+        Self::Races,
+        Self::Checks,
+        Self::Lenient,
+        Self::Leaks,
+        Self::Coverage,
+        Self::NcclFolder,
+    ];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
@@ -59,6 +69,7 @@ impl Variable {
             Self::Lenient => "CUDA_SIM_LENIENT",
             Self::Leaks => "CUDA_SIM_LEAKS",
             Self::Coverage => "CUDA_SIM_COVERAGE",
+            Self::NcclFolder => "CUDA_SIM_NCCL_FOLDER",
             Self::Faults => "CUDA_SIM_FAULTS",
             Self::Account => "CUDA_SIM_ACCOUNT",
         }
@@ -131,6 +142,15 @@ impl Variable {
                         "{} is not the absolute path of a file in a folder that exists",
                         quoted()
                     ))
+                }
+            }
+            Self::NcclFolder => {
+                let folder = Path::new(value);
+                if folder.is_absolute() && folder.is_dir() {
+                    settings.profile.nccl_folder = Some(folder.to_owned());
+                    Ok(())
+                } else {
+                    Err(format!("{} is not the absolute path of a folder that exists", quoted()))
                 }
             }
             Self::Faults => text
@@ -207,8 +227,9 @@ impl Profile {
     /// ([`with_race_detection`](Self::with_race_detection)), `CUDA_SIM_CHECKS`
     /// ([`with_kernel_checks`](Self::with_kernel_checks)), `CUDA_SIM_LENIENT`
     /// ([`with_lenient_misuse`](Self::with_lenient_misuse)), `CUDA_SIM_LEAKS`
-    /// ([`with_leak_sites`](Self::with_leak_sites)) and `CUDA_SIM_COVERAGE`
-    /// ([`with_coverage_file`](Self::with_coverage_file)).
+    /// ([`with_leak_sites`](Self::with_leak_sites)), `CUDA_SIM_COVERAGE`
+    /// ([`with_coverage_file`](Self::with_coverage_file)) and `CUDA_SIM_NCCL_FOLDER`
+    /// ([`with_nccl_folder`](Self::with_nccl_folder)).
     ///
     /// # Errors
     /// The value of one of these variables is not valid. See the [table](crate::environment).
@@ -308,6 +329,18 @@ mod tests {
             let why = selected(Variable::Coverage, wrong).map(drop).expect_err("no file");
             let reason = "is not the absolute path of a file in a folder that exists";
             assert_eq!(why, format!("CUDA_SIM_COVERAGE: {wrong:?} {reason}"));
+        }
+    }
+
+    #[test]
+    fn the_folder_of_ranks_exists() {
+        let folder = std::env::temp_dir();
+        let its = selected(Variable::NcclFolder, &folder.to_string_lossy()).expect("a folder");
+        assert_eq!(its.profile, Environment::default().profile.with_nccl_folder(folder));
+        for wrong in ["ranks", "/no folder"] {
+            let why = selected(Variable::NcclFolder, wrong).map(drop).expect_err("no folder");
+            let reason = "is not the absolute path of a folder that exists";
+            assert_eq!(why, format!("CUDA_SIM_NCCL_FOLDER: {wrong:?} {reason}"));
         }
     }
 

@@ -10,6 +10,7 @@ mod decompress;
 mod describe;
 mod fabric;
 mod interpret;
+mod joint;
 pub mod kernel;
 mod late;
 mod mark;
@@ -22,6 +23,7 @@ mod work;
 pub(crate) use callback::{Callback, HostFunction, Progress, note_freed, note_given};
 pub(crate) use decompress::{Decompression, Format};
 pub(crate) use fabric::{FabricCopy, FabricSide};
+pub(crate) use joint::Joint;
 pub(crate) use program::{Conditional, Form, Program};
 pub(crate) use runnable::{FunctionSettings, Placed, Runnable};
 pub(crate) use work::{Call, Work};
@@ -189,6 +191,11 @@ impl Executor {
 
     pub(crate) fn is_idle(&self, stream: usize) -> bool {
         !self.queues.contains_key(&stream)
+    }
+
+    /// Returns the streams that have work.
+    pub(crate) fn busy_streams(&self) -> impl Iterator<Item = usize> {
+        self.queues.keys().copied()
     }
 
     /// Returns whether no stream has work. Late callbacks are not work of a stream.

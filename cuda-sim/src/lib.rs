@@ -44,6 +44,8 @@
 //! - **Accounting.** The crate records every [call](calls) in order, the objects that are [alive], and
 //!   the context stack of each thread.
 //!
+//! A software NCCL ([`nccl`](mod@nccl)) connects the devices of a process, or of several.
+//!
 //! [`testing`] explains how to test a crate with this driver. Programs in other languages use it as a
 //! `libcuda.so.1`; [`environment`] lists the variables that it reads.
 //!
@@ -70,6 +72,7 @@ pub mod coverage;
 pub mod environment;
 mod exec;
 mod memory;
+pub mod nccl;
 mod profile;
 pub mod races;
 mod state;

@@ -38,6 +38,8 @@ pub struct Profile {
     pub(crate) coverage: bool,
     /// The file to which the coverage is appended when the process exits.
     pub(crate) coverage_file: Option<PathBuf>,
+    /// The folder of the software NCCL.
+    pub(crate) nccl_folder: Option<PathBuf>,
     pub(crate) kernel_checks: Checks,
     /// What a launch of a kernel that is not registered does.
     pub(crate) kernels: Kernels,
@@ -222,6 +224,7 @@ impl Profile {
             leak_sites: false,
             coverage: false,
             coverage_file: None,
+            nccl_folder: None,
             kernel_checks: Checks::MEMCHECK,
             kernels: Kernels::Interpret,
         }
@@ -356,6 +359,13 @@ impl Profile {
     #[must_use]
     pub fn with_coverage_file(self, file: impl Into<PathBuf>) -> Self {
         Self { coverage: true, coverage_file: Some(file.into()), ..self }
+    }
+
+    /// Makes ranks of the [software NCCL](mod@crate::nccl) in several processes find each other through a folder that
+    /// exists. All of the processes must name it.
+    #[must_use]
+    pub fn with_nccl_folder(self, folder: impl Into<PathBuf>) -> Self {
+        Self { nccl_folder: Some(folder.into()), ..self }
     }
 
     /// Makes the driver continue after an illegal access of the device. The [misuse](crate::misuses) is

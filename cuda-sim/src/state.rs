@@ -11,6 +11,7 @@ pub(crate) mod green;
 pub(crate) mod handles;
 pub(crate) mod members;
 pub(crate) mod module;
+pub(crate) mod nccl;
 pub(crate) mod needs;
 pub(crate) mod objects;
 mod poison;

@@ -60,6 +60,16 @@ fn a_program_gets_what_an_h200_gives() {
 }
 
 #[test]
+fn a_program_sums_on_two_devices() {
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile("nccl", &driver));
+    let output = output_of(&mut command(&program, &driver, "h200*2"));
+    let sums = "10 12 14 16 18\n";
+    assert_eq!(output, format!("version 22809, an invalid argument\n{sums}{sums}"));
+    remove(&program);
+}
+
+#[test]
 fn the_races_of_a_program_are_printed_if_its_environment_requests_it() {
     let driver = or_skip!(driver());
     let program = or_skip!(compile("race", &driver));

@@ -11,7 +11,7 @@ pub(crate) struct Out<T>(*mut T);
 impl<T> Out<T> {
     /// # Safety
     /// `place` is null, or a value may be written there while the result and its copies are used.
-    pub(super) unsafe fn new(place: *mut T) -> Self {
+    pub(crate) unsafe fn new(place: *mut T) -> Self {
         Self(place)
     }
 

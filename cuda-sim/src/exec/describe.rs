@@ -23,6 +23,7 @@ impl Work {
             | Self::Fabric(_)
             | Self::All(_) => "a copy",
             Self::Fill { .. } => "a fill",
+            Self::Arrive(_) | Self::Leave(_) => "a collective operation",
             Self::Decompress(_) => "a decompression",
             Self::WriteValue { .. } | Self::ReduceValue { .. } | Self::WaitValue { .. } => {
                 "a stream memory operation"

@@ -1,6 +1,7 @@
 //! The streams whose first operation can run now. A stream's state changes only when an operation that
 //! its first operation depends on is complete, so no step has to scan all streams.
 
+use super::joint::Waiting;
 use super::{Call, Executor, Work, random};
 use crate::account::misuse;
 use crate::memory::Memory;
@@ -13,6 +14,9 @@ pub(super) struct Ready {
     /// Streams whose first operation waits for a value in memory, by the condition. Any operation, and the
     /// host, may write that value, so each step checks all conditions.
     for_values: BTreeMap<Condition, BTreeSet<usize>>,
+    /// Streams whose first operation waits for other streams. Work of another process may be what it waits for, so
+    /// each step checks all of them.
+    joint: Waiting,
     /// The late callbacks that can run now.
     pub(super) late: BTreeSet<u64>,
     /// The streams in `streams` whose first operation is a free.
@@ -83,6 +87,10 @@ impl Ready {
             return;
         }
         match work {
+            Work::Leave(joint) => {
+                self.joint.insert(stream, joint);
+                return;
+            }
             Work::Free(_) => {
                 self.frees.insert(stream);
             }
@@ -104,6 +112,10 @@ impl Ready {
                     self.for_values.remove(&condition);
                 }
             }
+            return;
+        }
+        if let Work::Leave(_) = work {
+            self.joint.remove(stream);
             return;
         }
         self.streams.remove(stream);
@@ -193,10 +205,14 @@ impl Executor {
     /// Returns a stream that is ready, chosen by the seed.
     pub(super) fn choose(&mut self, memory: &Memory) -> Option<usize> {
         let waiting = self.ready.for_values.iter();
-        let arrived: Vec<&BTreeSet<usize>> = waiting
+        let complete = self.ready.joint.complete();
+        let mut arrived: Vec<&BTreeSet<usize>> = waiting
             .filter(|(condition, _)| !condition.is_awaited(memory))
             .map(|(_, streams)| streams)
             .collect();
+        if !complete.is_empty() {
+            arrived.push(&complete);
+        }
         let ready = self.ready.streams.streams.len();
         let count = ready + arrived.iter().map(|streams| streams.len()).sum::<usize>();
         if count == 0 {
@@ -219,6 +235,11 @@ impl Executor {
     pub(crate) fn awaited_value(&self, memory: &Memory) -> Option<u64> {
         let mut conditions = self.ready.for_values.keys();
         conditions.find(|condition| condition.is_awaited(memory)).map(|condition| condition.at)
+    }
+
+    /// Returns whether the first operation of a stream waits for other streams, or did until they arrived.
+    pub(crate) fn has_joint(&self) -> bool {
+        !self.ready.joint.is_empty()
     }
 
     /// Returns whether an operation that has not run signals a semaphore with a word at this address, or waits for it.

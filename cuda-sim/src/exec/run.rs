@@ -107,6 +107,8 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             }
             return Done::Well;
         }
+        Work::Arrive(joint) => joint.arrive(memory),
+        Work::Leave(joint) => joint.leave(memory),
         Work::Record { event } => return Done::Recorded(event, tick),
         // Callbacks and conditional nodes do not run here.
         Work::HostFn { .. }

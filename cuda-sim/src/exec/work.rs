@@ -1,6 +1,6 @@
 //! The work of operations.
 
-use super::{Conditional, Decompression, FabricCopy, HostFunction, Runnable};
+use super::{Conditional, Decompression, FabricCopy, HostFunction, Joint, Runnable};
 use crate::memory::Attached;
 use core::ffi::{c_char, c_void};
 use cuda_sys::CUstreamAtomicReductionOpType;
@@ -102,6 +102,10 @@ pub(crate) enum Work {
         function: HostFunction,
         data: *mut c_void,
     },
+    /// Arrives at work that several streams do together.
+    Arrive(Arc<dyn Joint>),
+    /// Waits until all streams have arrived.
+    Leave(Arc<dyn Joint>),
     /// The position in its stream of a copy that the call makes itself after this operation.
     CopyByCall,
     /// Several operations that run as one.

@@ -46,7 +46,10 @@ impl World {
     /// Destroys a context with everything that was created in it. The real driver waits for its work;
     /// the inner result is that of the work.
     pub(crate) fn end_context(&mut self, handle: usize) -> Answer<Answer> {
-        let waited = self.run_down()?;
+        let waited = match self.objects.contexts.get(handle).map(|its| its.device) {
+            Some(device) => self.run_down_device(device)?,
+            None => self.run_down()?,
+        };
         let before = self.alive();
         let streams: Vec<usize> = self.objects.members.streams.of(handle).collect();
         for stream in streams {

@@ -81,6 +81,8 @@ impl World {
                 });
                 Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
             }
+            // A real GPU would hang, too, until another thread or process makes the missing call.
+            (Progress::None, None) if self.runs.executor.has_joint() => Err(Self::WAIT),
             (Progress::None, None) => Ok(()),
             (Progress::Elsewhere, _) => Err(Self::WAIT),
             (Progress::Never, _) => {
@@ -140,7 +142,31 @@ impl World {
 
     /// Runs all work. `cuMemFree`, unloading a module and destroying a context do this first.
     pub(crate) fn run_all(&mut self) -> Answer {
-        self.run_until(Executor::is_all_idle)?;
+        let current = self.current().and_then(|current| self.context(current));
+        let device = current.ok().map(|context| context.device);
+        self.run_all_of(device)
+    }
+
+    /// Runs all work. If nothing is ready because operations of other devices wait for their peers, that is enough: a
+    /// call waits for its own device.
+    fn run_all_of(&mut self, device: Option<usize>) -> Answer {
+        while !self.runs.executor.is_all_idle() {
+            if self.step()? {
+                continue;
+            }
+            let is_of_device = |stream: usize| {
+                let context = self.objects.streams.get(stream).map(|its| its.context);
+                let context = context.and_then(|context| self.objects.contexts.get(context));
+                device.is_none() || context.is_none_or(|its| Some(its.device) == device)
+            };
+            let executor = &self.runs.executor;
+            if executor.has_joint() && !executor.busy_streams().any(is_of_device) {
+                break;
+            }
+            self.stuck()?;
+            break;
+        }
+        self.runs.fatal.map_or(Ok(()), Err)?;
         self.host_learns_all();
         Ok(())
     }
@@ -149,7 +175,18 @@ impl World {
     /// succeeds or fails. The outer error means that a callback must run or end before the body runs
     /// again, or that this call is inside the callback that it would wait for.
     pub(crate) fn run_down(&mut self) -> Answer<Answer> {
-        match self.run_all() {
+        let done = self.run_all();
+        self.run_down_after(done)
+    }
+
+    /// The same for a call that ends something of a device.
+    pub(crate) fn run_down_device(&mut self, device: usize) -> Answer<Answer> {
+        let done = self.run_all_of(Some(device));
+        self.run_down_after(done)
+    }
+
+    fn run_down_after(&self, done: Answer) -> Answer<Answer> {
+        match done {
             Err(code) if self.runs.fatal.is_none() => Err(code),
             done => Ok(done),
         }

@@ -12,6 +12,7 @@ use super::graph::user_object::UserObject;
 use super::green::Descriptor;
 use super::handles::{Handles, State};
 use super::members::Belongings;
+use super::nccl::Nccl;
 use super::objects::{Context, ContextKind, Event, Function, Green, Linker, Module, Stream};
 use super::pool::{LocationPools, Pool};
 use super::run::Kept;
@@ -114,6 +115,7 @@ pub(crate) struct Objects {
     pub(crate) memory: Memory,
     pub(crate) arrays: Arrays,
     pub(crate) externals: Externals,
+    pub(crate) nccl: Nccl,
     /// Memory shared between processes.
     pub(crate) shared: SharedMemory,
     pub(crate) pool_shared: SharedPools,
@@ -232,6 +234,7 @@ impl World {
             memory: Memory::default(),
             arrays: Arrays::new(),
             externals: Externals::new(),
+            nccl: Nccl::new(profile.nccl_folder.clone()),
             shared: SharedMemory::default(),
             pool_shared: SharedPools::default(),
         };
@@ -528,6 +531,7 @@ impl World {
             external_memories: self.objects.externals.memories.len(),
             external_semaphores: self.objects.externals.semaphores.len(),
             graphics_resources: self.objects.externals.graphics.registered.len(),
+            communicators: self.objects.nccl.communicators.len(),
         }
     }
 }
