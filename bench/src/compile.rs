@@ -63,14 +63,20 @@ fn calls(rounds: usize, options: &CompileOptions) -> Fallible<()> {
 }
 
 /// Prints the median time of C, and the times that C takes again and that the crate takes, relative to C in the
-/// same round.
-fn row(name: &str, rounds: usize, [c, other]: [&mut dyn FnMut(); 2]) {
+/// same round. `prepare` runs before each time.
+pub(crate) fn row_after(
+    name: &str,
+    rounds: usize,
+    prepare: &dyn Fn(),
+    [c, other]: [&mut dyn FnMut(); 2],
+) {
     let mut ratios = [Vec::new(), Vec::new()];
     let mut base = Vec::new();
     for round in 0..=rounds {
         let mut times = [0.0; 3];
         for turn in 0..3 {
             let place = (round + turn) % 3;
+            prepare();
             times[place] = time(if place == 2 { &mut *other } else { &mut *c });
         }
         // The first round is a warm-up.
@@ -86,6 +92,11 @@ fn row(name: &str, rounds: usize, [c, other]: [&mut dyn FnMut(); 2]) {
         print!(" {median:.2} ({low:.2} .. {high:.2}) |");
     }
     println!();
+}
+
+/// The same without preparation.
+fn row(name: &str, rounds: usize, functions: [&mut dyn FnMut(); 2]) {
+    row_after(name, rounds, &|| (), functions);
 }
 
 /// Measures hits of the cache, with a program whose cubin has about 100 KiB.

@@ -8,6 +8,7 @@ mod driver;
 mod first;
 mod graphs;
 mod managers;
+mod nccl;
 mod operations;
 mod parallel;
 mod plain;
@@ -23,7 +24,7 @@ mod work;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cuda-bench [--null] [--first | --managers | --replay | --compile | --copies | --parallel] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
+usage: cuda-bench [--null] [--first | --managers | --replay | --compile | --copies | --parallel | --nccl] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 
   --null       use the driver that does nothing even if there is a real one
   --rounds N   number of rounds of each operation (default 101)
@@ -34,6 +35,7 @@ usage: cuda-bench [--null] [--first | --managers | --replay | --compile | --copi
   --compile    measure NVRTC, the cache of compiled programs and compilations on several threads instead
   --copies     measure copies one by one and in batches instead, on one and on several threads
   --parallel   measure launches, events, allocations, fills and graph launches instead, on one and on several threads
+  --nccl       measure operations of NCCL on one rank instead
   --threads N  with --managers, --compile, --copies and --parallel: number of threads (default 16)
   --trace FILE with --managers: replay a trace of allocations instead
   --json FILE  write all medians and spreads
@@ -52,6 +54,7 @@ struct Options {
     compile: bool,
     copies: bool,
     parallel: bool,
+    nccl: bool,
     threads: usize,
     trace: Option<String>,
     first_of: Option<String>,
@@ -94,6 +97,7 @@ fn options() -> Fallible<Option<Options>> {
         compile: false,
         copies: false,
         parallel: false,
+        nccl: false,
         threads: 16,
         trace: None,
         first_of: None,
@@ -113,6 +117,7 @@ fn options() -> Fallible<Option<Options>> {
             "--compile" => options.compile = true,
             "--copies" => options.copies = true,
             "--parallel" => options.parallel = true,
+            "--nccl" => options.nccl = true,
             "--trace" => options.trace = Some(value()?),
             "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
             "--first-of" => options.first_of = Some(value()?),
@@ -143,6 +148,9 @@ fn run(options: &Options) -> Fallible<()> {
     }
     if options.parallel {
         return parallel::run(options.rounds, options.threads, options.null);
+    }
+    if options.nccl {
+        return nccl::run(options.rounds);
     }
     if options.managers {
         return managers::run(&managers::Options {

@@ -200,6 +200,9 @@ pub(crate) fn explorer(profile: Profile, options: &Options) -> Explorer {
     let profile = profile.with_environment();
     let profile = profile.unwrap_or_else(|why| panic!("{why}"));
     cuda_sim::install(profile).expect("nothing was called before");
+    // SAFETY: the functions have the signatures of NCCL, and are part of this program.
+    let installed = unsafe { cuda_nccl::sys::NCCL.install(cuda_sim::nccl::symbol) };
+    installed.expect("nothing was called before");
     cuda_safe::set_freed_hook(cuda_sim::data_freed);
     cuda_safe::explore::set_hooks(
         explore::is_explored,

@@ -1,6 +1,7 @@
 //! The scenarios. Each file has one subject.
 
 mod captures;
+mod collectives;
 mod events;
 mod graphs;
 mod kernels;
@@ -39,6 +40,7 @@ impl Scenario {
 /// All scenarios.
 pub(crate) fn all() -> Vec<Scenario> {
     let mut all = regressions::all();
+    all.extend(collectives::all());
     all.extend(events::all());
     all.extend(graphs::all());
     all.extend(kernels::all());

@@ -17,8 +17,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  regen-bindings [--check] [--header DIR]  write the bindings of cuda-sys and cuda-nvrtc and the device attributes of
-                                           cuda-safe from the pinned headers, or from those in DIR; --check: only compare
+  regen-bindings [--check] [--header DIR]  write the bindings of cuda-sys, cuda-nvrtc and cuda-nccl and the device attributes
+                                           of cuda-safe from the pinned headers, or from those in DIR; --check: only compare
   symbols                                  print every bound function as CSV: symbol,base,since
   coverage [--check]                       write COVERAGE.md; --check: only compare
   header-check [VERSION ...]               compare cuda-sys with the pinned headers (default: all versions)

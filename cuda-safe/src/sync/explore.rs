@@ -4,7 +4,7 @@
 //! `cuda_sim::explore` can decide which thread runs. The feature has no other effect, but makes locks
 //! slower.
 
-pub use super::explored::set_hooks;
+pub use super::explored::{set_hooks, yield_now};
 
 /// Locks that call the hooks, for crates whose locks the explorer must see too.
 ///

@@ -59,10 +59,11 @@ fn point() {
     }
 }
 
-/// Lets other threads run before this thread repeats an attempt.
+/// Lets other threads run before this thread repeats an attempt. A loop that waits for another thread without a lock
+/// must call it.
 #[track_caller]
 #[inline]
-pub(crate) fn yield_now() {
+pub fn yield_now() {
     match hooks() {
         Some(hooks) => (hooks.yield_now)(Location::caller()),
         None => std::thread::yield_now(),

@@ -4,6 +4,7 @@ mod attributes;
 mod compilers;
 mod functions;
 mod groups;
+mod nccl;
 mod render;
 mod since;
 
@@ -67,15 +68,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         }
     }
     headers::provide_libclang()?;
-    let (include, compilers) = match header {
-        Some(folder) => (PathBuf::from(folder), PathBuf::from(folder)),
-        None => (
+    let [include, compilers, nccl] = match header {
+        Some(folder) => [(); 3].map(|()| PathBuf::from(&folder)),
+        None => [
             headers::fetch(headers::versions()?.first().context("no headers pinned")?)?,
             headers::provide_compilers()?.join("include"),
-        ),
+            headers::provide_nccl()?.join("include"),
+        ],
     };
     let mut files = generate(&include)?;
     files.extend(compilers::generate(&compilers)?);
+    files.extend(nccl::generate(&nccl)?);
     settle(&files, check, "regen-bindings")
 }
 
@@ -121,7 +124,7 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &str) -> Result<T> {
     toml::from_str(&text).with_context(|| format!("reading {path}"))
 }
 
-/// Returns `CUDA_VERSION` in the usual form: 13.5 for 13050.
+/// Returns the product of the headers with `CUDA_VERSION` in the usual form: CUDA 13.5 for 13050.
 fn header_version(api: &Api) -> Result<String> {
     let number = api
         .constants
@@ -129,5 +132,5 @@ fn header_version(api: &Api) -> Result<String> {
         .find(|constant| constant.name == "CUDA_VERSION")
         .context("the header has no CUDA_VERSION")?
         .value;
-    Ok(format!("{}.{}", number / 1000, number % 1000 / 10))
+    Ok(format!("CUDA {}.{}", number / 1000, number % 1000 / 10))
 }

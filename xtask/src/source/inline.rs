@@ -17,7 +17,7 @@ use syn::{Attribute, GenericParam, Generics, ImplItemFn, Item, ItemFn, ItemImpl,
 use syn::{FnArg, Type, Visibility};
 
 /// The crates that users compile. Functions that a macro writes are not looked at.
-const CRATES: [&str; 4] = ["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc"];
+const CRATES: [&str; 5] = ["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc", "cuda-nccl"];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let check = match args {

@@ -17,7 +17,8 @@ use crate::testing::sampled;
 use crate::{root, status};
 
 /// The crates with unit tests.
-const CRATES: &[&str] = &["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc", "cuda-sim"];
+const CRATES: &[&str] =
+    &["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc", "cuda-nccl", "cuda-sim"];
 
 /// The test binaries that need no GPU and no real driver. `faults` is excluded, because it starts many
 /// processes and takes too long under the sanitizer.

@@ -35,8 +35,8 @@ use crate::root;
 use crate::testing::{copy, in_parallel};
 
 /// The packages that are mutated: those that users build.
-const PACKAGES: [&str; 6] =
-    ["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc", "cuda-sim", "cuda-ptx"];
+const PACKAGES: [&str; 7] =
+    ["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc", "cuda-nccl", "cuda-sim", "cuda-ptx"];
 
 /// The prefixes of the lines of a report that name mutants.
 const SURVIVED: &str = "survived: ";

@@ -189,8 +189,9 @@ fn rename(text: &str, names: &BTreeMap<String, String>) -> Result<String> {
 
 fn prototype(signature: &syn::Signature) -> Result<Prototype> {
     let name = signature.ident.to_string();
-    let syn::ReturnType::Type(_, output) = &signature.output else {
-        bail!("{name} returns nothing");
+    let output = match &signature.output {
+        syn::ReturnType::Type(_, output) => (**output).clone(),
+        syn::ReturnType::Default => syn::parse_str("()")?,
     };
     ensure!(signature.variadic.is_none(), "{name} is variadic");
     let mut params = Vec::new();
@@ -203,7 +204,7 @@ fn prototype(signature: &syn::Signature) -> Result<Prototype> {
         };
         params.push((pattern.ident.to_string(), (*input.ty).clone()));
     }
-    Ok(Prototype { name, params, output: (**output).clone() })
+    Ok(Prototype { name, params, output })
 }
 
 /// Parses a block of bindgen's layout assertions: `["Size of T"][size_of::<T>() - 8usize]; …`.

@@ -44,6 +44,21 @@ pub(crate) fn bind_compilers(root: &Path, include: &Path) -> Result<String> {
     generate(builder, include)
 }
 
+/// Generates bindings for nccl.h, found in `include`, and returns bindgen's output.
+///
+/// The second name of each function, with the prefix `pnccl`, is for profilers that replace the first one. It is
+/// not bound. The types of the runtime API are those of the driver.
+#[allow(dead_code, reason = "build.rs includes this file and reads cuda.h only")]
+pub(crate) fn bind_nccl(root: &Path, include: &Path) -> Result<String> {
+    let builder = builder(root, include)?
+        .header_contents("binding.h", "#include <nccl.h>\n")
+        // Declares a function that other systems do not have.
+        .clang_arg("-DNCCL_OS_LINUX")
+        .allowlist_item("(nccl|NCCL_).*")
+        .blocklist_item("NCCL_(H_|OS_LINUX|SUFFIX|UNDEF_FLOAT)|nccl(RedOp|NumOps)_dummy.*|cuda(Stream|Event)_t|CU(stream|event)_st");
+    generate(builder, include)
+}
+
 /// Returns the settings that are the same for all headers.
 fn builder(root: &Path, include: &Path) -> Result<bindgen::Builder> {
     Ok(bindgen::Builder::default()

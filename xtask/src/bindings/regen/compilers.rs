@@ -12,32 +12,63 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// An entry of `xtask/compilers.toml`.
+/// An entry of `xtask/compilers.toml` or `xtask/nccl.toml`.
 #[derive(Deserialize)]
-struct Entry {
-    /// The CUDA version that introduced the function, as the symbols of the released libraries show. The
-    /// headers do not have it.
-    since: String,
+pub(super) struct Entry {
+    /// The version that introduced the function, as the released libraries and headers show. No header has it.
+    pub(super) since: String,
     /// One line about the function.
     text: String,
+    /// The safe item that calls the function.
+    pub(super) item: Option<String>,
+    /// The reason why there is none.
+    pub(super) left_out: Option<String>,
 }
 
-/// The libraries: the `static` that opens one, the prefix of its functions, and NVIDIA's page.
-const LIBRARIES: [(&str, &str, &str); 2] = [
-    ("NVRTC", "nvrtc", "https://docs.nvidia.com/cuda/nvrtc/index.html"),
-    ("NVJITLINK", "nvJitLink", "https://docs.nvidia.com/cuda/nvjitlink/index.html"),
+/// A library, for the documentation of its functions.
+pub(super) struct Library {
+    /// The `static` that opens it.
+    pub(super) name: &'static str,
+    /// The prefix of its functions.
+    pub(super) prefix: &'static str,
+    /// The product whose versions the entries have.
+    pub(super) product: &'static str,
+    /// The file with the entries.
+    pub(super) entries: &'static str,
+    /// NVIDIA's page.
+    pub(super) page: &'static str,
+}
+
+const LIBRARIES: [Library; 2] = [
+    Library {
+        name: "NVRTC",
+        prefix: "nvrtc",
+        product: "CUDA",
+        entries: "xtask/compilers.toml",
+        page: "https://docs.nvidia.com/cuda/nvrtc/index.html",
+    },
+    Library {
+        name: "NVJITLINK",
+        prefix: "nvJitLink",
+        product: "CUDA",
+        entries: "xtask/compilers.toml",
+        page: "https://docs.nvidia.com/cuda/nvjitlink/index.html",
+    },
 ];
+
+/// Reads the entries of a file, each of which must name a function of the headers.
+pub(super) fn entries(api: &Api, path: &str) -> Result<BTreeMap<String, Entry>> {
+    let entries: BTreeMap<String, Entry> = super::read_toml(path)?;
+    let names: BTreeSet<&str> = api.functions.iter().map(|f| f.name.as_str()).collect();
+    for name in entries.keys() {
+        ensure!(names.contains(name.as_str()), "{path} names {name}, but the headers do not");
+    }
+    Ok(entries)
+}
 
 pub(super) fn generate(include: &Path) -> Result<Vec<Generated>> {
     let api = parse(&bind_compilers(&root(), include)?)?;
-    let entries: BTreeMap<String, Entry> = super::read_toml("xtask/compilers.toml")?;
-    let names: BTreeSet<&str> = api.functions.iter().map(|f| f.name.as_str()).collect();
-    for name in entries.keys() {
-        ensure!(
-            names.contains(name.as_str()),
-            "xtask/compilers.toml names {name}, but the headers do not"
-        );
-    }
+    let entries = entries(&api, "xtask/compilers.toml")?;
     let version = version(include)?;
     let bindings = root().join("cuda-nvrtc/src/sys/bindings");
     fs::create_dir_all(&bindings).with_context(|| format!("creating {}", bindings.display()))?;
@@ -52,18 +83,19 @@ pub(super) fn generate(include: &Path) -> Result<Vec<Generated>> {
         file("layouts.rs", render::layouts(&api)),
     ];
     let mut bound = 0;
-    for (library, prefix, page) in LIBRARIES {
+    for library in LIBRARIES {
+        let functions = api.functions.iter();
         let functions: Vec<&Prototype> =
-            api.functions.iter().filter(|function| function.name.starts_with(prefix)).collect();
+            functions.filter(|function| function.name.starts_with(library.prefix)).collect();
         bound += functions.len();
-        let name = format!("{}.rs", library.to_lowercase());
-        files.push(file(&name, rows(&functions, library, page, &entries)?));
+        let name = format!("{}.rs", library.name.to_lowercase());
+        files.push(file(&name, rows(&functions, &library, &entries)?));
     }
     ensure!(bound == api.functions.len(), "a function of neither library");
     Ok(files)
 }
 
-fn enums(api: &Api) -> String {
+pub(super) fn enums(api: &Api) -> String {
     let mut text = String::from("enums! {\n");
     for item in &api.enums {
         let _ = writeln!(text, "    {}: {} {{", item.name, item.repr);
@@ -77,22 +109,19 @@ fn enums(api: &Api) -> String {
 }
 
 /// Renders the functions of one library.
-fn rows(
+pub(super) fn rows(
     functions: &[&Prototype],
-    library: &str,
-    page: &str,
+    library: &Library,
     entries: &BTreeMap<String, Entry>,
 ) -> Result<String> {
-    let mut text = format!("functions! {{\n    in {library};\n\n");
+    let Library { name, product, page, .. } = library;
+    let mut text = format!("functions! {{\n    in {name};\n\n");
     for function in functions {
         let name = &function.name;
-        let entry = entries
-            .get(name)
-            .with_context(|| format!("xtask/compilers.toml has no entry for {name}"))?;
-        let (major, minor) = entry
-            .since
-            .split_once('.')
-            .with_context(|| format!("{name}: {:?} is not a version", entry.since))?;
+        let entry = entries.get(name);
+        let entry =
+            entry.with_context(|| format!("{} has no entry for {name}", library.entries))?;
+        let since = entry.since.replace('.', ", ");
         let params: Vec<String> = function
             .params
             .iter()
@@ -100,8 +129,8 @@ fn rows(
             .collect();
         let _ = writeln!(
             text,
-            "    /// {}\n    ///\n    /// Since CUDA {}. [NVIDIA's page]({page})\n    \
-             ({major}, {minor}) {name}({}) -> {};\n",
+            "    /// {}\n    ///\n    /// Since {product} {}. [NVIDIA's page]({page})\n    \
+             ({since}) {name}({}) -> {};\n",
             entry.text,
             entry.since,
             params.join(", "),
@@ -112,7 +141,7 @@ fn rows(
     Ok(text)
 }
 
-/// Returns the version of the headers, for example 13.5. Only the names of the symbols that nvJitLink.h
+/// Returns the product of the headers with its version, for example CUDA 13.5. Only the names of the symbols that nvJitLink.h
 /// declares have it.
 fn version(include: &Path) -> Result<String> {
     let path = include.join("nvJitLink.h");
@@ -121,5 +150,5 @@ fn version(include: &Path) -> Result<String> {
     let after = text.split_once("__nvJitLinkCreate_").map(|(_, rest)| rest);
     let version = after.and_then(|rest| rest.split([' ', '(']).next());
     let version = version.with_context(|| format!("no version in {}", path.display()))?;
-    Ok(version.replace('_', "."))
+    Ok(format!("CUDA {}", version.replace('_', ".")))
 }

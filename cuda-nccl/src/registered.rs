@@ -1,0 +1,241 @@
+//! Memory that is registered with communicators.
+
+use crate::call::{Progress, nccl};
+use crate::communicator::Communicator;
+use crate::error::{Error, Invalid, Result};
+use crate::registration::Registration;
+use crate::shared::{Shared, outside_captures};
+use crate::sys::{self, ncclComm_t, ncclWindow_t};
+use cuda_safe::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use std::ffi::c_void;
+use std::sync::{Arc, Weak};
+
+/// A buffer that is registered with communicators: other GPUs access it without copies.
+///
+/// NCCL uses a registration if all ranks have registered the buffers of an operation, with the same offsets, and if the
+/// memory is that of [`NcclManager`](crate::NcclManager) or other shareable memory. Otherwise it copies.
+///
+/// The value owns the buffer, since memory must not be freed while it is registered. A registration ends in the way
+/// that fits: with the value, after the work of the stream (`ncclCommDeregister`, `ncclCommWindowDeregister`); before
+/// the communicator is destroyed or finalized; or by an abort, which frees it. To register a buffer again with the same
+/// communicator does nothing.
+#[derive(Debug)]
+#[doc(alias = "ncclCommDeregister", alias = "ncclCommWindowDeregister")]
+pub struct Registered<T> {
+    /// `None` only after the buffer was taken.
+    buffer: Option<DeviceBuffer<T>>,
+    entries: Vec<Entry>,
+}
+
+/// One registration, and the communicator that has it.
+#[derive(Debug)]
+struct Entry {
+    shared: Weak<Shared>,
+    /// The key in the registrations of the communicator.
+    key: u64,
+    is_window: bool,
+}
+
+impl Communicator {
+    /// Registers a buffer. Calls `ncclCommRegister`.
+    ///
+    /// # Errors
+    /// See [`Registered::register`]. The buffer is then dropped; [`Registered::new`] and `register` keep it.
+    ///
+    /// Since NCCL 2.19. Raw: [`ncclCommRegister`](fn@crate::sys::ncclCommRegister).
+    #[doc(alias = "ncclCommRegister")]
+    pub fn register<T>(&self, buffer: DeviceBuffer<T>) -> Result<Registered<T>> {
+        let mut registered = Registered::new(buffer);
+        registered.register(self)?;
+        Ok(registered)
+    }
+}
+
+impl<T> Registered<T> {
+    /// Returns a buffer that is not registered yet.
+    #[inline]
+    pub fn new(buffer: DeviceBuffer<T>) -> Self {
+        Self { buffer: Some(buffer), entries: Vec::new() }
+    }
+
+    /// Registers the buffer with a communicator, unless it is. Calls `ncclCommRegister`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherDevice`]; [`Error::Aborted`]; errors of NCCL and the driver.
+    ///
+    /// Since NCCL 2.19. Raw: [`ncclCommRegister`](fn@crate::sys::ncclCommRegister).
+    #[doc(alias = "ncclCommRegister")]
+    pub fn register(&mut self, communicator: &Communicator) -> Result<()> {
+        if self.is_registered(communicator, false) {
+            return Ok(());
+        }
+        let (address, size) = self.memory(communicator)?;
+        let mut handle = core::ptr::null_mut();
+        let place = &raw mut handle;
+        let registered = self.add(
+            communicator,
+            false,
+            |raw| {
+                // SAFETY: the communicator is alive. The buffer is alive until the registration has ended.
+                unsafe { nccl!(ncclCommRegister(raw, address, size, place)) }
+            },
+            || (!handle.is_null()).then_some(Registration::Buffer(handle)),
+        );
+        registered.map(|_| ())
+    }
+
+    /// Registers the buffers of all ranks as a window, unless this one is. Calls `ncclCommWindowRegister`. All ranks must
+    /// call it, with buffers of the same size.
+    ///
+    /// `symmetric` promises that all ranks use the same offsets in the window for an operation, which permits faster
+    /// operations. Returns whether there is a window: NCCL does not support windows everywhere.
+    ///
+    /// # Errors
+    /// See [`register`](Self::register).
+    ///
+    /// Since NCCL 2.27. Raw: [`ncclCommWindowRegister`](fn@crate::sys::ncclCommWindowRegister).
+    #[doc(alias = "ncclCommWindowRegister")]
+    pub fn register_window(
+        &mut self,
+        communicator: &Communicator,
+        symmetric: bool,
+    ) -> Result<bool> {
+        if self.is_registered(communicator, true) {
+            return Ok(true);
+        }
+        let (address, size) = self.memory(communicator)?;
+        let flags = match symmetric {
+            true => sys::NCCL_WIN_COLL_SYMMETRIC,
+            false => sys::NCCL_WIN_DEFAULT,
+        };
+        // NCCL may write the window after the call has returned.
+        let mut window: Box<ncclWindow_t> = Box::new(core::ptr::null_mut());
+        let place = &raw mut *window;
+        self.add(
+            communicator,
+            true,
+            |raw| {
+                // SAFETY: as for `register`.
+                unsafe { nccl!(ncclCommWindowRegister(raw, address, size, place, flags as i32)) }
+            },
+            || (!window.is_null()).then_some(Registration::Window(*window)),
+        )
+    }
+
+    /// Makes a registration and notes it. Returns whether there is one.
+    fn add(
+        &mut self,
+        communicator: &Communicator,
+        is_window: bool,
+        call: impl FnOnce(ncclComm_t) -> Result<Progress>,
+        made: impl FnOnce() -> Option<Registration>,
+    ) -> Result<bool> {
+        let shared = &communicator.shared;
+        outside_captures(|| {
+            let mut handle = shared.lock()?;
+            let raw = handle.raw();
+            let progress = shared.primary.with_current(|_| call(raw))??;
+            shared.complete(&mut handle, progress)?;
+            let Some(registration) = made() else {
+                return Ok(false);
+            };
+            let key = handle.registrations.insert(registration);
+            self.entries.push(Entry { shared: Arc::downgrade(shared), key, is_window });
+            Ok(true)
+        })
+    }
+
+    fn is_registered(&self, communicator: &Communicator, is_window: bool) -> bool {
+        let same = |entry: &&Entry| {
+            entry.is_window == is_window
+                && entry.shared.as_ptr() == Arc::as_ptr(&communicator.shared)
+        };
+        self.entries.iter().any(|entry| same(&entry))
+    }
+
+    /// Returns the address and the size of the buffer, for a communicator of the same device.
+    fn memory(&self, communicator: &Communicator) -> Result<(*mut c_void, usize)> {
+        let Some(buffer) = &self.buffer else {
+            return Err(Error::Aborted);
+        };
+        let of = |stream: &cuda_safe::Stream| stream.context().device().ordinal();
+        let (memory, own) = (of(buffer.stream()), of(communicator.stream()));
+        if memory != own {
+            return Err(Invalid::OtherDevice { memory, communicator: own }.into());
+        }
+        let address = core::ptr::without_provenance_mut(buffer.as_raw() as usize);
+        Ok((address, buffer.size_bytes()))
+    }
+
+    /// Returns the buffer, for reading.
+    #[inline]
+    pub fn as_slice(&self) -> Option<DeviceSlice<'_, T>> {
+        self.buffer.as_ref().map(DeviceBuffer::as_slice)
+    }
+
+    /// Returns the buffer, for reading and writing.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> Option<DeviceSliceMut<'_, T>> {
+        self.buffer.as_mut().map(DeviceBuffer::as_mut_slice)
+    }
+
+    /// Ends the registrations, and returns the buffer. Waits until the work of the communicators' streams is complete.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`] if the buffer was leaked, because a registration could not be ended.
+    pub fn into_buffer(mut self) -> Result<DeviceBuffer<T>> {
+        self.end();
+        self.buffer.take().ok_or(Error::Aborted)
+    }
+
+    /// Ends the registrations. If one cannot be ended, the buffer is leaked: NCCL would use the address for other memory.
+    fn end(&mut self) {
+        let mut all = true;
+        for entry in self.entries.drain(..) {
+            // Without a communicator there is no registration.
+            if let Some(shared) = entry.shared.upgrade() {
+                all &= shared.deregister(entry.key).is_ok();
+            }
+        }
+        if !all {
+            std::mem::forget(self.buffer.take());
+        }
+    }
+}
+
+impl Shared {
+    /// Ends a registration, if it has not ended, after the work of the stream.
+    #[inline]
+    fn deregister(&self, key: u64) -> Result<()> {
+        let mut handle = match self.lock() {
+            // NCCL has freed it with the communicator.
+            Err(Error::Aborted) => return Ok(()),
+            handle => handle?,
+        };
+        if !handle.registrations.contains(key) {
+            return Ok(());
+        }
+        if !self.wait_for_stream() {
+            // The lock aborts the communicator.
+            drop(handle);
+            return match self.lock() {
+                Err(Error::Aborted) => Ok(()),
+                other => other.map(|_| ()),
+            };
+        }
+        let Some(registration) = handle.registrations.remove(key) else {
+            return Ok(());
+        };
+        let raw = handle.raw();
+        outside_captures(|| {
+            // SAFETY: the communicator is alive, and its work is complete.
+            self.primary.with_current(|_| unsafe { registration.end(raw) })?
+        })
+    }
+}
+
+impl<T> Drop for Registered<T> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
