@@ -496,6 +496,8 @@ unsafe extern "C" fn ncclCommDestroy(communicator: *mut c_void) -> c_int {
         if world.runs.fatal.is_none() {
             world.run_until(|executor| last.values().all(|id| executor.is_done(*id)))?;
         }
+        let its = alive(world, communicator.addr())?;
+        its.life.is_destroyed.store(true, Ordering::Release);
         remove(world, communicator.addr(), device)
     })
 }

@@ -21,7 +21,8 @@
 //! - **Failures**: [`fail_call`] makes a call fail, [`set_error`] sets the error that a communicator has in the
 //!   background, and [`kill`] makes a rank disappear.
 //! - **Misuses** are reported like those of the driver: different operations of the ranks, a communicator that is used
-//!   after its destruction, a group that a thread leaves open, memory that is freed while an operation needs it, and
+//!   after its destruction, a graph that outlives its communicator, a group that a thread leaves
+//!   open, memory that is freed while an operation needs it, and
 //!   registrations that are ended in the wrong way.
 //!
 //! [`symbol`] returns null for other functions, as a library that does not have them: those of one-sided operations,

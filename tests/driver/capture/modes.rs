@@ -31,12 +31,13 @@ enum Call {
     FreeInOrder,
     CreateStream,
     CopyBack,
+    Instantiate,
 }
 
 use Call::*;
 
 /// The calls, each with whether it was also measured on the capturing thread.
-const CALLS: [(Call, bool); 15] = [
+const CALLS: [(Call, bool); 16] = [
     (SynchronizeContext, true),
     (SynchronizeOtherStream, true),
     (QueryEvent, true),
@@ -52,6 +53,7 @@ const CALLS: [(Call, bool); 15] = [
     (FreeInOrder, false),
     (CreateStream, false),
     (CopyBack, false),
+    (Instantiate, true),
 ];
 
 /// Returns whether the call is refused and invalidates the capture. `relaxed` says whether the
@@ -183,6 +185,15 @@ impl Things {
                 let mut bytes = [0u8; 64];
                 // SAFETY: both sides have 64 bytes.
                 unsafe { sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), self.memory, 64) }
+            }
+            Instantiate => {
+                let (mut graph, mut executable) = (null_mut(), null_mut());
+                // SAFETY: the pointer refers to a local variable. (The objects leak until the process exits soon.)
+                succeeds(unsafe { sys::cuGraphCreate(&raw mut graph, 0) });
+                let mut params = sys::CUDA_GRAPH_INSTANTIATE_PARAMS::default();
+                let (place, params) = (&raw mut executable, &raw mut params);
+                // SAFETY: as above, and the graph is alive.
+                unsafe { sys::cuGraphInstantiateWithParams(place, graph, params) }
             }
         }
     }

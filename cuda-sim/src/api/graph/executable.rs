@@ -81,6 +81,8 @@ pub(crate) fn instantiate_with(
         world.current()?;
     }
     check_flags(params.flags, true)?;
+    // Measured with a capture of this thread.
+    world.forbidden_in_capture()?;
     let stream = match uploads {
         true => Some(world.stream(params.hUploadStream.addr())?),
         false => None,

@@ -64,6 +64,8 @@ pub(crate) struct Split {
 #[derive(Debug, Default)]
 pub(crate) struct Life {
     pub(crate) is_aborted: AtomicBool,
+    /// Whether the communicator was destroyed in order.
+    pub(crate) is_destroyed: AtomicBool,
     /// The error that a test has set, or 0.
     pub(crate) error: AtomicU32,
 }

@@ -6,6 +6,7 @@ use crate::account::misuse;
 use crate::exec::Joint;
 use crate::memory::Memory;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The operations of one call, or of one group, of one communicator.
@@ -185,6 +186,12 @@ impl Part {
 
 impl Joint for Batch {
     fn arrive(&self, memory: &mut Memory) -> Result<(), String> {
+        if self.life.is_destroyed.load(Ordering::Acquire) {
+            // All other operations were complete before.
+            return Err(
+                "a graph launches an operation of a communicator that was destroyed".to_owned()
+            );
+        }
         let mut topics = Vec::new();
         for part in &self.parts {
             // The order of the calls decides which operations of the ranks belong together.
