@@ -8,6 +8,7 @@ use crate::shared::{Shared, outside_captures};
 use crate::sys::{self, ncclComm_t, ncclWindow_t};
 use cuda_safe::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
 /// A buffer that is registered with communicators: other GPUs access it without copies.
@@ -22,8 +23,8 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 #[doc(alias = "ncclCommDeregister", alias = "ncclCommWindowDeregister")]
 pub struct Registered<T> {
-    /// `None` only after the buffer was taken.
-    buffer: Option<DeviceBuffer<T>>,
+    /// Dropped after the registrations have ended, and leaked otherwise.
+    buffer: ManuallyDrop<DeviceBuffer<T>>,
     entries: Vec<Entry>,
 }
 
@@ -55,7 +56,7 @@ impl<T> Registered<T> {
     /// Returns a buffer that is not registered yet.
     #[inline]
     pub fn new(buffer: DeviceBuffer<T>) -> Self {
-        Self { buffer: Some(buffer), entries: Vec::new() }
+        Self { buffer: ManuallyDrop::new(buffer), entries: Vec::new() }
     }
 
     /// Registers the buffer with a communicator, unless it is. Calls `ncclCommRegister`.
@@ -155,9 +156,7 @@ impl<T> Registered<T> {
 
     /// Returns the address and the size of the buffer, for a communicator of the same device.
     fn memory(&self, communicator: &Communicator) -> Result<(*mut c_void, usize)> {
-        let Some(buffer) = &self.buffer else {
-            return Err(Error::Aborted);
-        };
+        let buffer = &*self.buffer;
         let of = |stream: &cuda_safe::Stream| stream.context().device().ordinal();
         let (memory, own) = (of(buffer.stream()), of(communicator.stream()));
         if memory != own {
@@ -169,37 +168,41 @@ impl<T> Registered<T> {
 
     /// Returns the buffer, for reading.
     #[inline]
-    pub fn as_slice(&self) -> Option<DeviceSlice<'_, T>> {
-        self.buffer.as_ref().map(DeviceBuffer::as_slice)
+    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+        self.buffer.as_slice()
     }
 
     /// Returns the buffer, for reading and writing.
     #[inline]
-    pub fn as_mut_slice(&mut self) -> Option<DeviceSliceMut<'_, T>> {
-        self.buffer.as_mut().map(DeviceBuffer::as_mut_slice)
+    pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
+        self.buffer.as_mut_slice()
     }
 
     /// Ends the registrations, and returns the buffer. Waits until the work of the communicators' streams is complete.
     ///
     /// # Errors
     /// [`Error::Aborted`] if the buffer was leaked, because a registration could not be ended.
-    pub fn into_buffer(mut self) -> Result<DeviceBuffer<T>> {
-        self.end();
-        self.buffer.take().ok_or(Error::Aborted)
+    pub fn into_buffer(self) -> Result<DeviceBuffer<T>> {
+        let mut its = ManuallyDrop::new(self);
+        match its.end() {
+            // SAFETY: the value is not dropped, so the buffer is taken once.
+            true => Ok(unsafe { ManuallyDrop::take(&mut its.buffer) }),
+            false => Err(Error::Aborted),
+        }
     }
 
-    /// Ends the registrations. If one cannot be ended, the buffer is leaked: NCCL would use the address for other memory.
-    fn end(&mut self) {
+    /// Ends the registrations. Returns whether all have ended. Otherwise the buffer must be leaked: NCCL would use the
+    /// address for other memory.
+    fn end(&mut self) -> bool {
+        let entries = std::mem::take(&mut self.entries);
         let mut all = true;
-        for entry in self.entries.drain(..) {
+        for entry in entries {
             // Without a communicator there is no registration.
             if let Some(shared) = entry.shared.upgrade() {
                 all &= shared.deregister(entry.key).is_ok();
             }
         }
-        if !all {
-            std::mem::forget(self.buffer.take());
-        }
+        all
     }
 }
 
@@ -236,6 +239,9 @@ impl Shared {
 
 impl<T> Drop for Registered<T> {
     fn drop(&mut self) {
-        self.end();
+        if self.end() {
+            // SAFETY: the buffer is not used afterwards, and it was not taken.
+            unsafe { ManuallyDrop::drop(&mut self.buffer) };
+        }
     }
 }

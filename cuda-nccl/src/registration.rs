@@ -48,12 +48,6 @@ impl Registrations {
         self.handles.remove(&key)
     }
 
-    /// Forgets all registrations, which NCCL has ended.
-    #[inline]
-    pub(crate) fn clear(&mut self) {
-        self.handles.clear();
-    }
-
     /// Ends all registrations. Errors have no effect: NCCL frees what is left with the communicator.
     ///
     /// # Safety

@@ -204,8 +204,6 @@ impl Shared {
         if raw.is_null() {
             return Ok(());
         }
-        // NCCL frees them with the communicator.
-        handle.registrations.clear();
         outside_captures(|| {
             // SAFETY: the handle was valid, and this is its last use.
             self.primary.with_current(|_| unsafe { nccl!(ncclCommAbort(raw)) })?

@@ -1,7 +1,7 @@
 //! Communicators and their buffers and streams are dropped in every order.
 
 use crate::common::child::in_child;
-use crate::machine::{all, communicators, is_software, streams};
+use crate::machine::{all, communicators, is_software, no_misuses, streams};
 use cuda_nccl::{Communicator, Config, ReduceOp, group};
 use cuda_safe::{Context, Device, DeviceBuffer};
 
@@ -116,6 +116,7 @@ fn cycles(count: usize, devices: usize, is_aborted: bool) {
         "{count} cycles with {devices} ranks, aborted: {is_aborted}: {lost} bytes lost, {:?}",
         begin.elapsed()
     );
+    no_misuses();
     // One communicator needs some megabytes.
     assert!(lost < 8 << 20, "{lost} bytes are lost");
 }

@@ -92,3 +92,12 @@ pub(crate) fn synchronize(communicators: &[Communicator]) {
         communicator.stream().synchronize().expect("complete work");
     }
 }
+
+/// Checks that the software NCCL has found no error of the crate. The tests that provoke errors run in processes of their
+/// own.
+#[track_caller]
+pub(crate) fn no_misuses() {
+    if is_software() {
+        assert_eq!(cuda_sim::misuses(), Vec::<String>::new());
+    }
+}

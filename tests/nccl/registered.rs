@@ -1,6 +1,6 @@
 //! Registered memory and NCCL's allocator.
 
-use crate::machine::{all, communicators};
+use crate::machine::{all, communicators, no_misuses};
 use cuda_memory::{CachingManager, CachingOptions};
 use cuda_nccl::{Communicator, NcclManager, ReduceOp, Registered, group};
 use cuda_safe::manager::{MemoryManager, Order};
@@ -9,7 +9,7 @@ use cuda_safe::{Context, Device, DeviceBuffer};
 fn sum(communicators: &[Communicator], buffers: &mut [Registered<f32>]) {
     group(|group| {
         for (its, buffer) in communicators.iter().zip(buffers) {
-            let buffer = buffer.as_mut_slice().expect("a buffer");
+            let buffer = buffer.as_mut_slice();
             group.all_reduce_in_place(its, buffer, ReduceOp::Sum)?;
         }
         Ok(())
@@ -68,6 +68,7 @@ fn registrations_end_with_the_value_the_communicator_or_an_abort() {
             }
         }
     }
+    no_misuses();
 }
 
 /// Allocates on each device with NCCL's allocator.
@@ -89,7 +90,7 @@ fn windows_are_registered_by_all_ranks() {
             std::thread::spawn(move || {
                 let mut memory = symmetric(&its, 1 << 20);
                 let is_window = memory.register_window(&its, true).expect("a window or none");
-                let mut slice = memory.as_mut_slice().expect("a buffer");
+                let mut slice = memory.as_mut_slice();
                 slice.fill(1.0).expect("a fill");
                 its.all_reduce_in_place(slice, ReduceOp::Sum).expect("a sum");
                 let buffer = memory.into_buffer().expect("the buffer");
@@ -101,6 +102,7 @@ fn windows_are_registered_by_all_ranks() {
     let windows: Vec<bool> =
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
     println!("windows: {windows:?}");
+    no_misuses();
     assert!(windows.iter().all(|its| *its == windows[0]), "all ranks or none: {windows:?}");
 }
 

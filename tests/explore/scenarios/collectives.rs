@@ -98,7 +98,7 @@ fn program(its: &Communicator) -> Result<(), Error> {
     sum(&half)?;
     half.finalize()?;
     let mut registered = its.register(DeviceBuffer::<u32>::zeroed(its.stream(), 4)?)?;
-    let buffer = registered.as_mut_slice().expect("a buffer");
+    let buffer = registered.as_mut_slice();
     its.broadcast_in_place(buffer, 2)?;
     sum(its)
 }

@@ -1,5 +1,7 @@
 //! Measures the enqueueing of operations of NCCL through pointers to its C functions and through `cuda-nccl`, on one
-//! rank. It needs NCCL and a GPU.
+//! rank, and operations of two GPUs beside kernels. It needs NCCL and a GPU.
+
+mod partition;
 
 use crate::Fallible;
 use crate::compile::row_after;
@@ -163,5 +165,5 @@ pub(crate) fn run(rounds: usize) -> Fallible<()> {
         );
     })?;
     stream.synchronize()?;
-    Ok(())
+    partition::run(rounds.min(11))
 }
