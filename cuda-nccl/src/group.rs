@@ -6,6 +6,7 @@ use crate::communicator::Communicator;
 use crate::error::Result;
 use crate::operation::{Operation, outside_capture};
 use crate::shared::Locked;
+use cuda_safe::Context;
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -157,7 +158,9 @@ fn run(operations: &[Operation<'_>], communicators: &[&Communicator]) -> Result<
     let progress = first.shared.primary.with_current(|_| {
         // SAFETY: the group ends below, and the calls until then do not unwind.
         unsafe { nccl!(ncclGroupStart()) }?;
-        let enqueued = operations.iter().try_for_each(|operation| enqueue(operation, &locked));
+        let enqueued = operations
+            .iter()
+            .try_for_each(|operation| enqueue(operation, &locked, &first.shared.primary));
         // SAFETY: the group was started above.
         let ended = unsafe { nccl!(ncclGroupEnd()) };
         enqueued.and(ended)
@@ -168,18 +171,26 @@ fn run(operations: &[Operation<'_>], communicators: &[&Communicator]) -> Result<
     Ok(())
 }
 
-/// Passes an operation to NCCL, which enqueues it at the end of the group.
+/// Passes an operation to NCCL, which enqueues it at the end of the group. `current` is the current context.
 #[inline]
-fn enqueue(operation: &Operation<'_>, locked: &[(&Communicator, Locked<'_>)]) -> Result<()> {
+fn enqueue(
+    operation: &Operation<'_>,
+    locked: &[(&Communicator, Locked<'_>)],
+    current: &Context,
+) -> Result<()> {
     let shared = &operation.communicator.shared;
     let its = locked.iter().find(|(its, _)| Arc::ptr_eq(&its.shared, shared));
     let Some((_, handle)) = its else {
         return Ok(());
     };
     let comm = handle.raw();
-    // SAFETY: the communicator is locked until the end of the group, and the context is current. The buffers are
+    // SAFETY: the communicator is locked until the end of the group, and its context is current. The buffers are
     // borrowed until then, and bound to the stream: safe code uses and frees them in its order.
-    shared.primary.with_current(|_| unsafe { operation.enqueue(comm) })??;
+    let enqueue = || unsafe { operation.enqueue(comm) };
+    match shared.primary == *current {
+        true => enqueue(),
+        false => shared.primary.with_current(|_| enqueue())?,
+    }?;
     Ok(())
 }
 

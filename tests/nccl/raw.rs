@@ -16,6 +16,28 @@ fn every_function_has_a_version_and_old_ones_exist() {
     }
 }
 
+/// The library of the package whose header was bound. `cargo xtask regen-bindings` downloads it.
+const NEWEST: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/target/nccl/nvidia/nccl/lib/libnccl.so.2");
+
+#[test]
+fn the_newest_library_has_every_function() {
+    if cfg!(not(target_arch = "x86_64")) || !std::path::Path::new(NEWEST).exists() {
+        return crate::common::skip("`cargo xtask regen-bindings` downloads the newest NCCL");
+    }
+    in_child(&[("CUDA_NCCL_LIBRARY", NEWEST)], || {
+        assert_eq!(cuda_nccl::version().expect("a library"), NcclVersion::BINDINGS);
+        let mut count = 0;
+        for (function, since) in sys::functions() {
+            assert!(since <= NcclVersion::BINDINGS);
+            let name = std::ffi::CString::new(function).expect("no NUL");
+            sys::NCCL.symbol(&name).unwrap_or_else(|error| panic!("{error}"));
+            count += 1;
+        }
+        assert!(count > 70, "{count}");
+    });
+}
+
 #[test]
 fn a_missing_library_is_an_error_that_lists_the_places() {
     in_child(&[("CUDA_NCCL_LIBRARY", "/nowhere/libnccl.so.2")], || {

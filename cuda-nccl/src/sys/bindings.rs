@@ -38,7 +38,7 @@ macro_rules! functions {
         }
 
         /// The functions with the versions that introduced them.
-        pub(crate) static FUNCTIONS: &[(&str, NcclVersion)] =
+        static FUNCTIONS: &[(&str, NcclVersion)] =
             &[$((stringify!($name), NcclVersion::new($major, $minor, 0 $(+ $patch)?)),)*];
     };
 }
@@ -48,6 +48,12 @@ include!("bindings/enums.rs");
 include!("bindings/types.rs");
 include!("bindings/layouts.rs");
 include!("bindings/functions.rs");
+
+/// Returns the names of all functions, with the versions that introduced them.
+#[inline]
+pub fn functions() -> impl Iterator<Item = (&'static str, NcclVersion)> {
+    FUNCTIONS.iter().copied()
+}
 
 /// Returns the NCCL version that introduced a function, or `None` if these bindings do not have the function.
 #[inline]
