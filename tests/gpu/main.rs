@@ -11,8 +11,10 @@ mod graphs;
 mod green;
 mod ipc;
 mod mapped;
+mod opengl;
 mod two_devices;
 mod virtual_memory;
+mod vulkan;
 
 use cuda_safe::{Context, Device};
 

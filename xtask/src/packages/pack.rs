@@ -103,7 +103,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
         .current_dir(root())
         .args(["test", "--no-run", "--profile=bench"])
         .args(["-p", "cuda-workbench", "-p", "examples", "-p", "nvrtc-examples", "-p", "cuda-sys"])
-        .args(["-p", "cuda-safe", "-p", "cuda-memory"])
+        .args(["-p", "vulkan-examples", "-p", "cuda-safe", "-p", "cuda-memory"])
         .args(["-p", "tensor-backend", "-p", "tenant-server"])
         .arg("--message-format=json-render-diagnostics")
         .env("CARGO_PROFILE_BENCH_STRIP", "symbols")
