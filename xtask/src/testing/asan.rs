@@ -32,7 +32,7 @@ const SAMPLE: usize = 3;
 /// Intentional leaks. Memory that is allocated in one of these functions may leak, together with memory
 /// that only it keeps alive. Every other leak is an error, in a test binary or in a process that a test
 /// starts. Disabling `LeakSanitizer` would be simpler, but would hide all other leaks.
-const LEAKING: [&str; 54] = [
+const LEAKING: [&str; 56] = [
     // Tests that release a primary context which the crate retains.
     "the_last_release_of_a_primary_context_succeeds_after_a_fatal_error",
     "a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count",
@@ -44,6 +44,9 @@ const LEAKING: [&str; 54] = [
     "a_body_that_is_moved_out_takes_its_graph_out_of_use",
     // Tests that forget the stream of a context that was destroyed.
     "sim::release::last_use::memory_is_unmapped_after",
+    // A test that forgets a mapping, and one that takes handles from their objects with `into_raw`.
+    "sim::external::graphics::a_forgotten_mapping_stays",
+    "sim::external::graphics::handles_are_passed_on",
     // A test whose fatal error leaks an endpoint with its ids.
     "a_copy_where_no_memory_is_bound_is_a_misuse",
     // A test that forgets a texture, with its stream and event.
