@@ -59,7 +59,7 @@ impl fmt::Display for Event {
 }
 
 /// The error for a line that is not valid in a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TraceError {
     /// The line number, one-based.
     pub line: usize,
@@ -73,6 +73,8 @@ impl fmt::Display for TraceError {
         write!(f, "line {} of the trace: {}", self.line, self.problem)
     }
 }
+
+cuda_safe::sys::debug_text! { struct TraceError { line, problem } }
 
 impl std::error::Error for TraceError {}
 

@@ -115,7 +115,7 @@ impl fmt::Display for Architecture {
 }
 
 /// The error of parsing an [`Architecture`]: the text does not have the form `90`, `90a` or `sm_90`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseArchitectureError(String);
 
 impl fmt::Display for ParseArchitectureError {
@@ -124,6 +124,8 @@ impl fmt::Display for ParseArchitectureError {
         write!(f, "{:?} is not an architecture like 90a or sm_90a", self.0)
     }
 }
+
+cuda_sys::debug_text! { struct ParseArchitectureError(_) }
 
 impl std::error::Error for ParseArchitectureError {}
 

@@ -16,7 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The error type of this crate.
 ///
 /// The type is `Send`, `Sync` and `'static`. The texts are available without a library.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// The library, NVRTC or nvJitLink, could not be opened. The value lists the places that were searched.
@@ -56,7 +56,7 @@ pub enum Error {
 }
 
 /// Code that cannot be loaded on a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotLoadable {
     /// The kind of code.
@@ -74,7 +74,7 @@ pub struct NotLoadable {
 }
 
 /// A function that the library does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct MissingFunction {
     /// The name of the function.
     pub function: &'static str,
@@ -87,7 +87,7 @@ pub struct MissingFunction {
 }
 
 /// The failure of a compilation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompileError {
     /// The result code.
@@ -103,7 +103,7 @@ pub struct CompileError {
 }
 
 /// The failure of a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkError {
     /// The result code.
@@ -119,7 +119,7 @@ pub struct LinkError {
 }
 
 /// An argument that this crate rejects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant shows the fields")]
 pub enum Invalid {
@@ -219,6 +219,8 @@ impl fmt::Display for Error {
     }
 }
 
+cuda_sys::debug_text! { struct NotLoadable { target, device, driver, cubin, ptx } }
+
 impl fmt::Display for NotLoadable {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -240,6 +242,8 @@ impl fmt::Display for NotLoadable {
     }
 }
 
+cuda_sys::debug_text! { struct MissingFunction { function, since, library, version } }
+
 impl fmt::Display for MissingFunction {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -254,6 +258,8 @@ impl fmt::Display for MissingFunction {
         }
     }
 }
+
+cuda_sys::debug_text! { struct CompileError { code, program, options, first, log } }
 
 impl fmt::Display for CompileError {
     #[inline]
@@ -271,6 +277,8 @@ impl fmt::Display for CompileError {
         log(f, &self.log)
     }
 }
+
+cuda_sys::debug_text! { struct LinkError { code, call, input, options, log } }
 
 impl fmt::Display for LinkError {
     #[inline]
@@ -291,6 +299,12 @@ fn log(f: &mut fmt::Formatter<'_>, log: &str) -> fmt::Result {
         log => write!(f, "\n{log}"),
     }
 }
+
+cuda_sys::debug_text! { enum Invalid {
+    Nul { what, position }, TwoHeaders { name }, Path { path }, UnknownName { name, registered },
+    UnsupportedArchitecture { architecture, supported, version }, NoCode { operation, needed, target },
+    LinkedArchitecture { input, architecture, linker }, TooMany { what, count },
+} }
 
 impl fmt::Display for Invalid {
     #[inline]
@@ -336,6 +350,11 @@ impl fmt::Display for Invalid {
         }
     }
 }
+
+cuda_sys::debug_text! { enum Error {
+    Load { library, error }, Missing(_), Compile(_), Link(_), Nvrtc { code, call }, Invalid(_), NotLoadable(_), Driver(_),
+    Cache { folder, reason },
+} }
 
 impl std::error::Error for Error {}
 

@@ -245,7 +245,7 @@ impl Profile {
 /// The value of an environment variable that is not valid.
 ///
 /// The display form names the variable, the value, and the values that it can have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidVariable {
     /// The variable.
@@ -259,6 +259,8 @@ impl fmt::Display for InvalidVariable {
         write!(f, "{}: {}", self.variable.name(), self.reason)
     }
 }
+
+cuda_sys::debug_text! { struct InvalidVariable { variable, reason } }
 
 impl std::error::Error for InvalidVariable {}
 

@@ -472,7 +472,7 @@ impl FromStr for Profile {
 }
 
 /// The error of parsing a [`Profile`] or of [`Profile::with_driver`]: the profile does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UnknownProfile(String);
 
 impl fmt::Display for UnknownProfile {
@@ -489,5 +489,7 @@ impl fmt::Display for UnknownProfile {
         )
     }
 }
+
+cuda_sys::debug_text! { struct UnknownProfile(_) }
 
 impl std::error::Error for UnknownProfile {}

@@ -96,7 +96,7 @@ pub enum CodeKind {
 }
 
 /// The reason why an image cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImageError {
     /// It begins neither as a cubin nor as a fat binary.
@@ -131,6 +131,8 @@ impl fmt::Display for ImageError {
         }
     }
 }
+
+crate::debug_text! { enum ImageError { NotAnImage, UnknownFormat, Damaged(_) } }
 
 impl std::error::Error for ImageError {}
 

@@ -66,6 +66,7 @@ compile_error!(
 );
 
 mod bindings;
+mod debug_text;
 mod functions;
 pub mod image;
 mod library;

@@ -357,7 +357,7 @@ macro_rules! lazy_extern {
 
 /// The reason why [`install`](crate::install), [`load_from`](crate::load_from) or
 /// [`Library::load_from`] had no effect.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum InstallError {
     /// The process already has a driver, or the library is already open.
@@ -378,10 +378,12 @@ impl fmt::Display for InstallError {
     }
 }
 
+crate::debug_text! { enum InstallError { InUse, Load(_) } }
+
 impl std::error::Error for InstallError {}
 
 /// The reason why a symbol of a [`Library`] cannot be used.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum SymbolError {
     /// The library cannot be opened.
     Load(LoadError),
@@ -399,10 +401,12 @@ impl fmt::Display for SymbolError {
     }
 }
 
+crate::debug_text! { enum SymbolError { Load(_), Missing(_) } }
+
 impl std::error::Error for SymbolError {}
 
 /// The error that a [`Library`] does not have a symbol.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct MissingSymbol {
     /// The name of the symbol.
     pub symbol: String,
@@ -416,5 +420,7 @@ impl fmt::Display for MissingSymbol {
         write!(f, "{} has no {}", self.library.display(), self.symbol)
     }
 }
+
+crate::debug_text! { struct MissingSymbol { symbol, library } }
 
 impl std::error::Error for MissingSymbol {}

@@ -73,7 +73,7 @@ impl fmt::Debug for CudaVersion {
 }
 
 /// The error of parsing a [`CudaVersion`]: the text does not have the form `12.4`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseVersionError(String);
 
 impl fmt::Display for ParseVersionError {
@@ -82,6 +82,8 @@ impl fmt::Display for ParseVersionError {
         write!(f, "{:?} is not a CUDA version like 12.4", self.0)
     }
 }
+
+crate::debug_text! { struct ParseVersionError(_) }
 
 impl std::error::Error for ParseVersionError {}
 

@@ -49,7 +49,7 @@ pub(crate) use refuse_if;
 /// Two errors are equal if they are the same variant with equal values. Two
 /// [`Manager`](Self::Manager) errors are equal only if they share one error object (they are clones of
 /// one error), because that object may not be comparable.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// A driver function returned an error code.
@@ -93,7 +93,7 @@ pub enum Error {
 /// An error code of the driver, with the function that returned it and the reasons that the driver logged.
 ///
 /// Two of these errors are equal if they have the same code and function. Their logs may differ.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct DriverError {
     /// The error code.
     pub code: CUresult,
@@ -339,6 +339,8 @@ impl fmt::Display for DriverError {
     }
 }
 
+cuda_sys::debug_text! { struct DriverError { code, call, log } }
+
 impl std::error::Error for DriverError {}
 
 impl PartialEq for Error {
@@ -383,6 +385,11 @@ impl PartialEq for Error {
 }
 
 impl Eq for Error {}
+
+cuda_sys::debug_text! { enum Error {
+    Driver(_), OutOfMemory(_), Launch(_), Load(_), Missing(_), NoDevice, Invalid(_), Compile(_), PtxTooNew { ptx, driver },
+    HostFunctionPanicked(_), InHostFunction, Forked, Manager(_),
+} }
 
 /// Has no source, because the text already contains the text of the inner error.
 impl std::error::Error for Error {}
@@ -478,7 +485,7 @@ convert! { [T] |rejected: Rejected<T>| -> Error { rejected.error } }
 ///
 /// This is the content of [`Error::Launch`](super::Error::Launch). A rejected launch that exceeds none of
 /// the known limits is [`Error::Driver`](super::Error::Driver).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LaunchError {
     /// The error of the launching function.
     pub error: DriverError,
@@ -600,6 +607,8 @@ impl fmt::Display for LaunchError {
         write!(f, "{error}; kernel \"{kernel}\": {limit}")
     }
 }
+
+cuda_sys::debug_text! { struct LaunchError { error, kernel, limit } }
 
 impl std::error::Error for LaunchError {}
 

@@ -26,7 +26,8 @@ texts! {
             "{what} belongs to {its}, but the operation runs in {expected}";
         /// The buffer is bound to a different stream than that of the operation.
         OtherStream { what: String, its: String, expected: String } =>
-            "{what} is bound to stream {its}, but the operation runs on stream {expected}";
+            "{what} is bound to stream {its}, but the operation runs on stream {expected}: memory is bound to it with \
+             `rebind`, or used on several streams with `share`";
         /// A release that cannot run now and cannot be deferred, because the context or stream of the object is
         /// borrowed.
         BorrowedCannotWait =>
@@ -96,6 +97,10 @@ texts! {
         NoMemoryOperations { memory: &'static str, address: CUdeviceptr } =>
             "a memory operation is not possible at {address:#x}, which is {memory} memory: the driver supports \
              device memory of cuMemAlloc and pinned memory";
+        /// The time between two events of which one has no timing or was never recorded.
+        NoElapsedTime =>
+            "the time between two events needs events of one device that were created with timing \
+             (EventOptions::timing) and have been recorded";
         /// An interprocess event with timing.
         InterprocessTiming => "an interprocess event cannot record time: create it without timing";
 

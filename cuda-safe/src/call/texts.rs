@@ -32,7 +32,7 @@ macro_rules! texts {
         }
     ) => {
         $(#[$attribute])*
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum $enum {
             $($(#[$doc])* $name $({ $($(#[$field_doc])* $field: $type),* })?,)*
@@ -46,6 +46,8 @@ macro_rules! texts {
                 }
             }
         }
+
+        cuda_sys::debug_text! { enum $enum { $($name $({ $($field),* })?),* } }
 
         #[cfg(test)]
         impl $enum {
@@ -149,6 +151,7 @@ pub(crate) mod tests {
             let text = invalid.to_string();
             assert_eq!(invalid.not_shown_in(&text), [""; 0], "{invalid:?} prints {text:?}");
             assert!(!text.ends_with('.') && text.trim() == text, "{text:?}");
+            assert_eq!(format!("{invalid:?}"), text);
             // The same text appears in the `Error` it converts to, which has no driver code.
             let error = Error::from(invalid);
             assert_eq!(error.to_string(), text);

@@ -10,7 +10,7 @@ pub use ipc::EventIpcHandle;
 
 use crate::call::{
     Answer, Error, Invalid, Ownership, Result, answer, call, debug_struct, ends_all_work,
-    expect_handle, fail, fork, newest_or, out, refuse_if, refuse_in_host_function, without_current,
+    expect_handle, fork, newest_or, out, refuse_if, refuse_in_host_function, without_current,
 };
 use crate::capture_state::{CapturedBy, Entry, Kind, Operation, State, retain};
 use crate::context::Context;
@@ -463,8 +463,8 @@ impl Event {
     /// complete. The device clock has a resolution of about half a microsecond.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_HANDLE` without timing or a record; `CUDA_ERROR_NOT_READY` before both
-    /// events are complete.
+    /// [`Invalid::NoElapsedTime`] without timing or a record; `CUDA_ERROR_NOT_READY` before both events are
+    /// complete.
     ///
     /// Since CUDA 2.0 (through `cuEventElapsedTime_v2` since 12.8). Raw:
     /// [`cuEventElapsedTime_v2`](fn@cuda_sys::cuEventElapsedTime_v2).
@@ -473,7 +473,7 @@ impl Event {
     pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
         let mut milliseconds = 0.0f32;
         let (Some(from), Some(to)) = (start.raw_to_wait(), self.raw_to_wait()) else {
-            return Err(fail("cuEventElapsedTime", CUresult::CUDA_ERROR_INVALID_HANDLE));
+            return Err(Invalid::NoElapsedTime.into());
         };
         let time = &raw mut milliseconds;
         without_current(self.context(), || {
@@ -483,6 +483,10 @@ impl Event {
                 // SAFETY: both events are alive, and the pointer refers to a local variable.
                 || unsafe { call!(abi::cuEventElapsedTime(time, from, to)) },
             )
+        })
+        .map_err(|error| match error.code() {
+            Some(CUresult::CUDA_ERROR_INVALID_HANDLE) => Invalid::NoElapsedTime.into(),
+            _ => error,
         })?;
         // The difference of two simultaneous records may be slightly negative.
         let seconds = f64::from(milliseconds.max(0.0)) / 1e3;

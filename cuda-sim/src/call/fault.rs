@@ -208,7 +208,7 @@ impl fmt::Display for Fault {
 }
 
 /// The error of parsing a [`Fault`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct InvalidFault(String);
 
 impl fmt::Display for InvalidFault {
@@ -222,6 +222,8 @@ impl fmt::Display for InvalidFault {
         )
     }
 }
+
+cuda_sys::debug_text! { struct InvalidFault(_) }
 
 impl std::error::Error for InvalidFault {}
 

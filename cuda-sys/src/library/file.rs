@@ -90,7 +90,7 @@ unsafe fn open(path: &Path, search: Search) -> Result<libloading::Library, liblo
 
 /// The error that the driver or a [`Library`](crate::Library) was not found. It lists the files that were
 /// tried, with the reason for each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LoadError {
     tried: Box<[Attempt]>,
     is_driver: bool,
@@ -181,5 +181,7 @@ impl fmt::Display for LoadError {
         write!(f, "; install NVIDIA's driver, or set {DRIVER_VARIABLE} to its library")
     }
 }
+
+crate::debug_text! { struct LoadError { tried, is_driver } }
 
 impl std::error::Error for LoadError {}

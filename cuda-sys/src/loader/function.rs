@@ -113,7 +113,7 @@ impl fmt::Debug for Function {
 }
 
 /// The reason why a function cannot be called.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Unavailable {
     /// There is no driver.
     Load(LoadError),
@@ -131,10 +131,12 @@ impl fmt::Display for Unavailable {
     }
 }
 
+crate::debug_text! { enum Unavailable { Load(_), Missing(_) } }
+
 impl std::error::Error for Unavailable {}
 
 /// The error that the driver does not have a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MissingFunction {
     /// The missing function.
     pub function: Function,
@@ -164,5 +166,7 @@ impl fmt::Display for MissingFunction {
         }
     }
 }
+
+crate::debug_text! { struct MissingFunction { function, driver } }
 
 impl std::error::Error for MissingFunction {}

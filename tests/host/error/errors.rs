@@ -91,6 +91,29 @@ fn errors() -> Vec<(Error, &'static [&'static str])> {
 }
 
 #[test]
+fn debug_formats_the_text_and_its_alternate_form_the_fields() {
+    for (error, _) in errors() {
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert_ne!(format!("{error:#?}"), error.to_string());
+    }
+    let error = Error::PtxTooNew { ptx: Some((9, 1)), driver: CudaVersion::new(13, 0) };
+    let fields = format!("{error:#?}");
+    for part in ["PtxTooNew {", "ptx: Some(", "9,", "driver: CudaVersion(13.0)"] {
+        assert!(fields.contains(part), "{fields}");
+    }
+    let invalid = Invalid::DeviceOrdinal { ordinal: 5, count: 2 };
+    let fields = format!("{:#?}", Error::from(invalid));
+    for part in ["Invalid(", "DeviceOrdinal {", "ordinal: 5", "count: 2"] {
+        assert!(fields.contains(part), "{fields}");
+    }
+    let Err(words) = std::panic::catch_unwind(|| Err::<(), _>(Error::Forked).unwrap()) else {
+        panic!("an error was unwrapped");
+    };
+    let words: &String = words.downcast_ref().expect("a text");
+    assert!(words.ends_with(&Error::Forked.to_string()), "{words}");
+}
+
+#[test]
 fn every_error_names_its_subject() {
     for (error, words) in errors() {
         let text = error.to_string();

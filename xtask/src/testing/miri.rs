@@ -116,6 +116,17 @@ const NOT_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "They go through all cases within bounds, without unsafe code. That takes an hour under Miri.",
+        &[
+            "host::bindings::version::versions_print_and_parse_back",
+            "host::examples::percentiles::the_bounds_of_a_ratio_contain_it",
+            "host::interop::layouts::elements_with_a_common_byte_are_found",
+            "host::interop::layouts::limits::layouts_are_refused_exactly",
+            "host::interop::layouts::range_and_contiguity_of_all_layouts",
+            "host::interop::layouts::views::every_range_of_an_index",
+        ],
+    ),
+    (
         "They explore hundreds of schedules, or wait for a limited time. Miri is too slow.",
         &[
             "cuda-sim/src/testing.md",

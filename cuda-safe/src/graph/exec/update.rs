@@ -26,7 +26,7 @@ pub struct ExecutableNodes<'a> {
 }
 
 /// The failure of [`ExecutableGraph::try_update`]. The executable graph is as before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UpdateError {
     /// Why the driver refused the update, or `None` if there is another reason.
@@ -349,6 +349,8 @@ impl fmt::Display for UpdateError {
         Ok(())
     }
 }
+
+cuda_sys::debug_text! { struct UpdateError { problem, node, from, error } }
 
 impl std::error::Error for UpdateError {}
 
