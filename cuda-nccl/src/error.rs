@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The error type of this crate.
 ///
 /// The type is `Send`, `Sync` and `'static`. The texts are available without a library.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// NCCL could not be opened. The value lists the places that were searched.
@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 /// A function that the library does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct MissingFunction {
     /// The name of the function.
     pub function: &'static str,
@@ -53,7 +53,7 @@ pub struct MissingFunction {
 }
 
 /// The failure of a function of NCCL. The message is that of `ncclGetLastError`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(alias = "ncclGetLastError")]
 pub struct NcclError {
@@ -66,7 +66,7 @@ pub struct NcclError {
 }
 
 /// An argument that this crate rejects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant shows the fields")]
 pub enum Invalid {
@@ -121,8 +121,8 @@ impl fmt::Display for Error {
         match self {
             Self::Load(error) => write!(
                 f,
-                "NCCL was not found: {error}; install it, for example the package nvidia-nccl-cu13 from PyPI, or set \
-                 CUDA_NCCL_LIBRARY to the library"
+                "NCCL was not found: install it, for example the package nvidia-nccl-cu13 from PyPI, or set \
+                 CUDA_NCCL_LIBRARY to the library; {error}"
             ),
             Self::Missing(error) => error.fmt(f),
             Self::Nccl(error) => error.fmt(f),
@@ -141,6 +141,8 @@ impl fmt::Display for Error {
     }
 }
 
+cuda_sys::debug_text! { struct MissingFunction { function, since, library, version } }
+
 impl fmt::Display for MissingFunction {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -155,6 +157,8 @@ impl fmt::Display for MissingFunction {
         }
     }
 }
+
+cuda_sys::debug_text! { struct NcclError { code, call, message } }
 
 impl fmt::Display for NcclError {
     #[inline]
@@ -226,6 +230,10 @@ impl fmt::Display for Invalid {
     }
 }
 
+cuda_sys::debug_text! { enum Error {
+    Load(_), Missing(_), Nccl(_), Aborted, Timeout(_), Invalid(_), Driver(_), Exchange { place, reason },
+} }
+
 impl std::error::Error for Error {
     #[inline]
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
@@ -236,6 +244,12 @@ impl std::error::Error for Error {
         }
     }
 }
+
+cuda_sys::debug_text! { enum Invalid {
+    NotPrimary { context }, OtherStream { what, its, communicator }, Length { what, len, expected },
+    NotDivisible { what, len, ranks }, Rank { what, rank, ranks }, Empty { what }, NoBuffer { what }, Nul { what }, Captured,
+    IdBytes { len }, Variable { name, value }, TooLarge { what, value }, OtherDevice { memory, communicator },
+} }
 
 impl std::error::Error for Invalid {}
 

@@ -201,8 +201,8 @@ impl fmt::Display for Error {
         match self {
             Self::Load { library, error } => write!(
                 f,
-                "{library} was not found: {error}; install NVIDIA's toolkit or its package from PyPI or \
-                 conda, or set CUDA_{}_LIBRARY to the library",
+                "{library} was not found: install NVIDIA's toolkit or its package from PyPI or conda, or set \
+                 CUDA_{}_LIBRARY to the library; {error}",
                 library.to_uppercase()
             ),
             Self::Missing(error) => error.fmt(f),

@@ -148,30 +148,32 @@ impl LoadError {
 impl fmt::Display for LoadError {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.is_driver {
-            true => "no CUDA driver:",
-            false => "cannot open the library:",
-        })?;
+        // A library may be in many places. Each has a line of its own.
+        let (title, separators) = match self.is_driver {
+            true => ("no CUDA driver:", [" ", "; "]),
+            false => ("cannot open the library:", ["\n  "; 2]),
+        };
+        f.write_str(title)?;
         for (number, attempt) in self.tried.iter().enumerate() {
-            let separator = if number == 0 { "" } else { ";" };
+            let separator = separators[number.min(1)];
             let path = attempt.path.display();
             match &attempt.failure {
                 // The linker's message usually begins with the path.
                 AttemptFailure::NotOpened(words)
                     if attempt.path.to_str().is_some_and(|path| words.starts_with(path)) =>
                 {
-                    write!(f, "{separator} {words}")?;
+                    write!(f, "{separator}{words}")?;
                 }
-                AttemptFailure::NotOpened(words) => write!(f, "{separator} {path}: {words}")?,
+                AttemptFailure::NotOpened(words) => write!(f, "{separator}{path}: {words}")?,
                 AttemptFailure::NoDriver => {
-                    write!(f, "{separator} {path} (a library without driver functions)")?;
+                    write!(f, "{separator}{path} (a library without driver functions)")?;
                 }
                 AttemptFailure::Stub => write!(
                     f,
-                    "{separator} {path} (the CUDA toolkit's stub for linking, not a driver)"
+                    "{separator}{path} (the CUDA toolkit's stub for linking, not a driver)"
                 )?,
                 AttemptFailure::NoVersion(code) => {
-                    write!(f, "{separator} {path} (cannot report its version: {code})")?;
+                    write!(f, "{separator}{path} (cannot report its version: {code})")?;
                 }
             }
         }

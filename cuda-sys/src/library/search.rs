@@ -120,7 +120,7 @@ fn python_packages() -> Vec<PathBuf> {
             folders.push(parent.join("site-packages"));
         }
     }
-    folders.retain(|folder| folder.join("nvidia").is_dir());
+    folders.retain(|folder| folder.is_dir());
     folders
 }
 
