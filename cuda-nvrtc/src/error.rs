@@ -162,19 +162,13 @@ impl Error {
     /// not a reason.
     ///
     /// ```no_run
-    /// use cuda_nvrtc::{CompileOptions, Program, Target};
+    /// use cuda_nvrtc::Program;
     /// use cuda_safe::{Context, Module};
     ///
     /// # const SOURCE: &str = "";
     /// # const PTX: &str = "";
     /// fn load(context: &Context) -> cuda_nvrtc::Result<Module> {
-    ///     let compile = || {
-    ///         let options = CompileOptions {
-    ///             target: Some(Target::of_device(&context.device())?),
-    ///             ..Default::default()
-    ///         };
-    ///         Program::new(SOURCE).compile(&options)?.load(context)
-    ///     };
+    ///     let compile = || Program::new(SOURCE).compile_for(&context.device())?.load(context);
     ///     match compile() {
     ///         Err(error) if error.is_unavailable() => Ok(Module::from_ptx(context, PTX)?),
     ///         compiled => compiled,

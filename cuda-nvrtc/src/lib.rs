@@ -1,18 +1,14 @@
 //! Run-time compilation of CUDA C++ with NVRTC, and linking with nvJitLink.
 //!
 //! ```no_run
-//! use cuda_nvrtc::{CompileOptions, Program, Target};
+//! use cuda_nvrtc::Program;
 //! use cuda_safe::{Context, Device};
 //!
 //! # fn main() -> Result<(), cuda_nvrtc::Error> {
 //! let device = Device::get(0)?;
 //! let context = Context::primary(&device)?;
 //! let program = Program::new("extern \"C\" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }");
-//! let options = CompileOptions {
-//!     target: Some(Target::of_device(&device)?),
-//!     ..Default::default()
-//! };
-//! let module = program.compile(&options)?.load(&context)?;
+//! let module = program.compile_for(&device)?.load(&context)?;
 //! let twice = module.kernel("twice")?;
 //! # Ok(())
 //! # }

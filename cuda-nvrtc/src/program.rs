@@ -6,6 +6,7 @@ use crate::compiled::Compiled;
 use crate::error::{CompileError, Diagnostic, Error, Invalid, Result};
 use crate::options::CompileOptions;
 use crate::sys::{nvrtcProgram, nvrtcResult};
+use cuda_safe::Device;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CStr, CString, c_int};
 
@@ -101,6 +102,29 @@ impl Program {
         let target = resolve(options.target)?;
         let options = CompileOptions { target: Some(target), ..options.clone() };
         self.compile_with(target, &options.arguments()?)
+    }
+
+    /// Compiles the program for a device, with the default of the other options. The same as [`compile`](Self::compile)
+    /// with the target [`Target::of_device`]: code of a newer NVRTC then runs on an older driver.
+    ///
+    /// ```no_run
+    /// use cuda_nvrtc::Program;
+    /// use cuda_safe::Context;
+    ///
+    /// # fn load(context: &Context, source: &str) -> cuda_nvrtc::Result<cuda_safe::Module> {
+    /// let module = Program::new(source).compile_for(&context.device())?.load(context)?;
+    /// # Ok(module)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Target::of_device`] and [`compile`](Self::compile).
+    #[inline]
+    pub fn compile_for(&self, device: &Device) -> Result<Compiled> {
+        self.compile(&CompileOptions {
+            target: Some(Target::of_device(device)?),
+            ..Default::default()
+        })
     }
 
     /// Compiles the program with these arguments, which contain the target.

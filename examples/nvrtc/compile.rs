@@ -6,7 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-use cuda_nvrtc::{CompileOptions, Program, Target};
+use cuda_nvrtc::Program;
 use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig};
 use std::error::Error;
 use std::process::ExitCode;
@@ -49,10 +49,7 @@ fn saxpy(a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, Box<dyn Error>> {
     let device = Device::get(0)?;
     let context = Context::primary(&device)?;
     let stream = context.stream()?;
-    let options =
-        CompileOptions { target: Some(Target::of_device(&device)?), ..Default::default() };
-    let compiled = Program::new(SOURCE).compile(&options)?;
-    let module = compiled.load(&context)?;
+    let module = Program::new(SOURCE).compile_for(&device)?.load(&context)?;
     let saxpy = module.kernel("saxpy")?.typed::<(f32, &[f32], &mut [f32], u32)>()?;
 
     let n = x.len().min(y.len());

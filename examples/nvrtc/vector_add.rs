@@ -8,7 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-use cuda_nvrtc::{CompileOptions, Program, Target};
+use cuda_nvrtc::Program;
 use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module};
 use std::process::ExitCode;
 
@@ -64,12 +64,8 @@ fn add(n: u32) -> Result<usize> {
 /// Compiles the kernels from CUDA C++, or loads their PTX.
 fn load(context: &Context) -> Result<Module> {
     let compile = || {
-        let options = CompileOptions {
-            target: Some(Target::of_device(&context.device())?),
-            ..Default::default()
-        };
         let program = Program::new(include_str!("../../tests/kernels/vector.cu"));
-        program.compile(&options)?.load(context)
+        program.compile_for(&context.device())?.load(context)
     };
     match compile() {
         // NVRTC is not installed, or it is not for this device or this driver.
