@@ -97,7 +97,7 @@ texts! {
         NoMemoryOperations { memory: &'static str, address: CUdeviceptr } =>
             "a memory operation is not possible at {address:#x}, which is {memory} memory: the driver supports \
              device memory of cuMemAlloc and pinned memory";
-        /// The time between two events of which one has no timing or was never recorded.
+        /// The time between events without timing, or without a record.
         NoElapsedTime =>
             "the time between two events needs events of one device that were created with timing \
              (EventOptions::timing) and have been recorded";
