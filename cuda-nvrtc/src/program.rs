@@ -119,6 +119,7 @@ impl Program {
     ///
     /// # Errors
     /// Those of [`Target::of_device`] and [`compile`](Self::compile).
+    #[doc(alias = "compile_ptx")]
     #[inline]
     pub fn compile_for(&self, device: &Device) -> Result<Compiled> {
         self.compile(&CompileOptions {

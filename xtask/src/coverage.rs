@@ -3,8 +3,10 @@
 //! The functions are the rows of cuda-sys, and their safe items are the items of cuda-safe that have
 //! them as `doc(alias)`. The reasons why a function has no safe item are in `xtask/coverage.toml`, and
 //! so are the items for the fields and values of some types. An item with such an alias must link to the
-//! raw function. The page for readers who know the C names is written too. The statements of the project's source documents are in `xtask/seeds/`.
+//! raw function. The page for readers who know the C names is written too, and the page for those who know cudarc's is checked. The
+//! statements of the project's source documents are in `xtask/seeds/`.
 
+mod cudarc;
 mod names;
 pub(crate) mod seeds;
 mod sources;
@@ -50,6 +52,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut sources = Sources::default();
     sources.read(&root().join("cuda-safe/src/lib.rs"), Some(""))?;
     check_links(&sources)?;
+    cudarc::check()?;
     let types = parts(&notes, &sources)?;
     let rows = rows(&sources, &notes.reasons)?;
     let mut text = render(&notes.groups, &rows, &types)?;

@@ -315,6 +315,7 @@ impl Event {
     /// in another open capture.
     ///
     /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
+    #[doc(alias = "record_event")]
     #[doc(alias = "cuEventRecord")]
     #[inline]
     pub fn record(&self, stream: &Stream) -> Result<()> {
@@ -468,6 +469,7 @@ impl Event {
     ///
     /// Since CUDA 2.0 (through `cuEventElapsedTime_v2` since 12.8). Raw:
     /// [`cuEventElapsedTime_v2`](fn@cuda_sys::cuEventElapsedTime_v2).
+    #[doc(alias = "elapsed_ms")]
     #[doc(alias = "cuEventElapsedTime")]
     #[inline]
     pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {

@@ -87,6 +87,7 @@ impl Module {
     /// Since CUDA 2.1. Raw: [`cuModuleLoadData`](fn@cuda_sys::cuModuleLoadData),
     /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx),
     /// [`cuModuleUnload`](fn@cuda_sys::cuModuleUnload).
+    #[doc(alias = "load_module")]
     #[doc(alias = "cuModuleLoadData", alias = "cuModuleLoadDataEx", alias = "cuModuleUnload")]
     #[inline]
     pub fn from_ptx(context: &Context, ptx: &str) -> Result<Self> {
@@ -302,6 +303,7 @@ impl Module {
     /// (12.4).
     ///
     /// Since CUDA 2.0. Raw: [`cuModuleGetFunction`](fn@cuda_sys::cuModuleGetFunction).
+    #[doc(alias = "load_function")]
     #[doc(alias = "cuModuleGetFunction")]
     #[inline]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {

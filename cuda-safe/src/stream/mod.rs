@@ -298,6 +298,7 @@ impl Stream {
     /// outlive the events and contexts that it contains. This crate does not notice if other code gets
     /// the handle in another way, for example from a trace of driver calls: do not capture with such a
     /// handle.
+    #[doc(alias = "cu_stream")]
     #[inline]
     pub fn as_raw(&self) -> CUstream {
         self.inner.state.publish(self.raw().addr());

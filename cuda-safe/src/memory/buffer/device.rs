@@ -89,6 +89,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// See [`uninit`](Self::uninit).
+    #[doc(alias = "alloc_zeros")]
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
         Self::uninit(stream, len)?.into_zeroed()
     }
@@ -156,6 +157,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// See [`uninit`](Self::uninit) and [`copy_from_slice`](Self::copy_from_slice).
+    #[doc(alias = "clone_htod")]
     pub fn from_slice(stream: &Stream, slice: &[T]) -> Result<Self>
     where
         T: NoUninit,
@@ -182,6 +184,7 @@ impl<T> DeviceBuffer<T> {
     /// - The allocation and all previous uses of the memory, which may be on other streams, are
     ///   ordered before the work that is enqueued on `stream` from now on.
     /// - If kernels rely on valid values of `T`, the memory contains valid values of `T`.
+    #[doc(alias = "upgrade_device_ptr")]
     pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
         expect_memory::<T>(address, len)?;
         let release = match address {
@@ -269,6 +272,7 @@ impl<T> DeviceBuffer<T> {
     }
 
     /// Returns the device address, or 0 if the buffer has no bytes.
+    #[doc(alias = "device_ptr")]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.memory.address()
     }
@@ -385,6 +389,7 @@ impl<T> DeviceBuffer<T> {
     /// - [`Invalid::StreamIsCaptured`].
     /// - The errors of the allocation. See [`uninit`](Self::uninit),
     ///   [`uninit_sync`](Self::uninit_sync) and [`uninit_from_pool`](Self::uninit_from_pool).
+    #[doc(alias = "clone_dtod")]
     pub fn try_clone(&self) -> Result<Self> {
         let (stream, len) = (self.stream(), self.len);
         let mut copy = match self.release() {

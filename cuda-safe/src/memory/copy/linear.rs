@@ -207,6 +207,7 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// - [`Invalid::Lengths`] if the lengths differ.
     /// - [`Invalid::OtherStream`] if the streams differ.
+    #[doc(alias = "memcpy_dtod")]
     #[inline]
     pub fn copy_from<'a>(&mut self, source: impl Into<DeviceSlice<'a, T>>) -> Result<()>
     where
@@ -221,6 +222,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// Only the errors that every call can return. See [`Error`](crate::Error).
+    #[doc(alias = "memset_zeros")]
     #[inline]
     pub fn zero(&mut self) -> Result<()> {
         self.as_mut_slice().zero()
@@ -233,6 +235,7 @@ impl<T: NoUninit> DeviceBuffer<T> {
     ///
     /// # Errors
     /// See [`DeviceSliceMut::copy_from_slice`].
+    #[doc(alias = "memcpy_htod")]
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
         self.as_mut_slice().copy_from_slice(slice)
     }
@@ -254,6 +257,7 @@ impl<T: AnyBitPattern> DeviceBuffer<T> {
     ///
     /// # Errors
     /// See [`DeviceSlice::copy_to_slice`].
+    #[doc(alias = "memcpy_dtoh")]
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         self.as_slice().copy_to_slice(slice)
     }
@@ -263,6 +267,7 @@ impl<T: AnyBitPattern> DeviceBuffer<T> {
     ///
     /// # Errors
     /// See [`DeviceSlice::copy_to_slice`].
+    #[doc(alias = "clone_dtoh")]
     pub fn to_vec(&self) -> Result<Vec<T>> {
         self.as_slice().to_vec()
     }
