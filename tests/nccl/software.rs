@@ -284,3 +284,26 @@ fn ranks_must_agree_on_their_number() {
         );
     });
 }
+
+/// A copy that waits on one device blocks no call of another device, which its operation waits for.
+#[test]
+fn a_rank_that_copies_its_result_does_not_block_the_other() {
+    in_child(&[], || {
+        or_skip!(software());
+        let [first, second]: [Communicator; 2] =
+            or_skip!(communicators(2)).try_into().expect("two");
+        let copying = std::thread::spawn(move || {
+            let mut one = DeviceBuffer::from_slice(first.stream(), &[1_u8]).expect("memory");
+            first.all_reduce_in_place(&mut one, ReduceOp::Sum).expect("a sum");
+            one.to_vec().expect("a copy")
+        });
+        while cuda_sim::blocked() == 0 {
+            std::thread::yield_now();
+        }
+        second.stream().context().stream().expect("a stream");
+        let mut two = DeviceBuffer::from_slice(second.stream(), &[2_u8]).expect("memory");
+        second.all_reduce_in_place(&mut two, ReduceOp::Sum).expect("a sum");
+        assert_eq!(two.to_vec().expect("a copy"), [3]);
+        assert_eq!(copying.join().expect("no panic"), [3]);
+    });
+}
