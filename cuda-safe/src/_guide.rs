@@ -19,6 +19,7 @@
 //! | [11 Several GPUs](chapter_11_several_gpus) | divide work between GPUs, and copy between them |
 //! | [12 Raw calls](chapter_12_raw_calls) | call any driver function beside the objects of this crate |
 //! | [Moving from cudarc](moving_from_cudarc) | port a crate that uses `cudarc` |
+//! | [Bridge: cuBLAS, cuFFT](bridge_cuda_libraries) | call NVIDIA's libraries on a stream of this crate |
 //! | [Names: C](names_c) | find the item for a function of the CUDA driver API |
 //! | [Names: cudarc](names_cudarc) | find the item for one of `cudarc` |
 //! | [Names: cust](names_cust) | find the item for one of `cust` or `rustacuda` |
@@ -98,6 +99,11 @@ pub mod chapter_12_raw_calls {}
 ///
 #[doc = include_str!("_guide/moving_from_cudarc.md")]
 pub mod moving_from_cudarc {}
+
+/// A bridge to cuBLAS and cuFFT.
+///
+#[doc = include_str!("_guide/bridges/cuda_libraries.md")]
+pub mod bridge_cuda_libraries {}
 
 /// Names: the functions of the CUDA driver API.
 ///

@@ -65,6 +65,21 @@ fn every_example_runs_and_leaks_nothing() {
     });
 }
 
+/// The tests of these files are in `tests/sim` and `tests/gpu`. A package contains no file of the repository, so the
+/// page has copies.
+#[test]
+fn the_page_of_a_bridge_shows_the_files_that_are_tested() {
+    let page = include_str!("../../cuda-safe/src/_guide/bridges/cuda_libraries.md");
+    let files = [
+        include_str!("../../examples/libraries/cublas.rs"),
+        include_str!("../../examples/libraries/cufft.rs"),
+    ];
+    for file in files {
+        let (about, code) = file.split_once("\n\n").expect("a comment about the file");
+        assert!(page.contains(&format!("\n{code}")), "copy this file into the page: {about}");
+    }
+}
+
 /// Returns what is wrong with an example, if anything.
 fn run((name, example): &Example) -> Option<String> {
     let is_of = |(file, _): &(&str, &str)| name.starts_with(file);

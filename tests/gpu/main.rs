@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../libraries/mod.rs"]
+mod libraries;
 
 mod checkpoint;
 mod device_launch;
@@ -10,6 +12,7 @@ mod dynamic;
 mod graphs;
 mod green;
 mod ipc;
+mod library_calls;
 mod mapped;
 mod opengl;
 mod two_devices;

@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../libraries/mod.rs"]
+mod libraries;
 #[path = "../programs/mod.rs"]
 mod programs;
 
@@ -32,6 +34,7 @@ mod green;
 mod interop;
 mod launch;
 mod leaks;
+mod library_calls;
 mod manager;
 mod memory;
 mod module;
