@@ -2,7 +2,8 @@
 //!
 //! A chapter begins with what it enables you to do, shows one complete program, and then explains the
 //! rules behind it and the errors that you may meet. Each chapter can be read alone. All programs run in
-//! the tests of this crate, on the software driver `cuda-sim`.
+//! the tests of this crate, on the software driver `cuda-sim`. A bridge connects another library, and says
+//! who owns what, what orders the work, and where its program runs.
 //!
 //! | chapter | read it to |
 //! |---|---|
@@ -20,6 +21,8 @@
 //! | [12 Raw calls](chapter_12_raw_calls) | call any driver function beside the objects of this crate |
 //! | [Moving from cudarc](moving_from_cudarc) | port a crate that uses `cudarc` |
 //! | [Bridge: cuBLAS, cuFFT](bridge_cuda_libraries) | call NVIDIA's libraries on a stream of this crate |
+//! | [Bridge: cudarc](bridge_cudarc) | use streams and memory of cudarc here, and those of this crate there |
+//! | [Bridge: wgpu](bridge_wgpu) | share a buffer with `wgpu` |
 //! | [Names: C](names_c) | find the item for a function of the CUDA driver API |
 //! | [Names: cudarc](names_cudarc) | find the item for one of `cudarc` |
 //! | [Names: cust](names_cust) | find the item for one of `cust` or `rustacuda` |
@@ -104,6 +107,16 @@ pub mod moving_from_cudarc {}
 ///
 #[doc = include_str!("_guide/bridges/cuda_libraries.md")]
 pub mod bridge_cuda_libraries {}
+
+/// A bridge to `cudarc`.
+///
+#[doc = include_str!("_guide/bridges/cudarc.md")]
+pub mod bridge_cudarc {}
+
+/// A bridge to `wgpu`.
+///
+#[doc = include_str!("_guide/bridges/wgpu.md")]
+pub mod bridge_wgpu {}
 
 /// Names: the functions of the CUDA driver API.
 ///

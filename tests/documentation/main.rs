@@ -65,18 +65,25 @@ fn every_example_runs_and_leaks_nothing() {
     });
 }
 
-/// The tests of these files are in `tests/sim` and `tests/gpu`. A package contains no file of the repository, so the
-/// page has copies.
+/// Returns the part of a program that a page shows: what is between the comment about the file and `main`.
+fn shown(program: &str) -> &str {
+    let (_, code) = program.split_once("\n\n").expect("a comment about the file");
+    code.split("\nfn main").next().unwrap_or(code).trim_end()
+}
+
+/// A package contains no other file of the repository, so the pages have copies of these files, which tests and CI run.
 #[test]
-fn the_page_of_a_bridge_shows_the_files_that_are_tested() {
-    let page = include_str!("../../cuda-safe/src/_guide/bridges/cuda_libraries.md");
-    let files = [
-        include_str!("../../examples/libraries/cublas.rs"),
-        include_str!("../../examples/libraries/cufft.rs"),
+fn the_pages_of_bridges_show_the_files_that_are_tested() {
+    let libraries = include_str!("../../cuda-safe/src/_guide/bridges/cuda_libraries.md");
+    let cudarc = include_str!("../../cuda-safe/src/_guide/bridges/cudarc.md");
+    let pairs = [
+        (libraries, include_str!("../../examples/libraries/cublas.rs"), "cublas.rs"),
+        (libraries, include_str!("../../examples/libraries/cufft.rs"), "cufft.rs"),
+        (cudarc, include_str!("../../bench/examples/bridge_cudarc.rs"), "bridge_cudarc.rs"),
     ];
-    for file in files {
-        let (about, code) = file.split_once("\n\n").expect("a comment about the file");
-        assert!(page.contains(&format!("\n{code}")), "copy this file into the page: {about}");
+    for (page, program, name) in pairs {
+        let shown = shown(program);
+        assert!(page.contains(&format!("\n{shown}\n")), "copy {name} into its page");
     }
 }
 
