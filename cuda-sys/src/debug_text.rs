@@ -17,6 +17,7 @@
 macro_rules! debug_text {
     (struct $name:ident { $($field:ident),* $(,)? }) => {
         impl std::fmt::Debug for $name {
+            #[inline]
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 if !f.alternate() {
                     return std::fmt::Display::fmt(self, f);
@@ -28,6 +29,7 @@ macro_rules! debug_text {
     };
     (struct $name:ident(_)) => {
         impl std::fmt::Debug for $name {
+            #[inline]
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 if !f.alternate() {
                     return std::fmt::Display::fmt(self, f);
@@ -38,6 +40,7 @@ macro_rules! debug_text {
     };
     (enum $name:ident { $($variant:ident $(($its:tt))? $({ $($field:ident),* $(,)? })?),* $(,)? }) => {
         impl std::fmt::Debug for $name {
+            #[inline]
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 if !f.alternate() {
                     return std::fmt::Display::fmt(self, f);
