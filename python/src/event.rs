@@ -1,9 +1,10 @@
 //! Events.
 
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::lifetime::ending::detached;
 use crate::objects::{DeviceLike, PyContext, PyEvent, PyStream};
 use crate::primary::primary;
+use cuda_safe::{Error, Invalid};
 use pyo3::prelude::*;
 
 #[pymethods]
@@ -55,7 +56,8 @@ impl PyEvent {
     /// Returns the seconds from `start` to this event. Both must have timing, and must be recorded
     /// and complete.
     fn elapsed_since(&self, start: &Self) -> Result<f64> {
-        Ok(self.event()?.elapsed_since(&start.event()?)?.as_secs_f64())
+        let elapsed = self.event()?.elapsed_since(&start.event()?);
+        Ok(elapsed.map_err(explain)?.as_secs_f64())
     }
 
     /// Destroys the event without waiting.
@@ -74,5 +76,20 @@ impl PyEvent {
             Ok(event) => format!("<Event {:p}>", event.as_raw()),
             Err(_) => "<Event, closed>".to_owned(),
         }
+    }
+}
+
+/// Names the option of this package instead of that of the Rust crate.
+fn explain(error: Error) -> Failure {
+    let is_without_time =
+        matches!(&error, Error::Invalid(invalid) if matches!(**invalid, Invalid::NoElapsedTime));
+    match is_without_time {
+        true => Failure::Explained(
+            error,
+            "the time between two events needs events of one device that were created with timing \
+             (Event(timing=True)) and have been recorded"
+                .to_owned(),
+        ),
+        false => error.into(),
     }
 }
