@@ -414,7 +414,8 @@ fn interface_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let interface = object.getattr_opt(intern!(py, "__cuda_array_interface__"))?;
     let Some(interface) = interface else {
         return Err(pyo3::exceptions::PyTypeError::new_err(format!(
-            "a {} has no __cuda_array_interface__",
+            "an object of type {} has no __cuda_array_interface__: DeviceArray.from_host copies \
+             host data to a device",
             object.get_type().name()?
         ))
         .into());

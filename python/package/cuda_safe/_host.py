@@ -185,7 +185,11 @@ def host_array(source: Any) -> tuple[dict[str, Any], Any]:
     interface = getattr(source, "__array_interface__", None)
     if interface is not None and interface.get("strides") is None:
         return interface, source
-    view = memoryview(source)
+    try:
+        view = memoryview(source)
+    except TypeError:
+        _needs_numpy(f"the conversion of an object of type {type(source).__name__} to an array")
+        raise
     data = view.tobytes()
     return {
         "version": 3,
@@ -213,6 +217,8 @@ def values(
     """Returns assigned values: the bytes of one value for all elements, or an array with one for each."""
     np = numpy()
     if np is None:
+        if isinstance(value, (list, tuple)) or hasattr(value, "__array_interface__"):
+            _needs_numpy("assigning more than one value")
         return item_bytes(value, typestr, descr)
     _refuse_masked(value)
     array = np.asarray(value, dtype=numpy_dtype(typestr, descr))

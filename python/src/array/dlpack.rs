@@ -444,7 +444,8 @@ fn device_of(object: &Bound<'_, PyAny>) -> Result<(i32, u32)> {
         Some(method) => method.call0()?,
         None => {
             return Err(PyTypeError::new_err(format!(
-                "a {} has no __dlpack__ and __dlpack_device__",
+                "an object of type {} has no __dlpack__ and __dlpack_device__: DeviceArray.from_host \
+                 copies host data to a device",
                 object.get_type().name()?
             ))
             .into());
@@ -457,8 +458,10 @@ fn device_of(object: &Bound<'_, PyAny>) -> Result<(i32, u32)> {
     })?;
     let kinds = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Managed];
     if !kinds.map(device_type).contains(&kind) {
-        let what = if kind == 1 { "the host (kDLCPU)" } else { "another kind of device" };
-        let problem = format!("{kind}, {what}: the supported device types are 2, 3 and 13");
+        let problem = match (kind, 0) == to_host::HOST {
+            true => "1, the host (kDLCPU): use DeviceArray.from_host, which copies".to_owned(),
+            false => format!("{kind}: the supported device types are 2, 3 and 13"),
+        };
         return Err(refused("device", problem));
     }
     if kind != device_type(MemoryKind::Device) {

@@ -443,7 +443,8 @@ impl PyDeviceArray {
         _kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Result<()> {
         Err(pyo3::exceptions::PyTypeError::new_err(
-            "a device array is not copied to the host implicitly: use copy_to_host()",
+            "a device array is not copied to the host implicitly: use copy_to_host(), or \
+             numpy.from_dlpack(array, device=\"cpu\")",
         )
         .into())
     }

@@ -55,7 +55,8 @@ pub(super) fn export<'py>(
         return capsule_of(py, tensor, request);
     }
     if request.copy == Some(false) {
-        let problem = "the host cannot access the memory, so copy=False is not possible";
+        let problem = "the host cannot access the memory, so copy=False is not possible: omit it, or \
+                       use a PinnedArray";
         return Err(refused("copy", problem));
     }
     let layout = Layout::c_contiguous(its.layout.shape(), its.layout.item_size())?;
