@@ -80,6 +80,7 @@ mod _native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::config::read_environment();
         super::primary::before_first_use(super::manager::choose_from_environment);
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("config", super::config::PyConfig)
     }
 }

@@ -1,4 +1,4 @@
-"""The names of this package in NAMES.md exist."""
+"""The names of this package in NAMES.md exist, and the package shows no others."""
 
 import importlib
 import re
@@ -42,3 +42,14 @@ def test_a_name_that_does_not_exist_is_found():
 
 def test_every_row_has_a_name_or_a_dash():
     assert [cells for cells in rows() if len(cells) != 3 or not cells[1].startswith(("`", "–"))] == []
+
+
+def test_the_package_shows_its_public_names_only(run_python):
+    run_python(
+        """
+import cuda_safe
+shown = {name for name in dir(cuda_safe) if not name.startswith("_")}
+assert shown == set(cuda_safe.__all__) - {"__version__"}, shown ^ set(cuda_safe.__all__)
+print("done")
+"""
+    )

@@ -26,6 +26,10 @@ def test_the_licenses_are_included(distribution):
         assert word in distribution.read_text(f"licenses/{name}")
 
 
+def test_the_version_is_that_of_the_package(distribution):
+    assert cuda_safe.__version__ == distribution.version
+
+
 def test_threads_that_end_in_it_are_unwound_by_the_systems_unwinder():
     """The C library must use the system's unwinder, because it does not know other unwinders."""
     if sys.platform != "linux":

@@ -3,11 +3,11 @@
 A :class:`DeviceArray` is device memory that is ordered on a :class:`Stream`. It can be exported to and
 imported from other libraries through the CUDA Array Interface and DLPack, ordered with their streams::
 
-    import cuda_safe, cupy
+    import cuda_safe, cupy, numpy
 
-    array = cuda_safe.DeviceArray.zeros((3, 4), "float32")
+    array = cuda_safe.DeviceArray.from_host(numpy.eye(3, 4))
     cupy.asarray(array)[1] = 7
-    array[1:, ::-1].copy_to_host()
+    numpy.from_dlpack(array[1:, ::-1], device="cpu")
 
 :func:`compile` compiles a kernel from CUDA C++ at run time.
 
@@ -22,10 +22,8 @@ Importing the package does not require a driver; if something is missing, the fi
 exception that names it. All exceptions derive from :class:`CudaError`.
 """
 
-from __future__ import annotations
-
-import atexit
-import os
+import atexit as _atexit
+import os as _os
 
 # Imported here rather than at its first use: a fork during an import would leave it incomplete.
 from . import _host as _host
@@ -75,7 +73,7 @@ from ._native import (
     pointer_attributes,
     set_memory_manager,
 )
-from ._native import _end, _forked
+from ._native import __version__, _end, _forked
 from ._types import MemoryInfo, MemoryStatistics, PointerAttributes
 
 __all__ = [
@@ -114,6 +112,7 @@ __all__ = [
     "SmGroup",
     "SmResource",
     "Stream",
+    "__version__",
     "as_cuda_array",
     "compile",
     "config",
@@ -126,6 +125,6 @@ __all__ = [
     "set_memory_manager",
 ]
 
-atexit.register(_end)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+_atexit.register(_end)
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_forked)

@@ -11,6 +11,8 @@ from typing_extensions import CapsuleType
 
 from ._types import MemoryInfo, MemoryStatistics, PointerAttributes
 
+__version__: str
+
 _Index = int | slice | None | Any
 
 @type_check_only
