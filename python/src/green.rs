@@ -167,8 +167,9 @@ impl PySmResource {
     /// Creates green contexts of the requested sizes, with any driver. Each part is a number of
     /// SMs, a percentage such as "50%", "equal" for a size equal to all other "equal" parts, or
     /// None (at most once) for the rest. Each green context has at least the requested number of
-    /// SMs, but percentages may be rounded down; `sm_count` is the actual number. The green
-    /// contexts share no SMs.
+    /// SMs: "50%" is at least half of them, rounded up to a size that the driver supports. If the
+    /// parts do not fit only because of these sizes, percentages are rounded down. `sm_count` is
+    /// the actual number. The green contexts share no SMs.
     #[pyo3(signature = (
         parts, *, label = "", allow_overlap = false, ignore_coscheduling = false, max_cluster = false
     ))]

@@ -148,8 +148,8 @@ fn python() -> Result<Vec<(String, PathBuf)>> {
     let wheel = python::build(&root(), &root().join("target/wheels"), false)?;
     let name = wheel.file_name().context("a wheel without a name")?;
     let mut files = vec![(format!("python/{}", name.to_string_lossy()), wheel)];
-    // The settings of pytest, and a page that the tests read.
-    for file in ["pyproject.toml", "NAMES.md"] {
+    // The settings of pytest, and the pages that the tests read.
+    for file in ["pyproject.toml", "NAMES.md", "README.md"] {
         let place = format!("python/{file}");
         files.push((place.clone(), root().join(place)));
     }
