@@ -2,9 +2,12 @@
 //! that of the README of `cuda-sim`.
 
 use crate::common::{c, skip};
-use crate::{REPOSITORY, command, driver, folder, or_skip, output_of, output_with, text, unique};
+use crate::{
+    REPOSITORY, command, driver, folder, or_skip, output_of, output_with, runner, text, unique,
+};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -67,6 +70,63 @@ fn a_c_program_runs_a_kernel_by_its_ptx() {
     let output = run.current_dir(&folder).env("CUDA_SIM_KERNELS", "ignore").output();
     assert!(text(&output.expect("starting a program").stderr).contains("values[0] == 2.5f"));
     fs::remove_file(program).expect("a file of this test");
+    fs::remove_dir_all(folder).expect("a folder of this test");
+}
+
+/// Returns the folder of NVIDIA's headers that `cargo xtask` has installed with pip from `package`, or reports a
+/// skip.
+fn headers(package: &str) -> Option<PathBuf> {
+    let list = Path::new(REPOSITORY).join("xtask/headers.toml");
+    let list = fs::read_to_string(list).expect("the list of headers");
+    let newest = list.split("[[headers]]").nth(1).expect("an entry");
+    assert!(newest.contains(&format!("{{ name = \"{package}\", ")), "{newest}");
+    let version = newest.split('"').nth(1).expect("a version");
+    let headers = Path::new(REPOSITORY).join("target/headers").join(version);
+    if !headers.is_dir() {
+        skip("NVIDIA's headers are not in target/headers: cargo xtask header-check installs them");
+        return None;
+    }
+    Some(headers)
+}
+
+#[test]
+fn the_commands_of_the_readme_compile_and_check_the_c_program() {
+    let commands = documented("console", "-lcuda");
+    let lines: Vec<&str> = commands.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    // The tests of `install` install the command from its package.
+    let [install, pip, commands @ ..] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(*install, "cargo install cuda-sim-cdylib");
+    let pip = pip.strip_prefix("python3 -m pip install --target headers ").expect(pip);
+    assert_eq!(commands.len(), 3, "{commands:?}");
+
+    let headers = or_skip!(headers(pip));
+    let command = or_skip!(runner());
+    if Command::new("cc").arg("--version").output().is_err() {
+        return skip("no C compiler cc");
+    }
+    let folder = folder_with_ptx();
+    symlink(headers, folder.join("headers")).expect("a link to the headers");
+    fs::write(folder.join("scale.c"), documented("c", "cuModuleLoad")).expect("the program");
+    let run = |line: &str| {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let own = command.parent().expect("a folder").to_owned();
+        let paths = std::iter::once(own).chain(std::env::split_paths(&paths));
+        Command::new("sh")
+            .args(["-c", line])
+            .current_dir(&folder)
+            .env("PATH", std::env::join_paths(paths).expect("paths without a colon"))
+            .env("XDG_CACHE_HOME", folder.join("cache"))
+            .output()
+            .expect("starting a shell")
+    };
+    for line in commands {
+        let output = run(line);
+        assert!(output.status.success(), "{line}:\n{}", text(&output.stderr));
+    }
+    // The program called the driver, and its kernel ran by its PTX.
+    let account = text(&run(commands[2]).stderr);
+    assert!(account.contains("  1 cuLaunchKernel\n"), "{account}");
+    assert!(!account.contains("misuses"), "{account}");
     fs::remove_dir_all(folder).expect("a folder of this test");
 }
 
