@@ -4,6 +4,8 @@
 //! none. `-- --ranks N` sets their number. A launcher can start them, too:
 //! `torchrun --nproc-per-node 2 --no-python target/debug/examples/all_reduce`.
 
+mod support;
+
 use cuda_nccl::{Communicator, Config, Launch, ReduceOp, UniqueId, sys};
 use cuda_safe::{Context, Device, DeviceBuffer};
 use cuda_sim::Profile;
@@ -17,13 +19,7 @@ const LEN: usize = 1 << 16;
 type Fallible<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("all_reduce: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 fn run() -> Fallible {

@@ -7,6 +7,8 @@
 //! The streams are those of `cuda-safe`, but the copy and the launch are raw calls on raw memory, as in a
 //! program in C: safe code of `cuda-safe` has no data races.
 
+mod support;
+
 use core::ffi::c_void;
 use cuda_safe::sys::{
     CUdeviceptr, CUfunction, CUmodule, CUresult, cuLaunchKernel, cuMemAlloc_v2, cuMemAllocHost_v2,
@@ -27,13 +29,7 @@ const LEN: u32 = 1024;
 const BYTES: usize = LEN as usize * size_of::<i32>();
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 fn run() -> Result {

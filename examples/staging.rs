@@ -8,11 +8,16 @@ mod support;
 use cuda_safe::memory::Pending;
 use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, PinnedBuffer, Result};
 use std::collections::VecDeque;
+use std::process::ExitCode;
 
 const CHUNK: usize = 1 << 16;
 const RING: usize = 3;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    support::main(run)
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let sim = support::take_sim(&mut arguments)?;
     if let Some(line) = support::choose(sim.as_deref())? {

@@ -20,13 +20,7 @@ use support::stats::{Rounds, microseconds};
 const ROUNDS: usize = 10;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("switch: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {

@@ -16,13 +16,7 @@ use std::process::ExitCode;
 const BUILD: &str = concat!(env!("BUILD_COMPILER"), " for ", env!("BUILD_TARGET"));
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {

@@ -32,13 +32,7 @@ const LAUNCHES: usize = 50;
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("graphs: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {

@@ -24,20 +24,13 @@ use std::process::ExitCode;
 type Error = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let done = ask::parse().and_then(|command| match command {
+    support::main(|| match ask::parse()? {
         Command::Help => {
             print!("{}", ask::USAGE);
             Ok(())
         }
         Command::Measure(options) => isolation(&options),
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("isolation: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 fn isolation(options: &Options) -> Result<(), Error> {

@@ -22,13 +22,7 @@ const STEPS: usize = 60;
 const LAYERS: usize = 12;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {

@@ -20,18 +20,14 @@ extern "C" __global__ void saxpy(float a, const float *x, float *y, unsigned n)
 }"#;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
+    support::main(|| match run() {
         // Not every machine with a GPU has NVRTC. The code says that something is missing.
         Err(error) if matches!(error.downcast_ref(), Some(cuda_nvrtc::Error::Load { .. })) => {
             println!("missing: {error}");
-            ExitCode::from(77)
+            Ok(ExitCode::from(77))
         }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+        done => done.map(|()| ExitCode::SUCCESS),
+    })
 }
 
 fn run() -> Result<(), Box<dyn Error>> {

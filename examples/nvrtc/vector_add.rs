@@ -15,14 +15,7 @@ use std::process::ExitCode;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::main(|| run().map(|wrong| ExitCode::from(u8::from(wrong != 0))))
 }
 
 fn run() -> Result<usize> {

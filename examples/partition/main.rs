@@ -26,25 +26,24 @@ type Error = Box<dyn std::error::Error>;
 fn main() -> ExitCode {
     // With `--json`, errors in the options are printed as JSON too.
     let json = std::env::args().any(|argument| argument == "--json");
-    let done = ask::parse().and_then(|command| match command {
-        Command::Help => {
-            print!("{}", ask::USAGE);
-            Ok(true)
+    support::main(|| {
+        let done = ask::parse().and_then(|command| match command {
+            Command::Help => {
+                print!("{}", ask::USAGE);
+                Ok(true)
+            }
+            Command::Partition(options) => partition(&options),
+        });
+        match done {
+            Ok(true) => Ok(ExitCode::SUCCESS),
+            Ok(false) => Ok(ExitCode::FAILURE),
+            Err(error) if json => {
+                println!("{}", show::json_error(&error.to_string()));
+                Ok(ExitCode::FAILURE)
+            }
+            Err(error) => Err(error),
         }
-        Command::Partition(options) => partition(&options),
-    });
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) if json => {
-            println!("{}", show::json_error(&error.to_string()));
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("partition: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 /// Creates, verifies and shows the partitions. Returns whether they are disjoint, except for SMs that

@@ -1,5 +1,5 @@
-//! Code shared by the examples: the selection of the GPU's driver or the software driver, statistics and
-//! figures.
+//! Code shared by the examples: their `main`, the selection of the GPU's driver or the software driver, statistics
+//! and figures.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
@@ -8,6 +8,38 @@ pub(crate) mod svg;
 
 use cuda_safe::{Device, Error};
 use cuda_sim::Profile;
+use std::fmt::Display;
+use std::process::{ExitCode, Termination};
+
+/// Runs an example, and prints its error after its name. If the reader of its output has closed the pipe, as `head`
+/// does, the process ends without a message.
+pub(crate) fn main<T: Termination, E: Display>(run: impl FnOnce() -> Result<T, E>) -> ExitCode {
+    #[cfg(unix)]
+    end_at_closed_pipe();
+    match run() {
+        Ok(done) => done.report(),
+        Err(error) => {
+            eprintln!("{}: {error}", env!("CARGO_CRATE_NAME"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Restores the default action of SIGPIPE, which ends the process. Rust ignores the signal, so `println!` would panic.
+#[cfg(unix)]
+fn end_at_closed_pipe() {
+    use std::ffi::c_int;
+
+    const SIGPIPE: c_int = 13;
+    const SIG_DFL: usize = 0;
+
+    unsafe extern "C" {
+        fn signal(number: c_int, handler: usize) -> usize;
+    }
+    // SAFETY: the declaration is that of the C library, where a handler is a pointer or one of the constants. The
+    // default action runs no code of this process.
+    unsafe { signal(SIGPIPE, SIG_DFL) };
+}
 
 /// Removes `--sim PROFILE` from the arguments.
 pub(crate) fn take_sim(arguments: &mut Vec<String>) -> Result<Option<String>, String> {

@@ -18,6 +18,7 @@ use ash::vk;
 use cuda_safe::external::{ExternalMemory, ExternalMemoryOptions, TimelineSemaphore};
 use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Stream};
 use device::{Resource, Result, Shared, Vulkan};
+use std::process::ExitCode;
 
 const WIDTH: u32 = 640;
 const HEIGHT: u32 = 480;
@@ -50,7 +51,11 @@ const READ: (vk::PipelineStageFlags, vk::AccessFlags) =
 const WRITE: (vk::PipelineStageFlags, vk::AccessFlags) =
     (vk::PipelineStageFlags::TRANSFER, vk::AccessFlags::TRANSFER_WRITE);
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    support::main(run)
+}
+
+fn run() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let sim = support::take_sim(&mut arguments)?;
     let software = support::choose(sim.as_deref())?;

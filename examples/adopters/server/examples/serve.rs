@@ -94,20 +94,13 @@ struct Measured {
 }
 
 fn main() -> ExitCode {
-    let done = parse().and_then(|options| match options {
+    support::main(|| match parse()? {
         None => {
             print!("{USAGE}");
             Ok(())
         }
         Some(options) => run(&options),
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("serve: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 fn parse() -> Result<Option<Options>, Error> {

@@ -19,13 +19,7 @@ const INPUTS: usize = 64;
 const OUTPUTS: usize = 32;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("layer: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 /// Returns the sums of the rows of `max(input * weights + bias, 0)`.
