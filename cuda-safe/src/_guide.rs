@@ -23,6 +23,7 @@
 //! | [Bridge: cuBLAS, cuFFT](bridge_cuda_libraries) | call NVIDIA's libraries on a stream of this crate |
 //! | [Bridge: cudarc](bridge_cudarc) | use streams and memory of cudarc here, and those of this crate there |
 //! | [Bridge: wgpu](bridge_wgpu) | share a buffer with `wgpu` |
+//! | [Bridge: candle](bridge_candle) | write an operation of `candle` with this crate |
 //! | [Names: C](names_c) | find the item for a function of the CUDA driver API |
 //! | [Names: cudarc](names_cudarc) | find the item for one of `cudarc` |
 //! | [Names: cust](names_cust) | find the item for one of `cust` or `rustacuda` |
@@ -117,6 +118,11 @@ pub mod bridge_cudarc {}
 ///
 #[doc = include_str!("_guide/bridges/wgpu.md")]
 pub mod bridge_wgpu {}
+
+/// A bridge to `candle`.
+///
+#[doc = include_str!("_guide/bridges/candle.md")]
+pub mod bridge_candle {}
 
 /// Names: the functions of the CUDA driver API.
 ///
