@@ -3,20 +3,22 @@
 
 mod cublas;
 mod cufft;
+#[path = "../support/mod.rs"]
+mod support;
 
 use cublas::{Blas, CUBLAS};
 use cuda_safe::{Context, Device, DeviceBuffer, Stream};
 use cufft::{CUFFT, Transform};
+use std::convert::Infallible;
 use std::error::Error;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // No short circuit: a library is tried even if the other one fails.
-    if report("cuBLAS", multiply()) & report("cuFFT", transform()) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    support::main(|| {
+        // No short circuit: a library is tried even if the other one fails.
+        let is_complete = report("cuBLAS", multiply()) & report("cuFFT", transform());
+        Ok::<_, Infallible>(ExitCode::from(u8::from(!is_complete)))
+    })
 }
 
 fn report(name: &str, result: Result<String, Box<dyn Error>>) -> bool {
