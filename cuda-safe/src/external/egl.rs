@@ -7,7 +7,7 @@ use crate::call::{Answer, Result, call, debug_struct, expect_handle};
 use crate::context::Context;
 use crate::event::Event;
 use crate::memory::DeviceBuffer;
-use crate::release::{destroy, release};
+use crate::release::{Keep, destroy, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{
     CUarray_format, CUeglColorFormat, CUeglFrame, CUeglFrameType, CUevent_flags,
@@ -225,18 +225,24 @@ struct Use {
 impl Drop for Use {
     #[inline]
     fn drop(&mut self) {
-        release(UseInStream { _registration: Arc::clone(&self.registration) }, &self.stream);
+        release(UseInStream { registration: Arc::clone(&self.registration) }, &self.stream);
     }
 }
 
 /// The end of a use, which comes after the work on its stream.
 struct UseInStream {
-    _registration: Arc<Registration>,
+    registration: Arc<Registration>,
 }
 
 destroy! {
     UseInStream as "the use of an EGLImage", after Uses;
-    |_its| Answer { call: "cuGraphicsUnregisterResource", code: CUresult::CUDA_SUCCESS }
+    |_its| Answer { call: "cuGraphicsUnregisterResource", code: CUresult::CUDA_SUCCESS };
+
+    /// The work on the stream may still use the image.
+    #[inline]
+    fn has_leaked(&self, _: &dyn Keep) {
+        std::mem::forget(Arc::clone(&self.registration));
+    }
 }
 
 impl Event {

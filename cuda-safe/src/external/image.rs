@@ -5,7 +5,7 @@ use crate::array::{
     ArrayOptions, ArrayShape, MipmappedArray, Texel, check_mipmapped, create_array,
 };
 use crate::call::{Result, answer, call};
-use crate::release::{Handle, destroy, release};
+use crate::release::{Handle, Keep, destroy, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{
     CUDA_ARRAY3D_COLOR_ATTACHMENT, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUmipmappedArray,
@@ -104,7 +104,6 @@ impl Drop for Image {
 /// A mapped image, which keeps the memory.
 struct MappedArray {
     raw: Handle<CUmipmappedArray>,
-    #[allow(dead_code, reason = "held, not read")]
     memory: ExternalMemory,
 }
 
@@ -112,5 +111,11 @@ destroy! {
     MappedArray as "a mapped image", after Uses;
     // SAFETY: this value stands for the array, and the caller promises that this is the first call. The work on its
     // stream was waited for, and the driver waits for all other work.
-    |its| unsafe { answer!(cuMipmappedArrayDestroy(its.raw.0)) }
+    |its| unsafe { answer!(cuMipmappedArrayDestroy(its.raw.0)) };
+
+    /// The work on the stream may still use the array, and the array uses the memory.
+    #[inline]
+    fn has_leaked(&self, _: &dyn Keep) {
+        std::mem::forget(self.memory.clone());
+    }
 }

@@ -228,6 +228,28 @@ fn an_image_of_egl_is_an_array_as_long_as_it_is_registered() {
     assert_eq!(word(&file), 0x0505_0505);
 }
 
+/// The end of the use cannot wait for the work on a borrowed stream that is captured, nor be deferred.
+#[test]
+fn a_leaked_use_of_an_image_of_egl_keeps_the_registration() {
+    let (_end, context) = in_child!(leaking());
+    let owner = context.stream().expect("a stream");
+    // SAFETY: the owner outlives the borrowed stream.
+    let stream = unsafe { Stream::borrow_raw(owner.as_raw(), &context) }.expect("a stream");
+    let _file = egl_image(0x77, texels()).expect("an image");
+    let raw = std::ptr::without_provenance_mut(0x77);
+    // SAFETY: the image exists, and nothing else accesses it.
+    let registered = unsafe { EglImage::register(&context, raw, AccessHint::ReadWrite) };
+    let registered = registered.expect("registered");
+    let frame = registered.frame().expect("a frame");
+    // SAFETY: as above.
+    let array = unsafe { frame.array::<[u8; 4]>(0, &stream) }.expect("an array");
+    let capture = stream.begin_capture(CaptureMode::Relaxed).expect("begins");
+    assert_eq!(ends(|| drop((array, frame, registered))), [""; 0]);
+    drop(capture);
+    assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (1, 0));
+    assert_eq!(alive().graphics_resources, 1);
+}
+
 #[test]
 fn unknown_resources_are_refused() {
     let (_end, context, _stream) = in_child!(stage());

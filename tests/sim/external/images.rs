@@ -72,6 +72,25 @@ fn an_image_keeps_the_memory_and_its_stream() {
     assert_eq!(calls, expected);
 }
 
+/// The drop cannot wait for the work on a borrowed stream that is captured, nor be deferred.
+#[test]
+fn a_leaked_image_keeps_the_memory() {
+    let (_end, context) = in_child!(leaking());
+    let owner = context.stream().expect("a stream");
+    // SAFETY: the owner outlives the borrowed stream.
+    let stream = unsafe { Stream::borrow_raw(owner.as_raw(), &context) }.expect("a stream");
+    let file = memory(SIZE as u64).expect("memory");
+    let memory = import(&context, &file, ExternalMemoryOptions::default());
+    let image = map(&memory, &stream, 1, ImageOptions::default()).expect("an image");
+    let capture = stream.begin_capture(CaptureMode::Relaxed).expect("begins");
+    let mut calls = calls(|| drop((image, memory)));
+    calls.retain(|call| ["cuMipmappedArrayDestroy", "cuDestroyExternalMemory"].contains(call));
+    assert_eq!(calls, [""; 0]);
+    drop(capture);
+    assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (1, 0));
+    assert_eq!((alive().mipmapped_arrays, alive().external_memories), (1, 1));
+}
+
 #[test]
 fn an_image_that_does_not_fit_is_refused() {
     let (_end, context, stream, _file, memory) = in_child!(stage());
