@@ -54,8 +54,8 @@ impl RegisteredBuffer {
     /// if no context of OpenGL is current, or if another device made it; `CUDA_ERROR_OPERATING_SYSTEM`.
     ///
     /// # Safety
-    /// - A context of OpenGL is current in this thread now, and whenever the buffer is mapped, a mapping ends, and the
-    ///   registration is dropped. It has the buffer.
+    /// - A context of OpenGL is current in this thread now, and whenever the buffer is mapped, a mapping ends, the
+    ///   registration is dropped, and a [deferred release](crate::deferred_releases) of them is retried. It has the buffer.
     /// - The buffer exists and keeps its data store until the registration is dropped.
     /// - OpenGL does not access the buffer while it is mapped.
     ///
@@ -69,7 +69,7 @@ impl RegisteredBuffer {
         access: AccessHint,
     ) -> Result<Self> {
         let flags = access.raw().0;
-        let registration = Registration::new(context, |place| {
+        let registration = Registration::of_opengl(context, |place| {
             // SAFETY: the pointer is valid, and the caller promises the buffer.
             unsafe { call!(cuGraphicsGLRegisterBuffer(place, buffer, flags)) }
         });
@@ -88,8 +88,8 @@ impl RegisteredImage {
     /// `CUDA_ERROR_INVALID_GRAPHICS_CONTEXT` or a similar code if no context of OpenGL is current.
     ///
     /// # Safety
-    /// - A context of OpenGL is current in this thread now, and whenever the image is mapped, a mapping ends, and the
-    ///   registration is dropped. It has the image.
+    /// - A context of OpenGL is current in this thread now, and whenever the image is mapped, a mapping ends, the
+    ///   registration is dropped, and a [deferred release](crate::deferred_releases) of them is retried. It has the image.
     /// - The image exists and keeps its storage until the registration is dropped. It has at least this number of levels.
     /// - OpenGL does not access the image while it is mapped.
     ///
@@ -102,7 +102,7 @@ impl RegisteredImage {
         target: GLenum,
         options: RegisteredImageOptions,
     ) -> Result<Self> {
-        let registration = Registration::new(context, |place| {
+        let registration = Registration::of_opengl(context, |place| {
             // SAFETY: the pointer is valid, and the caller promises the image.
             unsafe { call!(cuGraphicsGLRegisterImage(place, image, target, options.flags())) }
         });

@@ -13,6 +13,7 @@ use cuda_sys::{CUgraphicsMapResourceFlags, CUgraphicsRegisterFlags, CUgraphicsRe
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 c_enum! {
     /// What CUDA does with a resource while it is mapped (`CUgraphicsMapResourceFlags`). It is a hint, which nothing
@@ -86,7 +87,8 @@ impl RegisteredImageOptions {
 ///
 /// [`map`](Self::map) gives its memory to CUDA for a time. In between it belongs to OpenGL.
 ///
-/// It is not `Send`, because the context of OpenGL is current in one thread.
+/// It is not `Send`, because the context of OpenGL is current in one thread. A [deferred](crate::deferred_releases) end of
+/// a mapping or of the registration is retried only in this thread. If the thread ends before, the registration is leaked.
 ///
 /// # Ordering
 /// A mapping orders the work of both APIs, so there is no semaphore: the stream begins the work after a mapping when the
@@ -105,7 +107,8 @@ pub struct RegisteredBuffer {
 ///
 /// [`map`](Self::map) and [`map_levels`](Self::map_levels) give its texels to CUDA for a time.
 ///
-/// It is not `Send`, because the context of OpenGL is current in one thread.
+/// It is not `Send`, because the context of OpenGL is current in one thread. [`RegisteredBuffer`] says what follows for
+/// deferred releases.
 ///
 /// # Ordering
 /// A mapping orders the work of both APIs: see [`RegisteredBuffer`].
@@ -117,29 +120,63 @@ pub struct RegisteredImage {
 
 /// A registration, which is ended by the drop.
 pub(super) struct Registration {
-    raw: Handle<CUgraphicsResource>,
+    resource: Resource,
     pub(super) context: Context,
 }
 
+/// The handle of a registration.
+#[derive(Clone, Copy)]
+struct Resource {
+    raw: Handle<CUgraphicsResource>,
+    /// The thread where the context of OpenGL is current, or `None` for a resource of another API.
+    thread: Option<ThreadId>,
+}
+
+impl Resource {
+    /// Returns whether this thread may map, unmap and unregister the resource. Without a current context of OpenGL, the
+    /// driver (580) refuses that.
+    #[inline]
+    fn is_usable_here(&self) -> bool {
+        self.thread.is_none_or(|its| its == std::thread::current().id())
+    }
+}
+
 impl Registration {
-    /// Registers a resource with a context current.
+    /// Registers a resource with a context current. Any thread can end the registration.
     #[inline]
     pub(super) fn new(
         context: &Context,
         register: impl FnOnce(*mut CUgraphicsResource) -> Result<()>,
     ) -> Result<Arc<Self>> {
         let raw = create(context, register)?;
-        Ok(Self::own(raw, context))
+        Ok(Self::own(raw, None, context))
+    }
+
+    /// Registers a resource of OpenGL with a context current. Only this thread ends the registration.
+    #[inline]
+    pub(super) fn of_opengl(
+        context: &Context,
+        register: impl FnOnce(*mut CUgraphicsResource) -> Result<()>,
+    ) -> Result<Arc<Self>> {
+        let raw = create(context, register)?;
+        Ok(Self::own_here(raw, context))
+    }
+
+    /// Owns a resource that only this thread maps, unmaps and unregisters.
+    #[inline]
+    fn own_here(raw: CUgraphicsResource, context: &Context) -> Arc<Self> {
+        Self::own(raw, Some(std::thread::current().id()), context)
     }
 
     #[inline]
-    fn own(raw: CUgraphicsResource, context: &Context) -> Arc<Self> {
-        Arc::new(Self { raw: Handle(raw), context: context.clone() })
+    fn own(raw: CUgraphicsResource, thread: Option<ThreadId>, context: &Context) -> Arc<Self> {
+        let resource = Resource { raw: Handle(raw), thread };
+        Arc::new(Self { resource, context: context.clone() })
     }
 
     #[inline]
     pub(super) fn raw(&self) -> CUgraphicsResource {
-        self.raw.0
+        self.resource.raw.0
     }
 
     #[inline]
@@ -151,16 +188,21 @@ impl Registration {
 }
 
 destroy! {
-    Handle<CUgraphicsResource> as "a registered resource";
+    Resource as "a registered resource";
     // SAFETY: this value stands for the registration, and the caller promises that this is the first call. Mappings
-    // and arrays keep the registration.
-    |its| unsafe { answer!(cuGraphicsUnregisterResource(its.0)) }
+    // and arrays keep the registration. The context of OpenGL is current in this thread.
+    |its| unsafe { answer!(cuGraphicsUnregisterResource(its.raw.0)) };
+
+    #[inline]
+    fn is_possible_here(&self) -> bool {
+        self.is_usable_here()
+    }
 }
 
 impl Drop for Registration {
     #[inline]
     fn drop(&mut self) {
-        release(self.raw, &self.context);
+        release(self.resource, &self.context);
     }
 }
 
@@ -260,9 +302,14 @@ destroy! {
     |its| {
         let mut raw = its.registration.raw();
         // SAFETY: this value stands for the mapping, and the caller promises that this is the first call. The
-        // owner keeps the stream alive, and the array has one element.
+        // owner keeps the stream alive, and the array has one element. The context of OpenGL is current in this thread.
         unsafe { answer!(cuGraphicsUnmapResources(1, &raw mut raw, its.stream.0)) }
     };
+
+    #[inline]
+    fn is_possible_here(&self) -> bool {
+        self.registration.resource.is_usable_here()
+    }
 
     /// The driver does not end the registration of a resource that is mapped.
     #[inline]
@@ -275,7 +322,7 @@ destroy! {
 /// mapping.
 ///
 /// Dropping it enqueues the end of the mapping in the stream (`cuGraphicsUnmapResources`). In a capture of the stream, the
-/// mapping ends after the capture. [`end`](Self::end) returns the errors that a drop can only report.
+/// mapping ends after the capture, in this thread. [`end`](Self::end) returns the errors that a drop can only report.
 ///
 /// If it is forgotten, the resource stays mapped and registered: OpenGL must not access it again, and further mappings are
 /// errors.
@@ -361,7 +408,7 @@ impl RegisteredBuffer {
     #[inline]
     pub unsafe fn from_raw(raw: CUgraphicsResource, context: &Context) -> Result<Self> {
         expect_handle("registered resource", raw)?;
-        Ok(Self::new(Registration::own(raw, context)))
+        Ok(Self::new(Registration::own_here(raw, context)))
     }
 
     /// Sets the hint for the next mappings. Calls `cuGraphicsResourceSetMapFlags`.
@@ -430,7 +477,7 @@ impl RegisteredImage {
         context: &Context,
     ) -> Result<Self> {
         expect_handle("registered resource", raw)?;
-        Ok(Self::new(Registration::own(raw, context), levels))
+        Ok(Self::new(Registration::own_here(raw, context), levels))
     }
 
     /// Returns the number of levels.

@@ -16,7 +16,7 @@ pub(super) fn attempt(
     handle: &mut (impl Destroy + ?Sized),
     owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
-    refuse_if!(in_host_function(), Failure::Obstacle);
+    refuse_if!(in_host_function() || !handle.is_possible_here(), Failure::Obstacle);
     let _calls = count_calls(owners)?;
     check_and_destroy(handle, owners)?;
     handle.has_been_destroyed();
@@ -385,7 +385,7 @@ pub(crate) const MAX_RETRIES: u32 = 16;
 /// Why an attempt did not destroy the object.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failure {
-    /// A capture or a host function prevents the release until it ends.
+    /// A capture or a host function prevents the release until it ends, or only another thread can make the call.
     Obstacle,
     /// The driver returned this error from a call of the release.
     Refused(Answer),

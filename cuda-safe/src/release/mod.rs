@@ -17,7 +17,8 @@
 //!
 //! [`attempt`](attempt::attempt) does these steps, and stops at the first one that fails:
 //!
-//! 1. In a host function of this crate, no driver call is allowed: stop.
+//! 1. In a host function of this crate, no driver call is allowed: stop. Stop also on a thread that cannot make
+//!    the call ([`Destroy::is_possible_here`]).
 //! 2. Count a call on each stream of the owners, so that no capture begins there. Stop if one of them is
 //!    capturing.
 //! 3. On a thread that runs another callback of the driver, stop, unless the call waits for nothing.
@@ -31,8 +32,8 @@
 //! # Three outcomes
 //!
 //! - **Released.** Handle and owners are dropped, and with them what they kept alive.
-//! - **Deferred.** The obstacle ends by itself: a capture, a callback, or a query that the driver did not
-//!   answer. The handle and a clone of the owners enter the release queue. Every function that creates,
+//! - **Deferred.** The obstacle ends by itself: a capture, a callback, a query that the driver did not
+//!   answer, or the wrong thread. The handle and a clone of the owners enter the release queue. Every function that creates,
 //!   copies or synchronizes calls [`drain`] first, which repeats the attempts.
 //! - **Leaked.** The driver refused the call, or the attempts are used up. The handle learns of it
 //!   ([`Destroy::has_leaked`]), and the leak is reported, or only counted if nothing can be done about it
@@ -109,6 +110,11 @@ pub(crate) trait Destroy: Send + 'static {
     /// threads (measured).
     fn is_quiet(&self) -> bool {
         false
+    }
+
+    /// Returns whether the calling thread can make the call. Otherwise the release is deferred.
+    fn is_possible_here(&self) -> bool {
+        true
     }
 
     /// Returns what a failed release leaves behind.
@@ -217,6 +223,11 @@ impl Destroy for Box<dyn Destroy> {
     #[inline]
     fn is_quiet(&self) -> bool {
         (**self).is_quiet()
+    }
+
+    #[inline]
+    fn is_possible_here(&self) -> bool {
+        (**self).is_possible_here()
     }
 
     #[inline]
@@ -452,7 +463,8 @@ static QUEUED: AtomicUsize = AtomicUsize::new(0);
 /// Returns the number of deferred releases.
 ///
 /// A release is deferred during a capture of its stream, or on a driver callback thread. The next call
-/// that creates, copies or synchronizes retries it, and so does [`attempt_deferred_releases`].
+/// that creates, copies or synchronizes retries it, and so does [`attempt_deferred_releases`]. The release
+/// of a resource of OpenGL is retried only in the thread that registered it.
 #[inline]
 pub fn deferred_releases() -> usize {
     QUEUED.load(Ordering::Acquire)

@@ -157,11 +157,51 @@ fn a_mapping_in_a_captured_stream_ends_after_the_capture() {
         Ok::<_, Error>(())
     });
     graph.expect("a graph");
+    // No context of OpenGL is current in another thread.
+    std::thread::scope(|scope| scope.spawn(attempt_deferred_releases).join()).expect("no panic");
+    assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (0, 1));
     let error = registered.map::<u32>(&stream);
     // The first attempt after the capture ends the mapping.
     drop(error.expect("mapped again"));
     stream.synchronize().expect("a wait");
     assert_eq!(word(&file), 4);
+}
+
+#[test]
+fn a_context_of_opengl_is_current_in_one_thread() {
+    let (_end, context, stream) = in_child!(stage());
+    let (_file, mut registered) = buffer(&context);
+    let raw = registered.as_raw();
+    let elsewhere = |call: &(dyn Fn() -> CUresult + Sync)| {
+        std::thread::scope(|scope| scope.spawn(call).join()).expect("no panic")
+    };
+    let (resource, on) = (raw.expose_provenance(), stream.as_raw().expose_provenance());
+    let map = || {
+        let mut resource = with_exposed_provenance_mut(resource);
+        // SAFETY: the resource and the stream are alive.
+        unsafe { cuGraphicsMapResources(1, &raw mut resource, with_exposed_provenance_mut(on)) }
+    };
+    let unmap = || {
+        let mut resource = with_exposed_provenance_mut(resource);
+        // SAFETY: the resource and the stream are alive.
+        unsafe { cuGraphicsUnmapResources(1, &raw mut resource, with_exposed_provenance_mut(on)) }
+    };
+    let register = || {
+        // SAFETY: the driver refuses the name.
+        let made = unsafe { RegisteredBuffer::from_opengl(&context, 5, AccessHint::ReadOnly) };
+        made.map(drop).expect_err("no context of OpenGL").code().expect("a code")
+    };
+    let unregister = || {
+        // SAFETY: the driver refuses the call.
+        unsafe { cuGraphicsUnregisterResource(with_exposed_provenance_mut(resource)) }
+    };
+    const REFUSED: CUresult = CUresult::CUDA_ERROR_INVALID_GRAPHICS_CONTEXT;
+    assert_eq!(elsewhere(&map), REFUSED);
+    assert_eq!(elsewhere(&register), CUresult::CUDA_ERROR_INVALID_VALUE);
+    let mapped = registered.map::<u32>(&stream).expect("mapped");
+    assert_eq!(elsewhere(&unmap), REFUSED);
+    mapped.end().expect("unmapped");
+    assert_eq!(elsewhere(&unregister), REFUSED);
 }
 
 #[test]

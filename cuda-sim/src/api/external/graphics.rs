@@ -1,8 +1,8 @@
 //! Resources of OpenGL and EGL, which tests make ([`crate::external`]). A resource has its memory in a file, which a
 //! mapping shares. Those of VDPAU and streams of EGL are refused.
 //!
-//! The codes were measured on an H200 with driver 580. The played OpenGL has no current context: all threads use the same
-//! names.
+//! The codes were measured on an H200 with driver 580. The played context of a resource of OpenGL is current in the thread
+//! that made the resource.
 
 use crate::api::array;
 use crate::api::prelude::*;
@@ -39,6 +39,8 @@ fn register(
         Name::EglImage(_) => CUresult::CUDA_ERROR_UNKNOWN,
     };
     let played = world.objects.externals.graphics.played.get(&name).cloned().ok_or(unknown)?;
+    // Without a current context of OpenGL, the names of OpenGL have no meaning.
+    played.check_thread().map_err(|_| INVALID)?;
     let registered = Registered { context, device, name, played, mapped: None };
     Ok(pointer(world.add_registered(registered)))
 }
@@ -76,6 +78,7 @@ pub(crate) fn register_egl(
 /// Waits for the work on the resource.
 pub(crate) fn unregister(world: &mut World, resource: CUgraphicsResource) -> Answer {
     let its = world.registered(resource.addr())?;
+    its.played.check_thread()?;
     fail_if(its.mapped.is_some() && !is_egl(its), CUresult::CUDA_ERROR_ALREADY_MAPPED)?;
     world.run_all()?;
     world.remove_registered(resource.addr());
@@ -149,6 +152,7 @@ pub(crate) fn map(
     for resource in &list {
         let its = world.registered(resource.addr())?;
         fail_if(is_egl(its), CUresult::CUDA_ERROR_UNKNOWN)?;
+        its.played.check_thread()?;
         fail_if(its.mapped.is_some(), CUresult::CUDA_ERROR_ALREADY_MAPPED)?;
     }
     list.into_iter().try_for_each(|resource| map_one(world, resource))
@@ -168,6 +172,7 @@ pub(crate) fn unmap(
     for resource in &list {
         let its = world.registered(resource.addr())?;
         fail_if(is_egl(its), CUresult::CUDA_ERROR_UNKNOWN)?;
+        its.played.check_thread()?;
         fail_if(its.mapped.is_none(), CUresult::CUDA_ERROR_NOT_MAPPED)?;
     }
     world.wait_for(|world| {
@@ -247,7 +252,7 @@ pub(crate) fn mapped_egl(
     Ok(frame)
 }
 
-/// Returns all devices if a test has made a resource of OpenGL.
+/// Returns all devices if a test has made a resource of OpenGL in this thread.
 pub(crate) fn opengl_devices(
     world: &mut World,
     found: Out<c_uint>,
@@ -256,8 +261,8 @@ pub(crate) fn opengl_devices(
     list: CUGLDeviceList,
 ) -> Answer {
     fail_if(!(1..=3).contains(&list.0), INVALID)?;
-    let is_opengl = |name: &Name| !matches!(name, Name::EglImage(_));
-    if !world.objects.externals.graphics.played.keys().any(is_opengl) {
+    let is_here = |its: &Played| its.thread == Some(crate::thread::id());
+    if !world.objects.externals.graphics.played.values().any(is_here) {
         return Err(CUresult::CUDA_ERROR_INVALID_GRAPHICS_CONTEXT);
     }
     let count = c_uint::try_from(world.settings.profile.devices).unwrap_or(c_uint::MAX);

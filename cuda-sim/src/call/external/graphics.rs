@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Result};
 use std::sync::Arc;
 
 /// Makes a buffer of OpenGL with this name, which a program can register. Its memory is the file. A buffer of this name
-/// from before is forgotten.
+/// from before is forgotten. The context of OpenGL is current in the calling thread only.
 ///
 /// # Errors
 /// The system has no files in memory, or the driver is not installed.
@@ -18,7 +18,8 @@ pub fn opengl_buffer(name: u32, size: u64) -> Result<File> {
 }
 
 /// Makes a texture of OpenGL with this name, which a program can register. The levels follow each other in the file, and so
-/// do the rows of a level. A texture of this name from before is forgotten.
+/// do the rows of a level. A texture of this name from before is forgotten. The context of OpenGL is current in the calling
+/// thread only.
 ///
 /// # Errors
 /// The system has no files in memory, or the driver is not installed.
@@ -44,7 +45,8 @@ fn size_of(texels: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> u64 {
 
 fn add(name: Name, size: u64, image: Option<(CUDA_ARRAY3D_DESCRIPTOR, u32)>) -> Result<File> {
     let file = create_memory(size).ok_or(ErrorKind::Unsupported)?;
-    let played = Played { file: Arc::new(file.try_clone()?), size, image };
+    let thread = (!matches!(name, Name::EglImage(_))).then(crate::thread::id);
+    let played = Played { file: Arc::new(file.try_clone()?), size, image, thread };
     let added = state::with(|world| world.objects.externals.graphics.played.insert(name, played));
     added.map(|_| file).ok_or_else(|| ErrorKind::NotConnected.into())
 }

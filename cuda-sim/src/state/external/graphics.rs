@@ -7,6 +7,7 @@ use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUresult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 /// The name of a resource in its API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +24,21 @@ pub(crate) struct Played {
     pub(crate) size: u64,
     /// The description of an image, and the number of its levels.
     pub(crate) image: Option<(CUDA_ARRAY3D_DESCRIPTOR, u32)>,
+    /// The thread where the context of OpenGL is current, or `None` for an image of EGL.
+    pub(crate) thread: Option<ThreadId>,
+}
+
+impl Played {
+    /// # Errors
+    /// The context of OpenGL is current in another thread.
+    pub(crate) fn check_thread(&self) -> Answer {
+        match self.thread {
+            Some(its) if its != crate::thread::id() => {
+                Err(CUresult::CUDA_ERROR_INVALID_GRAPHICS_CONTEXT)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 pub(crate) struct Registered {
