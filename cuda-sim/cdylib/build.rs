@@ -55,7 +55,7 @@ fn build_library() -> PathBuf {
         .arg(&folder)
         .arg("--target")
         .arg(&target)
-        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
         // The build script of the library inherits the variables of this one.
         .env_remove("CARGO_FEATURE_RUNNER")
         // Set by `cargo clippy`, which builds nothing.

@@ -7,11 +7,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The library. A debug build has none: it uses the one that Cargo has put beside the command.
+/// The library. A debug build has none: it uses the one that Cargo has put beside the command. It is not a constant,
+/// because each use of a constant is a copy in the program.
 #[cfg(has_library)]
-const LIBRARY: Option<&[u8]> = Some(include_bytes!(env!("CUDA_SIM_LIBRARY")));
+static LIBRARY: Option<&[u8]> = Some(include_bytes!(env!("CUDA_SIM_LIBRARY")));
 #[cfg(not(has_library))]
-const LIBRARY: Option<&[u8]> = None;
+static LIBRARY: Option<&[u8]> = None;
 
 /// The name that Cargo gives to the library.
 const BUILT: &str = "libcuda_sim_cdylib.so";
