@@ -482,10 +482,10 @@ functions! { find_newest newest
     Usual cuEGLStreamConsumerConnect(connection: must CUeglStreamConnection, stream: val EGLStreamKHR) => external::graphics::streams::connect_consumer;
     Usual cuEGLStreamConsumerConnectWithFlags(connection: must CUeglStreamConnection, stream: val EGLStreamKHR, flags: val c_uint) => external::graphics::streams::connect_consumer_at;
     Usual cuEGLStreamProducerConnect(connection: must CUeglStreamConnection, stream: val EGLStreamKHR, width: val EGLint, height: val EGLint) => external::graphics::streams::connect_producer;
-    Usual cuEGLStreamConsumerDisconnect(connection: val *mut CUeglStreamConnection) => external::graphics::streams::disconnect;
+    Usual cuEGLStreamConsumerDisconnect(connection: val *mut CUeglStreamConnection) => external::graphics::streams::disconnect_consumer;
     Usual cuEGLStreamConsumerAcquireFrame(connection: val *mut CUeglStreamConnection, resource: out CUgraphicsResource, stream: val *mut CUstream, timeout: val c_uint) => external::graphics::streams::acquire;
     Usual cuEGLStreamConsumerReleaseFrame(connection: val *mut CUeglStreamConnection, resource: val CUgraphicsResource, stream: val *mut CUstream) => external::graphics::streams::release;
-    Usual cuEGLStreamProducerDisconnect(connection: val *mut CUeglStreamConnection) => external::graphics::streams::disconnect;
+    Usual cuEGLStreamProducerDisconnect(connection: val *mut CUeglStreamConnection) => external::graphics::streams::disconnect_producer;
     Usual cuEGLStreamProducerPresentFrame(connection: val *mut CUeglStreamConnection, frame: val CUeglFrame, stream: val *mut CUstream) => external::graphics::streams::present;
     Usual cuEGLStreamProducerReturnFrame(connection: val *mut CUeglStreamConnection, frame: out CUeglFrame, stream: val *mut CUstream) => external::graphics::streams::returned;
     Usual cuVDPAUGetDevice(device: must CUdevice, vdpau: val VdpDevice, get_proc_address: val VdpGetProcAddress) => external::graphics::vdpau::device;

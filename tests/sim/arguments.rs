@@ -36,14 +36,11 @@ use std::rc::Rc;
 const COVERAGE: &str = include_str!("../../COVERAGE.md");
 
 /// Wrapped functions that no row expects, and why.
-const NOT_EXPECTED: [(&str, &str); 15] = [
-    ("cuEGLStreamConsumerAcquireFrame", "the software driver has no streams of EGL"),
+const NOT_EXPECTED: [(&str, &str); 12] = [
     ("cuEGLStreamConsumerConnect", "the function with flags is called instead"),
-    ("cuEGLStreamConsumerDisconnect", "the software driver has no streams of EGL"),
-    ("cuEGLStreamConsumerReleaseFrame", "the software driver has no streams of EGL"),
-    ("cuEGLStreamProducerDisconnect", "the software driver has no streams of EGL"),
-    ("cuEGLStreamProducerPresentFrame", "the software driver has no streams of EGL"),
-    ("cuEGLStreamProducerReturnFrame", "the software driver has no streams of EGL"),
+    ("cuEGLStreamProducerDisconnect", "the software driver has no producers of EGL"),
+    ("cuEGLStreamProducerPresentFrame", "the software driver has no producers of EGL"),
+    ("cuEGLStreamProducerReturnFrame", "the software driver has no producers of EGL"),
     ("cuLogicalEndpointExport", "the software driver has no handles for other processes"),
     ("cuLogicalEndpointImport", "the software driver has no handles for other processes"),
     ("cuMemcpyHtoD", "an asynchronous copy and a wait are called instead"),

@@ -3,13 +3,14 @@
 use super::memory::create;
 use crate::call::{Result, answer, c_enum, call, debug_struct};
 use crate::context::Context;
-use crate::release::{Handle, destroy, release};
+use crate::release::{Handle, Keep, destroy, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{
     CUeglFrame, CUeglResourceLocationFlags, CUeglStreamConnection, CUgraphicsResource,
     EGLStreamKHR, Zeroable,
 };
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 c_enum! {
@@ -26,13 +27,20 @@ c_enum! {
 }
 
 /// The connection of CUDA to a stream of EGL as its consumer. Dropping it ends the connection
-/// (`cuEGLStreamConsumerDisconnect`). Unverified (from documentation).
+/// (`cuEGLStreamConsumerDisconnect`), after the [deferred](crate::deferred_releases) return of a frame. Unverified (from
+/// documentation).
 ///
 /// # Ordering
 /// A frame is [acquired](Self::acquire) in a stream of CUDA, whose later work begins after the producer has presented the
 /// frame. The end of the frame enqueues its return in the stream.
 pub struct EglConsumer {
-    raw: CUeglStreamConnection,
+    connection: Arc<Connection>,
+    not_send: PhantomData<*mut ()>,
+}
+
+/// The connection of a consumer, which is ended by the drop. Frames keep it.
+struct Connection {
+    raw: Handle<CUeglStreamConnection>,
     context: Context,
 }
 
@@ -50,7 +58,7 @@ pub struct EglProducer {
 /// A frame that a consumer has acquired. Dropping it returns it to the producer (`cuEGLStreamConsumerReleaseFrame`).
 /// Unverified (from documentation).
 pub struct AcquiredFrame<'a> {
-    connection: CUeglStreamConnection,
+    connection: Arc<Connection>,
     resource: CUgraphicsResource,
     stream: Stream,
     consumer: PhantomData<&'a mut EglConsumer>,
@@ -85,13 +93,14 @@ impl EglConsumer {
         let raw = create(context, |place| unsafe {
             call!(cuEGLStreamConsumerConnectWithFlags(place, stream, flags))
         })?;
-        Ok(Self { raw, context: context.clone() })
+        let connection = Connection { raw: Handle(raw), context: context.clone() };
+        Ok(Self { connection: Arc::new(connection), not_send: PhantomData })
     }
 
     /// Returns the raw handle without giving up ownership. Do not disconnect it.
     #[inline]
     pub fn as_raw(&self) -> CUeglStreamConnection {
-        self.raw
+        self.connection.raw.0
     }
 
     /// Acquires the next frame for work in a stream. The thread waits until the producer has presented one, at most for
@@ -110,18 +119,18 @@ impl EglConsumer {
         stream: &Stream,
         timeout: Option<Duration>,
     ) -> Result<AcquiredFrame<'_>> {
-        same_context("the stream", stream.context(), &self.context)?;
+        same_context("the stream", stream.context(), &self.connection.context)?;
         // `u32::MAX` is no limit (CUDA_EGL_INFINITE_TIMEOUT).
         let micros = timeout.map_or(u32::MAX, |its| {
             u32::try_from(its.as_micros()).unwrap_or(u32::MAX - 1).min(u32::MAX - 1)
         });
-        let (mut connection, mut its_stream) = (self.raw, stream.raw());
+        let (mut connection, mut its_stream) = (self.as_raw(), stream.raw());
         let (connection, its_stream) = (&raw mut connection, &raw mut its_stream);
-        let resource = create(&self.context, |place| {
+        let resource = create(&self.connection.context, |place| {
             // SAFETY: the connection and the stream are alive, and the pointers refer to variables.
             unsafe { call!(cuEGLStreamConsumerAcquireFrame(connection, place, its_stream, micros)) }
         })?;
-        let (connection, stream) = (self.raw, stream.clone());
+        let (connection, stream) = (Arc::clone(&self.connection), stream.clone());
         Ok(AcquiredFrame { connection, resource, stream, consumer: PhantomData })
     }
 }
@@ -150,17 +159,15 @@ impl AcquiredFrame<'_> {
 impl Drop for AcquiredFrame<'_> {
     #[inline]
     fn drop(&mut self) {
-        let (connection, stream) = (Handle(self.connection), Handle(self.stream.raw()));
-        release(
-            FrameInStream { connection, resource: Handle(self.resource), stream },
-            &self.stream,
-        );
+        let connection = Arc::clone(&self.connection);
+        let (resource, stream) = (Handle(self.resource), Handle(self.stream.raw()));
+        release(FrameInStream { connection, resource, stream }, &self.stream);
     }
 }
 
 /// A frame that was acquired in a stream.
 struct FrameInStream {
-    connection: Handle<CUeglStreamConnection>,
+    connection: Arc<Connection>,
     resource: Handle<CUgraphicsResource>,
     stream: Handle<cuda_sys::CUstream>,
 }
@@ -168,11 +175,17 @@ struct FrameInStream {
 destroy! {
     FrameInStream as "a frame of an EGLStream";
     |its| {
-        let (mut connection, mut stream) = (its.connection.0, its.stream.0);
+        let (mut connection, mut stream) = (its.connection.raw.0, its.stream.0);
         let (connection, stream) = (&raw mut connection, &raw mut stream);
         // SAFETY: this value stands for the frame, and the caller promises that this is the first call. The owner
-        // keeps the stream alive.
+        // keeps the stream alive, and this value the connection.
         unsafe { answer!(cuEGLStreamConsumerReleaseFrame(connection, its.resource.0, stream)) }
+    };
+
+    /// The work on the stream may still use the frame, which belongs to the connection.
+    #[inline]
+    fn has_leaked(&self, _: &dyn Keep) {
+        std::mem::forget(Arc::clone(&self.connection));
     }
 }
 
@@ -260,7 +273,8 @@ destroy! {
     Consumer as "a consumer of an EGLStream";
     |its| {
         let mut connection = its.0.0;
-        // SAFETY: this value stands for the connection, and the caller promises that this is the first call.
+        // SAFETY: this value stands for the connection, and the caller promises that this is the first call. Frames
+        // keep the connection.
         unsafe { answer!(cuEGLStreamConsumerDisconnect(&raw mut connection)) }
     }
 }
@@ -277,10 +291,10 @@ destroy! {
     }
 }
 
-impl Drop for EglConsumer {
+impl Drop for Connection {
     #[inline]
     fn drop(&mut self) {
-        release(Consumer(Handle(self.raw)), &self.context);
+        release(Consumer(self.raw), &self.context);
     }
 }
 
@@ -291,6 +305,6 @@ impl Drop for EglProducer {
     }
 }
 
-debug_struct! { EglConsumer |its| { raw: its.raw, context: its.context } }
+debug_struct! { EglConsumer |its| { raw: its.as_raw(), context: its.connection.context } }
 debug_struct! { EglProducer |its| { raw: its.raw, context: its.context } }
 debug_struct! { AcquiredFrame<'_> |its| { resource: its.resource, stream: its.stream } }

@@ -54,11 +54,25 @@ fn word(file: &File) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Returns the calls that end registrations and mappings.
+/// Connects a consumer to the stream of EGL whose frames are the image `0x77`.
+fn consumer(context: &Context) -> EglConsumer {
+    let stream = std::ptr::without_provenance_mut(0x77);
+    // SAFETY: the stream exists, and has no other consumer.
+    unsafe { EglConsumer::connect(context, stream, EglLocation::Device) }.expect("a consumer")
+}
+
+/// The functions that end registrations, mappings, frames and connections.
+const ENDS: [&str; 4] = [
+    "cuGraphicsUnmapResources",
+    "cuGraphicsUnregisterResource",
+    "cuEGLStreamConsumerReleaseFrame",
+    "cuEGLStreamConsumerDisconnect",
+];
+
+/// Returns the calls of these functions.
 fn ends(body: impl FnOnce()) -> Vec<&'static str> {
     let mut calls = calls(body);
-    calls
-        .retain(|call| ["cuGraphicsUnmapResources", "cuGraphicsUnregisterResource"].contains(call));
+    calls.retain(|call| ENDS.contains(call));
     calls
 }
 
@@ -288,6 +302,38 @@ fn a_leaked_use_of_an_image_of_egl_keeps_the_registration() {
     drop(capture);
     assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (1, 0));
     assert_eq!(alive().graphics_resources, 1);
+}
+
+#[test]
+fn a_frame_that_a_capture_keeps_is_returned_before_the_consumer_disconnects() {
+    let (_end, context, stream) = in_child!(stage());
+    let _file = egl_image(0x77, texels()).expect("an image");
+    let mut consumer = consumer(&context);
+    let frame = consumer.acquire(&stream, None).expect("a frame");
+    assert_eq!(frame.memory().expect("its memory").width, 4);
+    let capture = stream.begin_capture(CaptureMode::Relaxed).expect("begins");
+    assert_eq!(ends(|| drop(frame)), [""; 0]);
+    assert_eq!(ends(|| drop(consumer)), [""; 0]);
+    drop(capture);
+    let both = ["cuEGLStreamConsumerReleaseFrame", "cuEGLStreamConsumerDisconnect"];
+    assert_eq!(ends(attempt_deferred_releases), both);
+}
+
+/// The return of a frame cannot be deferred if its stream is borrowed.
+#[test]
+fn a_leaked_frame_keeps_the_connection() {
+    let (_end, context) = in_child!(leaking());
+    let owner = context.stream().expect("a stream");
+    // SAFETY: the owner outlives the borrowed stream.
+    let stream = unsafe { Stream::borrow_raw(owner.as_raw(), &context) }.expect("a stream");
+    let _file = egl_image(0x77, texels()).expect("an image");
+    let mut consumer = consumer(&context);
+    let frame = consumer.acquire(&stream, None).expect("a frame");
+    let capture = stream.begin_capture(CaptureMode::Relaxed).expect("begins");
+    assert_eq!(ends(|| drop(frame)), [""; 0]);
+    assert_eq!(ends(|| drop(consumer)), [""; 0]);
+    drop(capture);
+    assert_eq!((cuda_safe::leaked(), alive().graphics_resources), (1, 1));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Resources of OpenGL and EGL, which tests make ([`crate::external`]). A resource has its memory in a file, which a
-//! mapping shares. Those of VDPAU and streams of EGL are refused.
+//! mapping shares. Those of VDPAU and producers of streams of EGL are refused.
 //!
 //! The codes were measured on an H200 with driver 580. The played context of a resource of OpenGL is current in the thread
 //! that made the resource.
@@ -287,20 +287,25 @@ pub(crate) fn egl_sync(
     Err(NOT_SUPPORTED)
 }
 
-/// The connections to streams of EGL.
+/// The connections to streams of EGL. Each frame of a stream is the image of EGL with the same number. The answers are
+/// unverified (from documentation).
 pub(crate) mod streams {
-    use super::NOT_SUPPORTED;
+    use super::{NOT_SUPPORTED, register_egl, unregister};
     use crate::api::prelude::*;
+    use crate::state::external::graphics::Name;
     use cuda_sys::{CUeglFrame, CUeglStreamConnection, CUgraphicsResource, EGLStreamKHR, EGLint};
 
     pub(crate) fn connect_consumer(
         world: &mut World,
-        _connection: Out<CUeglStreamConnection>,
+        connection: Out<CUeglStreamConnection>,
         stream: EGLStreamKHR,
     ) -> Answer {
         world.home()?;
         fail_if(stream.is_null(), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        Err(NOT_SUPPORTED)
+        let its = &mut world.objects.externals.graphics;
+        let number = stream.addr();
+        fail_if(!its.played.contains_key(&Name::EglImage(number)), NOT_SUPPORTED)?;
+        connection.put(pointer(its.consumers.insert(number)))
     }
 
     pub(crate) fn connect_consumer_at(
@@ -314,41 +319,68 @@ pub(crate) mod streams {
 
     pub(crate) fn connect_producer(
         world: &mut World,
-        connection: Out<CUeglStreamConnection>,
+        _connection: Out<CUeglStreamConnection>,
         stream: EGLStreamKHR,
         _width: EGLint,
         _height: EGLint,
     ) -> Answer {
-        connect_consumer(world, connection, stream)
+        world.home()?;
+        fail_if(stream.is_null(), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        Err(NOT_SUPPORTED)
     }
 
-    /// There is no connection.
+    /// There is no connection of a producer.
     fn not_connected(world: &mut World) -> Answer {
         world.home()?;
         Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
-    pub(crate) fn disconnect(world: &mut World, _connection: *mut CUeglStreamConnection) -> Answer {
+    /// Reads the handle at a pointer.
+    fn at<T>(place: *mut *mut T) -> Answer<usize> {
+        fail_if(place.is_null(), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        // SAFETY: the caller passes a pointer to a handle.
+        Ok(unsafe { place.read() }.addr())
+    }
+
+    pub(crate) fn disconnect_consumer(
+        world: &mut World,
+        connection: *mut CUeglStreamConnection,
+    ) -> Answer {
+        let handle = at(connection)?;
+        world.consumer(handle)?;
+        world.objects.externals.graphics.consumers.remove(handle);
+        Ok(())
+    }
+
+    pub(crate) fn disconnect_producer(
+        world: &mut World,
+        _connection: *mut CUeglStreamConnection,
+    ) -> Answer {
         not_connected(world)
     }
 
     pub(crate) fn acquire(
         world: &mut World,
-        _connection: *mut CUeglStreamConnection,
-        _resource: Out<CUgraphicsResource>,
+        connection: *mut CUeglStreamConnection,
+        resource: Out<CUgraphicsResource>,
         _stream: *mut CUstream,
         _timeout: c_uint,
     ) -> Answer {
-        not_connected(world)
+        let image = world.consumer(at(connection)?)?;
+        resource.put(register_egl(world, pointer(image), 0)?)
     }
 
+    /// Waits for the work on the stream.
     pub(crate) fn release(
         world: &mut World,
-        _connection: *mut CUeglStreamConnection,
-        _resource: CUgraphicsResource,
-        _stream: *mut CUstream,
+        connection: *mut CUeglStreamConnection,
+        resource: CUgraphicsResource,
+        stream: *mut CUstream,
     ) -> Answer {
-        not_connected(world)
+        world.consumer(at(connection)?)?;
+        let on = world.stream(at(stream)?)?;
+        world.forbidden_on_capturing(on)?;
+        unregister(world, resource)
     }
 
     pub(crate) fn present(

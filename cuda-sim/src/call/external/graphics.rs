@@ -29,6 +29,8 @@ pub fn opengl_texture(name: u32, texels: CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -
 
 /// Makes an image of EGL with this number as its `EGLImage`, which a program can register. Its texels are in the file.
 ///
+/// A program can also connect a consumer to the `EGLStream` with this number. Each frame is the image.
+///
 /// # Errors
 /// The system has no files in memory, or the driver is not installed.
 pub fn egl_image(image: usize, texels: CUDA_ARRAY3D_DESCRIPTOR) -> Result<File> {

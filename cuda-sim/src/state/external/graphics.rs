@@ -63,12 +63,14 @@ pub(crate) struct Graphics {
     pub(crate) registered: Handles<Registered>,
     /// Registrations that ended with their context.
     of_ended: BTreeSet<usize>,
+    /// The connections of consumers, with the number of the image that is each frame of the stream.
+    pub(crate) consumers: Handles<usize>,
 }
 
 impl Graphics {
     pub(crate) fn new() -> Self {
         let (played, of_ended) = (BTreeMap::new(), BTreeSet::new());
-        Self { played, registered: Handles::new(18), of_ended }
+        Self { played, registered: Handles::new(18), of_ended, consumers: Handles::new(20) }
     }
 
     /// Returns the number of mipmapped arrays of mappings.
@@ -88,6 +90,15 @@ impl World {
             misuse("a registered resource is used after it was unregistered");
         }
         its.registered.get_mut(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Returns the number of the image that is each frame of a consumer.
+    pub(crate) fn consumer(&self, handle: usize) -> Answer<usize> {
+        let its = &self.objects.externals.graphics.consumers;
+        if its.state(handle) == State::Dead {
+            misuse("a consumer of a stream of EGL is used after it was disconnected");
+        }
+        its.get(handle).copied().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn add_registered(&mut self, registered: Registered) -> usize {

@@ -132,7 +132,16 @@ fn of_egl(s: &Stage) -> Result<CUgraphicsResource> {
     Ok(image.as_raw())
 }
 
-/// Streams of EGL, which the software driver does not have.
+/// Acquires a frame and returns it.
+fn frame(s: &Stage) -> Result<()> {
+    egl_image(IMAGE, texels()).expect("an image");
+    let stream = std::ptr::without_provenance_mut(IMAGE);
+    // SAFETY: the stream exists, and has no other consumer.
+    let mut consumer = unsafe { EglConsumer::connect(&s.context, stream, EglLocation::Device) }?;
+    consumer.acquire(&s.stream, None).map(drop)
+}
+
+/// Images and streams of EGL. The software driver has no producers.
 fn egl() -> Vec<Row> {
     const CONNECT: &str = "cuEGLStreamConsumerConnectWithFlags";
     let consumer = |name: &str, location: EglLocation, raw: u32| {
@@ -154,6 +163,9 @@ fn egl() -> Vec<Row> {
         consumer(&location("SYSMEM"), EglLocation::System, 0),
         consumer(&location("VIDMEM"), EglLocation::Device, 1),
         consumer(CONNECT, EglLocation::Device, 1),
+        Row::call("cuEGLStreamConsumerAcquireFrame", frame),
+        Row::call("cuEGLStreamConsumerReleaseFrame", frame),
+        Row::call("cuEGLStreamConsumerDisconnect", frame),
         Row::call("cuEGLStreamProducerConnect", |s| {
             let stream = std::ptr::without_provenance_mut(1);
             // SAFETY: the driver refuses the stream.
