@@ -92,13 +92,15 @@ const AROUND_SLABS: [&str; 2] = ["cuCtxGetCurrent", "cuThreadExchangeStreamCaptu
 const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
 
 /// The kinds of stranded memory, each with the number of uncounted objects that stay alive with it.
-const STRANDED: [(&str, u64); 4] = [
+const STRANDED: [(&str, u64); 5] = [
     // The stream of the copy, and the retain of its context.
     ("pinned memory that a copy may still use", 2),
     // The same, and the event of the range.
     ("a range of pinned memory that a copy may still use", 3),
     // The stream of the work, two events, and the retain of its context.
     ("an imported array that work may still use", 4),
+    // The external memory, and the retain of its context.
+    ("a mapped image", 2),
     // The streams of both sides, two events, and their contexts.
     ("shared memory that a reader may still use", 6),
 ];

@@ -108,7 +108,7 @@ struct MappedArray {
 }
 
 destroy! {
-    MappedArray as "a mapped image", after Uses;
+    MappedArray as "a mapped image", after Uses, leaves MemoryInUse;
     // SAFETY: this value stands for the array, and the caller promises that this is the first call. The work on its
     // stream was waited for, and the driver waits for all other work.
     |its| unsafe { answer!(cuMipmappedArrayDestroy(its.raw.0)) };
