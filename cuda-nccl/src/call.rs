@@ -5,6 +5,7 @@ use crate::sys::{self, ncclResult_t};
 use crate::version::NcclVersion;
 use cuda_sys::SymbolError;
 use std::ffi::{CString, c_int};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Calls a function of NCCL. The result is an [`Error`](crate::Error) if the function is missing or returns an error
 /// code. `ncclInProgress` is no error: [`Shared::call`](crate::shared::Shared::call) waits for the end.
@@ -56,11 +57,10 @@ fn last_message() -> String {
     while !text.is_null() && message.len() < LENGTH - 1 {
         // SAFETY: the bytes before this one are not NUL, so it is in the array.
         let at = unsafe { text.add(message.len()) };
-        // SAFETY: the byte is in the array. Another thread of the library may write it meanwhile, so the read is
-        // volatile: the result may mix two messages.
-        let byte = unsafe { at.read_volatile() };
-        // The sign of a C character depends on the target.
-        match byte.to_ne_bytes()[0] {
+        // SAFETY: the byte is in the array, which the library can write. Another thread of the library may write it
+        // meanwhile, so the read is atomic: the result may mix two messages.
+        let byte = unsafe { AtomicU8::from_ptr(at.cast_mut().cast()) };
+        match byte.load(Ordering::Relaxed) {
             0 => break,
             byte => message.push(byte),
         }

@@ -5,13 +5,14 @@ use crate::call::{Progress, int, nccl};
 use crate::config::Config;
 use crate::error::{Invalid, Result};
 use crate::shared::{Shared, outside_captures};
-use crate::sys::{self, ncclComm_t};
+use crate::sys::{self, ncclComm, ncclComm_t};
 use crate::unique_id::UniqueId;
 use cuda_safe::{Context, Stream};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// One rank of a group of GPUs that work together.
 ///
@@ -45,27 +46,28 @@ pub(crate) fn primary_of(stream: &Stream) -> Result<Context> {
     }
 }
 
-/// A communicator that is being created: NCCL writes the handle, at the latest when the creation is complete.
+/// A communicator that is being created: NCCL writes the handle, at the latest when the creation is complete, perhaps in
+/// a thread of its own.
 pub(crate) struct Place {
-    raw: Box<ncclComm_t>,
+    raw: Box<AtomicPtr<ncclComm>>,
 }
 
 impl Place {
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { raw: Box::new(core::ptr::null_mut()) }
+        Self { raw: Box::default() }
     }
 
     /// Returns the address of the place. It does not move until the value is dropped.
     #[inline]
-    pub(crate) fn address(&mut self) -> *mut ncclComm_t {
-        &raw mut *self.raw
+    pub(crate) fn address(&self) -> *mut ncclComm_t {
+        self.raw.as_ptr()
     }
 
     /// Returns the handle, which is null before NCCL has written it.
     #[inline]
     pub(crate) fn raw(&self) -> ncclComm_t {
-        *self.raw
+        self.raw.load(Ordering::Acquire)
     }
 
     /// Leaks the place after a failure, since a thread of NCCL may still write it. NCCL frees the communicator.
@@ -160,7 +162,7 @@ impl Communicator {
             first.with_current(|_| {
                 // SAFETY: the group ends below, and only calls of NCCL are made until then.
                 unsafe { nccl!(ncclGroupStart()) }?;
-                for ((primary, new), (_, rank)) in starting.iter_mut().zip(members) {
+                for ((primary, new), (_, rank)) in starting.iter().zip(members) {
                     let (place, rank, config) =
                         (new.address(), *rank as i32, &raw mut raw_config.raw);
                     // SAFETY: the place stays valid until the creation has ended, and NCCL copies the configuration.

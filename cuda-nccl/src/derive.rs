@@ -142,7 +142,7 @@ impl Communicator {
         if rank >= ranks {
             return Err(Invalid::Rank { what: "the rank", rank, ranks }.into());
         }
-        let (mut new, mut config_raw, id) = (Place::new(), config.raw()?, id.raw());
+        let (new, mut config_raw, id) = (Place::new(), config.raw()?, id.raw());
         let (place, raw_config) = (new.address(), &raw mut config_raw.raw);
         let joined = outside_captures(|| {
             primary.with_current(|_| {
@@ -187,7 +187,7 @@ impl Communicator {
         let mut config = config.map(Config::raw).transpose()?;
         let raw_config =
             config.as_mut().map_or(core::ptr::null_mut(), |config| &raw mut config.raw);
-        let mut new = Place::new();
+        let new = Place::new();
         let place = new.address();
         // If the communicator is aborted while it waits, the creation has ended, too.
         let derived = self.shared.slow_call(|raw| call(raw, place, raw_config));
@@ -219,7 +219,10 @@ impl Communicator {
     #[doc(alias = "ncclCommFinalize", alias = "ncclCommDestroy")]
     #[inline]
     pub fn finalize(self) -> Result<()> {
-        self.check()?;
+        if let Err(error) = self.check() {
+            self.shared.abort()?;
+            return Err(error);
+        }
         self.shared.finalize()
     }
 }

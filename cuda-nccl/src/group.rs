@@ -76,6 +76,8 @@ pub fn group<'env, R>(f: impl FnOnce(&mut Group<'env>) -> Result<R>) -> Result<R
 /// # Safety
 /// Until the graphs and all executable graphs of them are dropped, and their launches are complete:
 /// - The buffers are alive, and no other work uses them without an order.
+/// - No [registration](crate::Registered) of a buffer is ended: neither [`Registered`](crate::Registered) values are
+///   dropped, nor are their buffers taken.
 /// - No communicator is aborted or [finalized](Communicator::finalize), unless no launch follows and none is running.
 ///
 /// ```no_run

@@ -5,10 +5,11 @@ use crate::communicator::Communicator;
 use crate::error::{Error, Invalid, Result};
 use crate::registration::Registration;
 use crate::shared::{Shared, outside_captures};
-use crate::sys::{self, ncclComm_t, ncclWindow_t};
+use crate::sys::{self, ncclComm_t};
 use cuda_safe::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak};
 
 /// A buffer that is registered with communicators: other GPUs access it without copies.
@@ -71,16 +72,21 @@ impl<T> Registered<T> {
             return Ok(());
         }
         let (address, size) = self.memory(communicator)?;
-        let mut handle = core::ptr::null_mut();
-        let place = &raw mut handle;
+        let handle = AtomicPtr::default();
+        let place = handle.as_ptr();
         let registered = self.add(
             communicator,
             false,
             |raw| {
-                // SAFETY: the communicator is alive. The buffer is alive until the registration has ended.
+                // SAFETY: the communicator is alive. The buffer is alive until the registration has ended. The place is
+                // valid for a write, and its readers are atomic.
                 unsafe { nccl!(ncclCommRegister(raw, address, size, place)) }
             },
-            || (!handle.is_null()).then_some(Registration::Buffer(handle)),
+            || {
+                Some(handle.load(Ordering::Acquire))
+                    .filter(|its| !its.is_null())
+                    .map(Registration::Buffer)
+            },
         );
         registered.map(|_| ())
     }
@@ -109,18 +115,27 @@ impl<T> Registered<T> {
             true => sys::NCCL_WIN_COLL_SYMMETRIC,
             false => sys::NCCL_WIN_DEFAULT,
         };
-        // NCCL may write the window after the call has returned.
-        let mut window: Box<ncclWindow_t> = Box::new(core::ptr::null_mut());
-        let place = &raw mut *window;
-        self.add(
+        // A thread of NCCL may write the window after the call has returned.
+        let window = Box::new(AtomicPtr::default());
+        let place = window.as_ptr();
+        let is_window = self.add(
             communicator,
             true,
             |raw| {
                 // SAFETY: as for `register`.
                 unsafe { nccl!(ncclCommWindowRegister(raw, address, size, place, flags as i32)) }
             },
-            || (!window.is_null()).then_some(Registration::Window(*window)),
-        )
+            || {
+                Some(window.load(Ordering::Acquire))
+                    .filter(|its| !its.is_null())
+                    .map(Registration::Window)
+            },
+        );
+        if is_window.is_err() {
+            // That thread may still write it.
+            let _ = Box::leak(window);
+        }
+        is_window
     }
 
     /// Makes a registration and notes it. Returns whether there is one.
