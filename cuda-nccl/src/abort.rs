@@ -5,19 +5,17 @@ use crate::shared::Shared;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// A handle that any thread can use to abort a communicator, and to learn of its errors. The page of the
 /// [crate](crate#failures) has a watchdog.
 ///
-/// It does not keep the communicator alive.
+/// It does not keep the communicator of NCCL alive, and its drop destroys nothing.
 #[derive(Clone)]
 pub struct Abort {
-    pub(crate) aborted: Arc<AtomicBool>,
-    pub(crate) shared: Weak<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Abort {
@@ -39,14 +37,13 @@ impl Abort {
     #[doc(alias = "ncclCommAbort")]
     #[inline]
     pub fn abort(&self) -> Result<()> {
-        self.aborted.store(true, Ordering::Release);
-        self.shared.upgrade().map_or(Ok(()), |shared| shared.abort())
+        self.shared.abort()
     }
 
     /// Returns whether [`abort`](Self::abort) was called.
     #[inline]
     pub fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Acquire)
+        self.shared.is_aborted()
     }
 
     /// Returns the error that has occurred in the work of the communicator, if any. Calls `ncclCommGetAsyncError`, and
@@ -62,7 +59,10 @@ impl Abort {
     /// Returns the state, or `None` if it is not known now.
     #[inline]
     fn state(&self) -> Option<Result<()>> {
-        self.shared.upgrade()?.poll()
+        match self.shared.is_dropped() {
+            true => None,
+            false => self.shared.poll(),
+        }
     }
 
     /// Returns a future that is ready when an error has occurred in the work of the communicator, with the error, or
@@ -110,10 +110,10 @@ impl Failure {
     /// Returns the result, if there is one.
     #[inline]
     fn outcome(abort: &Abort) -> Option<Option<Error>> {
-        let Some(shared) = abort.shared.upgrade() else {
-            return Some(None);
-        };
-        shared.poll()?.err().map(Some)
+        match abort.shared.is_dropped() {
+            true => Some(None),
+            false => abort.shared.poll()?.err().map(Some),
+        }
     }
 }
 

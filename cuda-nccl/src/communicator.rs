@@ -4,7 +4,7 @@ use crate::abort::Abort;
 use crate::call::{Progress, int, nccl};
 use crate::config::Config;
 use crate::error::{Invalid, Result};
-use crate::shared::{Shared, outside_captures};
+use crate::shared::{Owner, Shared, outside_captures};
 use crate::sys::{self, ncclComm, ncclComm_t};
 use crate::unique_id::UniqueId;
 use cuda_safe::{Context, Stream};
@@ -13,6 +13,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
 /// One rank of a group of GPUs that work together.
 ///
@@ -28,9 +29,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A drop waits until the work of the stream is complete and then destroys the communicator (`ncclCommDestroy`). If
 /// another rank is missing, that wait ends with an [abort](Abort::abort). A drop while the thread panics aborts the
 /// communicator, since the other ranks may wait for calls that are not made. After an abort, a drop does nothing. In a
-/// host function, another thread does this.
+/// host function, and while the stream is captured, another thread does this.
 pub struct Communicator {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) owner: Arc<Owner>,
+    rank: u32,
+    ranks: u32,
     /// The type is not `Sync`.
     not_sync: PhantomData<Cell<()>>,
 }
@@ -178,33 +182,40 @@ impl Communicator {
                 unsafe { nccl!(ncclGroupEnd()) }
             })?
         });
-        let progress = match (begun, ended) {
-            (Err(error), _) | (_, Err(error)) => {
-                starting.into_iter().for_each(|(_, new)| new.leak());
-                return Err(error);
-            }
-            (Ok(_), Ok(progress)) => progress,
-        };
+        if let Err(error) = begun.and(ended) {
+            starting.into_iter().for_each(|(_, new)| new.leak());
+            return Err(error);
+        }
         let communicators: Vec<Self> = starting
             .into_iter()
             .zip(members)
             .map(|((primary, new), (stream, rank))| {
                 let home = (&primary, *stream);
-                Self::of(Shared::new(new.raw(), home, (*rank, ranks), config.interruptible))
+                Self::of(Shared::new(new.raw(), home, config.interruptible), (*rank, ranks))
             })
             .collect();
-        if progress == Progress::Continues || config.interruptible {
-            for communicator in &communicators {
-                let shared = &communicator.shared;
-                shared.wait(&mut *shared.lock()?, config.timeout)?;
-            }
+        let created = communicators.iter().try_for_each(|its| its.created(config.timeout));
+        if let Err(error) = created {
+            // The others may still be in creation.
+            communicators.iter().for_each(|its| _ = its.shared.abort());
+            return Err(error);
         }
         Ok(communicators)
     }
 
     #[inline]
-    pub(crate) fn of(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared), not_sync: PhantomData }
+    pub(crate) fn of(shared: Shared, (rank, ranks): (u32, u32)) -> Self {
+        let shared = Arc::new(shared);
+        let owner = Arc::new(Owner(Arc::clone(&shared)));
+        Self { shared, owner, rank, ranks, not_sync: PhantomData }
+    }
+
+    /// Waits until the creation is complete. `NCCL_COMM_BLOCKING=0` in the environment makes the call return before,
+    /// whatever the configuration says.
+    #[inline]
+    pub(crate) fn created(&self, timeout: Option<Duration>) -> Result<()> {
+        let mut handle = self.shared.lock()?;
+        self.shared.wait(&mut handle, timeout)
     }
 
     /// Takes ownership of a communicator. It is destroyed as one that was created by this crate.
@@ -220,7 +231,7 @@ impl Communicator {
         let primary = primary_of(stream)?;
         // SAFETY: the caller promises that the communicator is alive, and that its creation is complete.
         let place = unsafe { place_of(raw) }?;
-        Ok(Self::of(Shared::new(raw, (&primary, stream), place, true)))
+        Ok(Self::of(Shared::new(raw, (&primary, stream), true), place))
     }
 
     /// Makes a raw call with the handle, with the primary context current. No other thread can abort the communicator
@@ -252,14 +263,14 @@ impl Communicator {
     #[doc(alias = "ncclCommUserRank")]
     #[inline]
     pub fn rank(&self) -> u32 {
-        self.shared.rank
+        self.rank
     }
 
     /// Returns the number of ranks.
     #[doc(alias = "ncclCommCount")]
     #[inline]
     pub fn ranks(&self) -> u32 {
-        self.shared.ranks
+        self.ranks
     }
 
     /// Returns the stream on which the operations run. Buffers must be bound to it.
@@ -271,7 +282,7 @@ impl Communicator {
     /// Returns a handle to abort the communicator from any thread.
     #[inline]
     pub fn abort_handle(&self) -> Abort {
-        Abort { aborted: Arc::clone(&self.shared.aborted), shared: Arc::downgrade(&self.shared) }
+        Abort { shared: Arc::clone(&self.shared) }
     }
 
     /// Returns the error that has occurred in the work of the communicator, if any. Calls `ncclCommGetAsyncError`.

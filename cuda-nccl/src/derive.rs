@@ -1,11 +1,11 @@
 //! Communicators from other communicators, and the orderly end.
 
-use crate::call::{Progress, int, nccl};
+use crate::call::{Progress, failed, int, nccl};
 use crate::communicator::{Communicator, Place, place_of, primary_of};
 use crate::config::Config;
 use crate::error::{Error, Invalid, Result};
 use crate::shared::{Shared, outside_captures};
-use crate::sys::{self, ncclComm_t, ncclConfig_t};
+use crate::sys::{self, ncclComm_t, ncclConfig_t, ncclResult_t};
 use crate::unique_id::UniqueId;
 use cuda_safe::Stream;
 
@@ -32,7 +32,7 @@ impl Communicator {
             Some(color) => int("the color", color)?,
             None => sys::NCCL_SPLIT_NOCOLOR,
         };
-        self.derive(self.stream(), config, |raw, place, config| {
+        self.derive(config, false, |raw, place, config| {
             // SAFETY: the communicator is alive, and the place stays valid until the split has ended. NCCL copies the
             // configuration.
             unsafe { nccl!(ncclCommSplit(raw, raw_color, key, place, config)) }
@@ -73,7 +73,7 @@ impl Communicator {
             true => sys::NCCL_SHRINK_ABORT,
             false => sys::NCCL_SHRINK_DEFAULT,
         };
-        let shrunk = self.derive(self.stream(), config, |raw, place, config| {
+        let shrunk = self.derive(config, after_error, |raw, place, config| {
             let list = list.as_mut_ptr();
             // SAFETY: as for `split`; the list has `count` elements.
             unsafe { nccl!(ncclCommShrink(raw, list, count, place, config, flags as i32)) }
@@ -115,7 +115,7 @@ impl Communicator {
         let ranks = int("the number of ranks", ranks)?;
         let id = id.map(UniqueId::raw);
         let id = id.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        let grown = self.derive(self.stream(), config, |raw, place, config| {
+        let grown = self.derive(config, false, |raw, place, config| {
             // SAFETY: as for `split`; the id is null or alive.
             unsafe { nccl!(ncclCommGrow(raw, ranks, id, -1, place, config)) }
         })?;
@@ -164,46 +164,70 @@ impl Communicator {
                 new.leak();
                 Err(error)
             }
-            Ok(progress) => {
+            Ok(_) => {
                 let home = (&primary, stream);
-                let shared = Shared::new(new.raw(), home, (rank, ranks), config.interruptible);
-                if progress == Progress::Continues || config.interruptible {
-                    shared.wait(&mut *shared.lock()?, config.timeout)?;
+                let shared = Shared::new(new.raw(), home, config.interruptible);
+                let its = Self::of(shared, (rank, ranks));
+                match its.created(config.timeout) {
+                    Ok(()) => Ok(its),
+                    Err(error) => {
+                        // It may still be in creation.
+                        its.shared.abort()?;
+                        Err(error)
+                    }
                 }
-                Ok(Self::of(shared))
             }
         }
     }
 
-    /// Creates a communicator from this one. NCCL returns no handle for a rank that is not part of it.
+    /// Creates a communicator from this one. NCCL returns no handle for a rank that is not part of it. `after_error` says
+    /// that the call ends the operations of this one, whose errors then do not matter.
     fn derive(
         &self,
-        stream: &Stream,
         config: Option<&Config>,
+        after_error: bool,
         call: impl FnOnce(ncclComm_t, *mut ncclComm_t, *mut ncclConfig_t) -> Result<Progress>,
     ) -> Result<Option<Self>> {
-        let inherited = self.shared.is_interruptible;
+        let shared = &self.shared;
+        let inherited = shared.is_interruptible;
         let is_interruptible = config.map_or(inherited, |config| config.interruptible);
         let mut config = config.map(Config::raw).transpose()?;
         let raw_config =
             config.as_mut().map_or(core::ptr::null_mut(), |config| &raw mut config.raw);
         let new = Place::new();
         let place = new.address();
-        // If the communicator is aborted while it waits, the creation has ended, too.
-        let derived = self.shared.slow_call(|raw| call(raw, place, raw_config));
-        if let Err(error) = derived {
-            new.leak();
-            return Err(error);
-        }
-        if new.raw().is_null() {
-            return Ok(None);
-        }
-        let home = (&self.shared.primary, stream);
-        let mut shared = Shared::new(new.raw(), home, (0, 1), is_interruptible);
-        shared.wait(&mut *shared.lock()?, None)?;
+        let created = outside_captures(|| {
+            let mut handle = shared.lock()?;
+            if after_error {
+                shared.will_interrupt(&mut handle);
+            }
+            let raw = handle.raw();
+            shared.primary.with_current(|_| call(raw, place, raw_config))??;
+            let ([own, its], child) = shared.wait_for_child(&mut handle, || new.raw())?;
+            let own = if after_error { ncclResult_t::ncclSuccess } else { own };
+            let Some(code) = [own, its].into_iter().find(|code| *code != ncclResult_t::ncclSuccess)
+            else {
+                return Ok(child);
+            };
+            if !child.is_null() {
+                // SAFETY: the creation has ended, and no other code knows the communicator.
+                unsafe { shared.abort_raw(child) }?;
+            }
+            Err(failed("ncclCommGetAsyncError", code))
+        });
+        let child = match created {
+            Ok(child) if child.is_null() => return Ok(None),
+            Ok(child) => child,
+            Err(error) => {
+                new.leak();
+                return Err(error);
+            }
+        };
+        let its = Shared::new(child, (&shared.primary, self.stream()), is_interruptible);
         // SAFETY: NCCL has created the communicator, and no other code knows it.
-        (shared.rank, shared.ranks) = unsafe { place_of(new.raw()) }?;
-        Ok(Some(Self::of(shared)))
+        let place = unsafe { place_of(child) };
+        let its = Self::of(its, *place.as_ref().unwrap_or(&(0, 1)));
+        place.map(|_| Some(its))
     }
 
     /// Completes the operations of this communicator and destroys it, as a drop does, and returns errors. Calls

@@ -103,7 +103,7 @@ pub unsafe fn capture_group<'env, R>(f: impl FnOnce(&mut Group<'env>) -> Result<
     let (operations, returned) = collect(f)?;
     let communicators = distinct(&operations);
     let retaining = |communicator: &Communicator, enqueue: &mut dyn FnMut() -> Result<()>| {
-        let owner: Arc<dyn Any + Send + Sync> = communicator.shared.clone();
+        let owner: Arc<dyn Any + Send + Sync> = communicator.owner.clone();
         communicator.stream().enqueue_retaining(|| vec![owner], enqueue)?
     };
     within(&communicators, &retaining, &mut || run(&operations, &communicators))?;

@@ -4,13 +4,14 @@ use crate::call::{Progress, nccl};
 use crate::communicator::Communicator;
 use crate::error::{Error, Invalid, Result};
 use crate::registration::Registration;
-use crate::shared::{Shared, outside_captures};
+use crate::shared::{Shared, Work, outside_captures};
 use crate::sys::{self, ncclComm_t};
+use cuda_safe::manager::{in_forked_child, may_block};
 use cuda_safe::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Weak};
 
 /// A buffer that is registered with communicators: other GPUs access it without copies.
 ///
@@ -27,12 +28,14 @@ pub struct Registered<T> {
     /// Dropped after the registrations have ended, and leaked otherwise.
     buffer: ManuallyDrop<DeviceBuffer<T>>,
     entries: Vec<Entry>,
+    /// Whether NCCL may have registered the buffer although the registration has failed.
+    is_lost: bool,
 }
 
 /// One registration, and the communicator that has it.
 #[derive(Debug)]
 struct Entry {
-    shared: Weak<Shared>,
+    shared: Arc<Shared>,
     /// The key in the registrations of the communicator.
     key: u64,
     is_window: bool,
@@ -57,7 +60,7 @@ impl<T> Registered<T> {
     /// Returns a buffer that is not registered yet.
     #[inline]
     pub fn new(buffer: DeviceBuffer<T>) -> Self {
-        Self { buffer: ManuallyDrop::new(buffer), entries: Vec::new() }
+        Self { buffer: ManuallyDrop::new(buffer), entries: Vec::new(), is_lost: false }
     }
 
     /// Registers the buffer with a communicator, unless it is. Calls `ncclCommRegister`.
@@ -68,7 +71,7 @@ impl<T> Registered<T> {
     /// Since NCCL 2.19. Raw: [`ncclCommRegister`](fn@crate::sys::ncclCommRegister).
     #[doc(alias = "ncclCommRegister")]
     pub fn register(&mut self, communicator: &Communicator) -> Result<()> {
-        if self.is_registered(communicator, false) {
+        if self.is_registered(communicator, false)? {
             return Ok(());
         }
         let (address, size) = self.memory(communicator)?;
@@ -107,7 +110,7 @@ impl<T> Registered<T> {
         communicator: &Communicator,
         symmetric: bool,
     ) -> Result<bool> {
-        if self.is_registered(communicator, true) {
+        if self.is_registered(communicator, true)? {
             return Ok(true);
         }
         let (address, size) = self.memory(communicator)?;
@@ -150,23 +153,32 @@ impl<T> Registered<T> {
         outside_captures(|| {
             let mut handle = shared.lock()?;
             let raw = handle.raw();
-            let progress = shared.primary.with_current(|_| call(raw))??;
-            shared.complete(&mut handle, progress)?;
+            shared.primary.with_current(|_| call(raw))??;
+            // The work of the call may continue even if it has returned `ncclSuccess`, as that of a split.
+            if let Err(error) = shared.wait(&mut handle, None) {
+                self.is_lost = true;
+                return Err(error);
+            }
             let Some(registration) = made() else {
                 return Ok(false);
             };
             let key = handle.registrations.insert(registration);
-            self.entries.push(Entry { shared: Arc::downgrade(shared), key, is_window });
+            self.entries.push(Entry { shared: Arc::clone(shared), key, is_window });
             Ok(true)
         })
     }
 
-    fn is_registered(&self, communicator: &Communicator, is_window: bool) -> bool {
-        let same = |entry: &&Entry| {
-            entry.is_window == is_window
-                && entry.shared.as_ptr() == Arc::as_ptr(&communicator.shared)
-        };
-        self.entries.iter().any(|entry| same(&entry))
+    /// Returns whether the buffer is registered with a communicator.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`].
+    fn is_registered(&self, communicator: &Communicator, is_window: bool) -> Result<bool> {
+        let shared = &communicator.shared;
+        // The registrations of a communicator that is alive end only in this value.
+        drop(shared.lock()?);
+        let same =
+            |entry: &Entry| entry.is_window == is_window && Arc::ptr_eq(&entry.shared, shared);
+        Ok(self.entries.iter().any(same))
     }
 
     /// Returns the address and the size of the buffer, for a communicator of the same device.
@@ -210,45 +222,52 @@ impl<T> Registered<T> {
     /// address for other memory.
     fn end(&mut self) -> bool {
         let entries = std::mem::take(&mut self.entries);
-        let mut all = true;
+        let mut all = !self.is_lost;
         for entry in entries {
-            // Without a communicator there is no registration.
-            if let Some(shared) = entry.shared.upgrade() {
-                all &= shared.deregister(entry.key).is_ok();
-            }
+            all &= entry.shared.deregister(entry.key).is_ok();
         }
         all
     }
 }
 
 impl Shared {
-    /// Ends a registration, if it has not ended, after the work of the stream.
+    /// Ends a registration, if it has not ended, after the work of the stream. Waits for a drop of the communicator, which
+    /// ends it, too.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`] and other errors if other ranks or NCCL may use the memory further.
     #[inline]
     fn deregister(&self, key: u64) -> Result<()> {
-        let mut handle = match self.lock() {
-            // NCCL has freed it with the communicator.
-            Err(Error::Aborted) => return Ok(()),
-            handle => handle?,
-        };
-        if !handle.registrations.contains(key) {
-            return Ok(());
+        // In these cases, the communicator cannot be locked, or cannot be used.
+        if in_forked_child() || !may_block() {
+            return Err(Error::Aborted);
         }
-        if !self.wait_for_stream() {
-            // The lock aborts the communicator.
-            drop(handle);
-            return match self.lock() {
-                Err(Error::Aborted) => Ok(()),
-                other => other.map(|_| ()),
-            };
-        }
-        let Some(registration) = handle.registrations.remove(key) else {
+        let mut handle = self.hold();
+        let Some(registration) = handle.registrations.get(key) else {
             return Ok(());
         };
+        if handle.has_ended() {
+            return Err(Error::Aborted);
+        }
+        match self.wait_for_stream() {
+            Work::Complete if !handle.is_interrupted() => {}
+            Work::Runs => {
+                self.abort_locked(&mut handle)?;
+                return match handle.registrations.get(key) {
+                    None => Ok(()),
+                    Some(_) => Err(Error::Aborted),
+                };
+            }
+            Work::Captured => return Err(Invalid::Captured.into()),
+            Work::Complete | Work::Unknown => return Err(Error::Aborted),
+        }
         let raw = handle.raw();
         outside_captures(|| {
             // SAFETY: the communicator is alive, and its work is complete.
             self.primary.with_current(|_| unsafe { registration.end(raw) })?
-        })
+        })?;
+        handle.registrations.remove(key);
+        Ok(())
     }
 }
 

@@ -37,27 +37,33 @@ impl Registrations {
         self.last
     }
 
-    /// Returns whether a registration has not ended.
+    /// Returns a registration that has not ended.
     #[inline]
-    pub(crate) fn contains(&self, key: u64) -> bool {
-        self.handles.contains_key(&key)
+    pub(crate) fn get(&self, key: u64) -> Option<Registration> {
+        self.handles.get(&key).copied()
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, key: u64) -> Option<Registration> {
-        self.handles.remove(&key)
+    pub(crate) fn remove(&mut self, key: u64) {
+        self.handles.remove(&key);
     }
 
-    /// Ends all registrations. Errors have no effect: NCCL frees what is left with the communicator.
+    /// Forgets all registrations.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.handles.clear();
+    }
+
+    /// Ends all registrations. Those whose end fails stay.
     ///
     /// # Safety
     /// The communicator is alive, no work uses the registrations, and the primary context is current.
     #[inline]
-    pub(crate) unsafe fn end(self, comm: ncclComm_t) {
-        for registration in self.handles.into_values() {
+    pub(crate) unsafe fn end(&mut self, comm: ncclComm_t) {
+        self.handles.retain(|_, registration| {
             // SAFETY: the caller's promise.
-            let _ = unsafe { registration.end(comm) };
-        }
+            unsafe { registration.end(comm) }.is_err()
+        });
     }
 }
 

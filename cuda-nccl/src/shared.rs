@@ -5,13 +5,15 @@
 //! null. An abort first sets a flag. A thread that waits for another rank while it holds the lock looks at the flag,
 //! and then aborts the communicator itself.
 //!
-//! The object ends with its last owner: the [`Communicator`](crate::Communicator), and the graphs of captures. A handle
-//! for aborts and registered memory do not own it.
+//! The state lives as long as anyone needs it, and its drop destroys nothing. An [`Owner`] destroys the communicator: the
+//! [`Communicator`](crate::Communicator) has it, and so do the graphs of captures. A handle for aborts and registered memory
+//! have only the state. Registered memory waits for the lock, and learns whether its registration has ended.
 
 use crate::call::{Progress, failed, nccl, result};
-use crate::error::{Error, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::registration::Registrations;
 use crate::sys::{self, ncclComm_t, ncclResult_t};
+use cuda_safe::capture::CaptureStatus;
 use cuda_safe::manager::{in_forked_child, may_block, report_leak, without_invalidating_captures};
 use cuda_safe::{Context, Stream};
 use std::fmt;
@@ -28,22 +30,29 @@ use std::sync::{Mutex, MutexGuard};
 pub(crate) struct Shared {
     handle: Mutex<Handle>,
     /// Whether the communicator was aborted, or will be.
-    pub(crate) aborted: Arc<AtomicBool>,
+    aborted: AtomicBool,
+    /// Whether the owner was dropped.
+    is_dropped: AtomicBool,
     /// The context in which NCCL works, and which it makes current.
     pub(crate) primary: Context,
     pub(crate) stream: Stream,
-    pub(crate) rank: u32,
-    pub(crate) ranks: u32,
-    /// Whether the work of a call may continue after it has returned, even if it has returned `ncclSuccess` (measured:
-    /// a split of NCCL 2.28).
+    /// Whether the work of an operation may continue after its call has returned, even if that was `ncclSuccess`.
     pub(crate) is_interruptible: bool,
 }
+
+/// The owner of a communicator. Its drop completes the work and destroys the communicator, or aborts it.
+pub(crate) struct Owner(pub(crate) Arc<Shared>);
 
 /// The handle of NCCL, and the registrations.
 pub(crate) struct Handle {
     /// Null after the end of the communicator.
     raw: ncclComm_t,
+    /// Registrations that have not ended. What an end of the communicator leaves here never ends: other ranks may use the
+    /// memory further.
     pub(crate) registrations: Registrations,
+    /// Whether operations were ended before they were complete. Other ranks may then still use registered memory, although
+    /// the stream is complete.
+    is_interrupted: bool,
 }
 
 // SAFETY: NCCL allows any thread to use a communicator, one at a time. The lock ensures that.
@@ -52,34 +61,46 @@ unsafe impl Send for Handle {}
 /// A communicator that one thread uses.
 pub(crate) type Locked<'a> = MutexGuard<'a, Handle>;
 
+/// What is known of the work of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Complete,
+    Runs,
+    /// The stream is captured. Work from before the capture may still run, and the driver cannot be asked.
+    Captured,
+    /// The driver has returned an error.
+    Unknown,
+}
+
 impl fmt::Debug for Shared {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("rank", &self.rank)
-            .field("ranks", &self.ranks)
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
 impl Shared {
-    /// Takes ownership of a communicator.
+    /// Takes a communicator. An [`Owner`] destroys it.
     #[inline]
-    pub(crate) fn new(
-        raw: ncclComm_t,
-        home: (&Context, &Stream),
-        (rank, ranks): (u32, u32),
-        is_interruptible: bool,
-    ) -> Self {
+    pub(crate) fn new(raw: ncclComm_t, home: (&Context, &Stream), is_interruptible: bool) -> Self {
         Self {
-            handle: Mutex::new(Handle { raw, registrations: Registrations::default() }),
-            aborted: Arc::default(),
+            handle: Mutex::new(Handle {
+                raw,
+                registrations: Registrations::default(),
+                is_interrupted: false,
+            }),
+            aborted: AtomicBool::new(false),
+            is_dropped: AtomicBool::new(false),
             primary: home.0.clone(),
             stream: home.1.clone(),
-            rank,
-            ranks,
             is_interruptible,
         }
+    }
+
+    /// Waits until no other thread uses the communicator, which may have ended.
+    #[inline]
+    pub(crate) fn hold(&self) -> Locked<'_> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until no other thread uses the communicator.
@@ -88,7 +109,7 @@ impl Shared {
     /// [`Error::Aborted`].
     #[inline]
     pub(crate) fn lock(&self) -> Result<Locked<'_>> {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handle = self.hold();
         if self.is_aborted() {
             self.abort_locked(&mut handle)?;
         }
@@ -98,37 +119,40 @@ impl Shared {
         }
     }
 
+    /// Returns whether the owner was dropped.
+    #[inline]
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
+    }
+
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.aborted.load(Ordering::Acquire)
     }
 
-    /// Makes a call with the primary context current, and waits until it is complete.
+    /// Makes a call that may allocate memory or wait for the device, with the primary context current, and waits until it
+    /// is complete. It must not invalidate the captures of other threads.
+    ///
+    /// The state is asked for in any case: `NCCL_COMM_BLOCKING=0` in the environment makes a call return before its work
+    /// is complete, whatever the configuration says, and the call may then have returned `ncclSuccess` (measured: a split
+    /// of NCCL 2.28).
     ///
     /// # Errors
     /// [`Error::Aborted`]; the errors of `call`; errors of the driver.
-    #[inline]
-    pub(crate) fn call(&self, call: impl FnOnce(ncclComm_t) -> Result<Progress>) -> Result<()> {
-        let mut handle = self.lock()?;
-        let raw = handle.raw();
-        let progress = self.primary.with_current(|_| call(raw))??;
-        self.complete(&mut handle, progress)
-    }
-
-    /// Makes a call that may allocate memory or wait for the device. It must not invalidate the captures of other
-    /// threads.
-    ///
-    /// # Errors
-    /// See [`call`](Self::call).
     #[inline]
     pub(crate) fn slow_call(
         &self,
         call: impl FnOnce(ncclComm_t) -> Result<Progress>,
     ) -> Result<()> {
-        outside_captures(|| self.call(call))
+        outside_captures(|| {
+            let mut handle = self.lock()?;
+            let raw = handle.raw();
+            self.primary.with_current(|_| call(raw))??;
+            self.wait(&mut handle, None)
+        })
     }
 
-    /// Waits for the end of a call whose work continues.
+    /// Waits for the end of an operation's call whose work continues.
     ///
     /// # Errors
     /// [`Error::Aborted`]; the error of that work.
@@ -158,6 +182,39 @@ impl Shared {
                 self.abort_locked(handle)?;
                 return Err(Error::Timeout(timeout.unwrap_or_default()));
             }
+        }
+    }
+
+    /// Waits until the creation of a communicator from this one has ended on both. Returns the states of both, and the new
+    /// handle, which is null if there is none.
+    ///
+    /// A thread of NCCL uses this communicator until then, so it stays locked, and an abort ends the new one first.
+    #[inline(never)]
+    pub(crate) fn wait_for_child(
+        &self,
+        handle: &mut Handle,
+        child: impl Fn() -> ncclComm_t,
+    ) -> Result<([ncclResult_t; 2], ncclComm_t)> {
+        let mut patience = Patience::new(None);
+        loop {
+            let own = async_error(handle.raw)?;
+            let new = child();
+            let its = match own == ncclResult_t::ncclInProgress || new.is_null() {
+                true => own,
+                false => async_error(new)?,
+            };
+            if its != ncclResult_t::ncclInProgress {
+                return Ok(([own, its], new));
+            }
+            if self.is_aborted() {
+                if !new.is_null() {
+                    // SAFETY: NCCL has written the handle, and no other code knows it.
+                    unsafe { self.abort_raw(new) }?;
+                }
+                self.abort_locked(handle)?;
+                return Err(Error::Aborted);
+            }
+            patience.pause();
         }
     }
 
@@ -193,35 +250,65 @@ impl Shared {
     #[inline]
     pub(crate) fn abort(&self) -> Result<()> {
         self.aborted.store(true, Ordering::Release);
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handle = self.hold();
         self.abort_locked(&mut handle)
     }
 
-    /// Aborts the communicator, unless it has ended.
+    /// Aborts the communicator, unless it has ended. The registrations end if no other rank can use them.
     #[inline(never)]
-    fn abort_locked(&self, handle: &mut Handle) -> Result<()> {
-        let raw = std::mem::replace(&mut handle.raw, core::ptr::null_mut());
-        if raw.is_null() {
+    pub(crate) fn abort_locked(&self, handle: &mut Handle) -> Result<()> {
+        if handle.raw.is_null() {
             return Ok(());
         }
+        // Another rank may be in the middle of an operation that is not complete here, and learns nothing of the abort.
+        let is_interrupted = handle.is_interrupted || self.work() != Work::Complete;
+        let raw = std::mem::replace(&mut handle.raw, core::ptr::null_mut());
+        // SAFETY: the handle was valid, and this is its last use.
+        unsafe { self.abort_raw(raw) }?;
+        if !is_interrupted {
+            handle.registrations.clear();
+        }
+        Ok(())
+    }
+
+    /// Aborts a communicator on the device of this one.
+    ///
+    /// # Safety
+    /// The communicator is alive, and not used afterwards.
+    #[inline]
+    pub(crate) unsafe fn abort_raw(&self, raw: ncclComm_t) -> Result<()> {
         outside_captures(|| {
-            // SAFETY: the handle was valid, and this is its last use.
+            // SAFETY: the caller's promise.
             self.primary.with_current(|_| unsafe { nccl!(ncclCommAbort(raw)) })?
         })?;
         Ok(())
     }
 
+    /// Notes that the next call ends operations that are not complete.
+    #[inline]
+    pub(crate) fn will_interrupt(&self, handle: &mut Handle) {
+        handle.is_interrupted |= self.work() != Work::Complete;
+    }
+
     /// Completes the work of the communicator and destroys it, or aborts it.
     #[inline]
-    fn end(&mut self) {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        if handle.raw.is_null() || in_forked_child() {
+    fn end(&self, is_panicking: bool) {
+        let mut handle = self.hold();
+        if handle.raw.is_null() {
             return;
         }
-        let ended = match std::thread::panicking() || !self.wait_for_stream() {
-            // Other ranks may not make the calls that the work waits for.
-            true => self.abort_locked(&mut handle),
-            false => self.destroy(&mut handle),
+        let mut patience = Patience::new(None);
+        let ended = loop {
+            if is_panicking {
+                // Other ranks may not make the calls that the work waits for.
+                break self.abort_locked(&mut handle);
+            }
+            match self.wait_for_stream() {
+                Work::Complete => break self.destroy(&mut handle),
+                // Another thread ends the capture.
+                Work::Captured => _ = patience.pause(),
+                Work::Runs | Work::Unknown => break self.abort_locked(&mut handle),
+            }
         };
         drop(handle);
         if let Err(Error::Driver(error)) = ended {
@@ -229,21 +316,44 @@ impl Shared {
         }
     }
 
-    /// Waits until the work of the stream is complete. Returns whether it is, which an abort can prevent.
+    /// Returns what is known of the work of the stream.
     #[inline]
-    pub(crate) fn wait_for_stream(&self) -> bool {
+    pub(crate) fn work(&self) -> Work {
+        let is_captured = || match self.stream.capture_status() {
+            Ok(CaptureStatus::None) => None,
+            Ok(_) => Some(Work::Captured),
+            Err(_) => Some(Work::Unknown),
+        };
+        if let Some(work) = is_captured() {
+            return work;
+        }
+        // A query would invalidate a capture, so none of this crate begins between the two questions.
+        let asked = self.stream.enqueue_retaining(Vec::new, || {
+            is_captured().unwrap_or_else(|| match self.stream.is_complete() {
+                Ok(true) => Work::Complete,
+                Ok(false) => Work::Runs,
+                Err(_) => Work::Unknown,
+            })
+        });
+        match asked {
+            Ok(work) => work,
+            // Another thread may be about to let the stream join a capture.
+            Err(cuda_safe::Error::Invalid(_)) => Work::Captured,
+            Err(_) => Work::Unknown,
+        }
+    }
+
+    /// Waits until the work of the stream is complete. Returns [`Work::Runs`] only after an abort.
+    #[inline]
+    pub(crate) fn wait_for_stream(&self) -> Work {
         let mut patience = Patience::new(None);
         loop {
-            if self.is_aborted() {
-                return false;
-            }
-            match self.stream.is_complete() {
-                Ok(false) => {}
-                Ok(true) => return true,
-                // A stream that is captured has no work of this communicator that runs.
-                Err(error) => return !error.is_fatal(),
-            }
-            patience.pause();
+            match self.work() {
+                Work::Runs if !self.is_aborted() => patience.pause(),
+                // Operations may have ended by the abort.
+                Work::Complete if self.is_aborted() => return Work::Runs,
+                work => return work,
+            };
         }
     }
 
@@ -254,21 +364,25 @@ impl Shared {
     #[inline]
     pub(crate) fn finalize(&self) -> Result<()> {
         let mut handle = self.lock()?;
-        if !self.wait_for_stream() {
-            self.abort_locked(&mut handle)?;
-            return Err(Error::Aborted);
+        match self.wait_for_stream() {
+            Work::Complete => {}
+            // The drop ends it after the capture.
+            Work::Captured => return Err(Invalid::Captured.into()),
+            Work::Runs | Work::Unknown => {
+                self.abort_locked(&mut handle)?;
+                return Err(Error::Aborted);
+            }
         }
         let raw = handle.raw;
-        let registrations = std::mem::take(&mut handle.registrations);
         let finalized = outside_captures(|| {
             self.primary.with_current(|_| {
                 // SAFETY: the communicator is alive, and its work is complete.
-                unsafe { registrations.end(raw) };
+                unsafe { handle.registrations.end(raw) };
                 // SAFETY: the communicator is alive.
                 unsafe { nccl!(ncclCommFinalize(raw)) }
             })?
         });
-        match finalized.and_then(|progress| self.complete(&mut handle, progress)) {
+        match finalized.and_then(|_| self.wait(&mut handle, None)) {
             Ok(()) => self.destroy(&mut handle),
             Err(error) => {
                 self.abort_locked(&mut handle)?;
@@ -280,55 +394,57 @@ impl Shared {
     #[inline]
     fn destroy(&self, handle: &mut Handle) -> Result<()> {
         let raw = std::mem::replace(&mut handle.raw, core::ptr::null_mut());
-        let registrations = std::mem::take(&mut handle.registrations);
         outside_captures(|| {
             self.primary.with_current(|_| {
                 // SAFETY: the communicator is alive, and its work is complete.
-                unsafe { registrations.end(raw) };
+                unsafe { handle.registrations.end(raw) };
                 // SAFETY: the handle was valid, and this is its last use.
                 unsafe { nccl!(ncclCommDestroy(raw)) }
             })?
         })?;
+        if !handle.is_interrupted {
+            // NCCL has freed what is left with the communicator.
+            handle.registrations.clear();
+        }
         Ok(())
     }
 }
 
-impl Drop for Shared {
+impl Drop for Owner {
     #[inline]
     fn drop(&mut self) {
-        if may_block() {
-            self.end();
+        let Self(shared) = self;
+        // In a forked process, the lock may be held forever.
+        if in_forked_child() {
             return;
         }
-        // A callback thread of the driver: NCCL would call the driver, which refuses calls there.
-        let parts = Self {
-            handle: Mutex::new(Handle {
-                raw: core::ptr::null_mut(),
-                registrations: Registrations::default(),
-            }),
-            aborted: Arc::clone(&self.aborted),
-            primary: self.primary.clone(),
-            stream: self.stream.clone(),
-            rank: self.rank,
-            ranks: self.ranks,
-            is_interruptible: self.is_interruptible,
-        };
-        let its = self.handle.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if its.raw.is_null() {
-            return;
+        shared.is_dropped.store(true, Ordering::Release);
+        let is_panicking = std::thread::panicking();
+        if may_block() && (is_panicking || shared.work() != Work::Captured) {
+            return shared.end(is_panicking);
         }
-        std::mem::swap(its, &mut parts.handle.lock().unwrap_or_else(PoisonError::into_inner));
-        // If there is no thread, the closure is dropped here, which would end in the same place again.
-        let parts = std::mem::ManuallyDrop::new(parts);
-        let end = move || drop(std::mem::ManuallyDrop::into_inner(parts));
-        if std::thread::Builder::new().spawn(end).is_err() {
-            let error = cuda_safe::Error::InHostFunction;
-            report_leak("a communicator", error);
+        // A callback thread of the driver, where the driver refuses the calls of NCCL, or a capture that only this thread
+        // may be able to end.
+        let shared = Arc::clone(shared);
+        if std::thread::Builder::new().spawn(move || shared.end(is_panicking)).is_err() {
+            report_leak("a communicator", cuda_safe::Error::InHostFunction);
         }
     }
 }
 
 impl Handle {
+    /// Returns whether the communicator has ended.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.raw.is_null()
+    }
+
+    /// Returns whether operations were ended before they were complete.
+    #[inline]
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.is_interrupted
+    }
+
     /// Returns the handle for a call.
     #[inline]
     pub(crate) fn raw(&self) -> ncclComm_t {
