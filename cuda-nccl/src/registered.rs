@@ -20,8 +20,23 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 ///
 /// The value owns the buffer, since memory must not be freed while it is registered. A registration ends in the way
 /// that fits: with the value, after the work of the stream (`ncclCommDeregister`, `ncclCommWindowDeregister`); before
-/// the communicator is destroyed or finalized; or by an abort, which frees it. To register a buffer again with the same
-/// communicator does nothing.
+/// the communicator is destroyed or finalized; or by an abort, if the work was complete. To register a buffer again with
+/// the same communicator does nothing.
+///
+/// # Leaks
+/// A drop leaks the buffer if the registration cannot end: after an abort of an operation that was not complete, since
+/// other ranks learn nothing of the abort and may still access the buffer; while the stream of the communicator is
+/// captured; after an error of the work; and in a host function.
+///
+/// # Safety of registrations
+/// Other ranks access the buffer at addresses that NCCL computes from *their* arguments. So a registration is `unsafe`.
+/// Until the registration has ended, and on all ranks of the communicator:
+/// - Operations that belong together are the same, with the same root, element type and number of elements. A send has
+///   the element type and the number of elements of its receipt.
+/// - All ranks register buffers of the same size as a window. If the window is symmetric, each buffer of an operation has
+///   the same offset in the windows of all ranks.
+///
+/// Operations on buffers that are not registered are also part of this if the buffer of a peer is.
 #[derive(Debug)]
 #[doc(alias = "ncclCommDeregister", alias = "ncclCommWindowDeregister")]
 pub struct Registered<T> {
@@ -47,11 +62,15 @@ impl Communicator {
     /// # Errors
     /// See [`Registered::register`]. The buffer is then dropped; [`Registered::new`] and `register` keep it.
     ///
+    /// # Safety
+    /// The operations of all ranks [match](Registered#safety-of-registrations) until the registration has ended.
+    ///
     /// Since NCCL 2.19. Raw: [`ncclCommRegister`](fn@crate::sys::ncclCommRegister).
     #[doc(alias = "ncclCommRegister")]
-    pub fn register<T>(&self, buffer: DeviceBuffer<T>) -> Result<Registered<T>> {
+    pub unsafe fn register<T>(&self, buffer: DeviceBuffer<T>) -> Result<Registered<T>> {
         let mut registered = Registered::new(buffer);
-        registered.register(self)?;
+        // SAFETY: the caller's promise.
+        unsafe { registered.register(self) }?;
         Ok(registered)
     }
 }
@@ -68,9 +87,12 @@ impl<T> Registered<T> {
     /// # Errors
     /// [`Invalid::OtherDevice`]; [`Error::Aborted`]; errors of NCCL and the driver.
     ///
+    /// # Safety
+    /// The operations of all ranks [match](Registered#safety-of-registrations) until the registration has ended.
+    ///
     /// Since NCCL 2.19. Raw: [`ncclCommRegister`](fn@crate::sys::ncclCommRegister).
     #[doc(alias = "ncclCommRegister")]
-    pub fn register(&mut self, communicator: &Communicator) -> Result<()> {
+    pub unsafe fn register(&mut self, communicator: &Communicator) -> Result<()> {
         if self.is_registered(communicator, false)? {
             return Ok(());
         }
@@ -103,9 +125,13 @@ impl<T> Registered<T> {
     /// # Errors
     /// See [`register`](Self::register).
     ///
+    /// # Safety
+    /// The buffers of all ranks have the same size. The operations of all ranks, and with `symmetric` their offsets,
+    /// [match](Registered#safety-of-registrations) until the registration has ended.
+    ///
     /// Since NCCL 2.27. Raw: [`ncclCommWindowRegister`](fn@crate::sys::ncclCommWindowRegister).
     #[doc(alias = "ncclCommWindowRegister")]
-    pub fn register_window(
+    pub unsafe fn register_window(
         &mut self,
         communicator: &Communicator,
         symmetric: bool,

@@ -41,9 +41,11 @@ fn calls(device: u32) {
     same(before, || grouped.expect("a group"));
     let split = same(before, || its.split(Some(1), 0, None).expect("a split").expect("a color"));
     let mut registered = Registered::new(other);
-    same(before, || registered.register(&its).expect("a registration"));
+    // SAFETY: there is one rank.
+    same(before, || unsafe { registered.register(&its) }.expect("a registration"));
     // This memory may be unsuited for a window, which is an error.
-    let _ = same(before, || registered.register_window(&its, true));
+    // SAFETY: as above.
+    let _ = same(before, || unsafe { registered.register_window(&its, true) });
     same(before, || drop(registered));
     let manager = same(before, || NcclManager::new(&context).expect("a manager"));
     let block = same(before, || manager.allocate(1000, Order::of(&stream)).expect("memory"));

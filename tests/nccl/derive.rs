@@ -3,6 +3,7 @@
 use crate::machine::{all, communicators, streams};
 use cuda_nccl::{Communicator, Config, Error, NcclVersion, ReduceOp, group};
 use cuda_safe::DeviceBuffer;
+use std::time::{Duration, Instant};
 
 /// Runs a function for each communicator on a thread of its own, since the calls wait for each other.
 fn each<T: Send + 'static>(
@@ -69,6 +70,34 @@ fn a_shrunken_communicator_has_the_other_ranks() {
             Err(error) => panic!("{error}"),
         }
     });
+}
+
+/// An abort of a communicator ends the creation of another one from it, which waits for a rank.
+#[test]
+fn an_abort_ends_the_creation_of_a_smaller_communicator() {
+    let streams = or_skip!(streams(3));
+    let since = NcclVersion::new(2, 27, 3);
+    if cuda_nccl::version().expect("a library") < since {
+        return;
+    }
+    let config = Config { interruptible: true, ..Default::default() };
+    let mut all = Communicator::init_all(&streams, &config).expect("communicators");
+    let its = all.remove(1);
+    let abort = its.abort_handle();
+    let waiting = std::thread::spawn(move || its.shrink(&[0], false, None).map(|_| ()));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!waiting.is_finished(), "another rank does not call it");
+    abort.abort().expect("an abort");
+    let begin = Instant::now();
+    while !waiting.is_finished() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the abort ends the creation");
+        std::thread::yield_now();
+    }
+    let answer = waiting.join().expect("no panic");
+    assert!(matches!(answer, Err(Error::Aborted)), "{answer:?}");
+    for other in &all {
+        other.abort_handle().abort().expect("an abort");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::common::child::in_child;
 use crate::machine::{communicators, software, streams};
 use cuda_nccl::sys::{self, ncclResult_t};
-use cuda_nccl::{Communicator, Config, Error, ReduceOp, UniqueId, group};
+use cuda_nccl::{Communicator, Config, Error, ReduceOp, Registered, UniqueId, group};
 use cuda_safe::{DeviceBuffer, Stream};
 
 /// The misuses of a child process.
@@ -160,6 +160,50 @@ fn the_nth_call_fails() {
             drop(its);
         }
         assert_eq!(misuses(), Vec::<String>::new());
+    });
+}
+
+/// With `NCCL_COMM_BLOCKING=0` in the environment, these calls return before their work is complete.
+#[test]
+fn the_end_of_slow_calls_is_awaited() {
+    in_child(&[], || {
+        or_skip!(software());
+        let its = or_skip!(communicators(1)).remove(0);
+        let buffer = DeviceBuffer::<f32>::zeroed(its.stream(), 8).expect("memory");
+        let mut registered = Registered::new(buffer);
+        let expect = |call: &mut dyn FnMut() -> bool| {
+            let fault = cuda_sim::nccl::fail_call("ncclCommGetAsyncError", 1, 3);
+            assert!(call() && fault.has_failed(), "the state is asked for");
+        };
+        let streams = std::slice::from_ref(its.stream());
+        expect(&mut || Communicator::init_all(streams, &Config::default()).is_err());
+        expect(&mut || its.split(Some(0), 0, None).is_err());
+        // SAFETY: there are no operations.
+        expect(&mut || unsafe { registered.register(&its) }.is_err());
+        let taken = registered.into_buffer();
+        assert!(matches!(taken, Err(Error::Aborted)), "it may be registered: {taken:?}");
+    });
+}
+
+#[test]
+fn an_end_after_an_error_aborts() {
+    in_child(&[], || {
+        or_skip!(software());
+        let mut all = or_skip!(communicators(2));
+        let its = all.remove(0);
+        let stream = its.stream().clone();
+        let mut buffer = DeviceBuffer::<f32>::zeroed(&stream, 8).expect("memory");
+        its.all_reduce_in_place(&mut buffer, ReduceOp::Sum).expect("a sum");
+        let raw = its.with_raw(|raw| raw).expect("a handle");
+        assert!(cuda_sim::nccl::set_error(raw.cast(), 2));
+        let ending = std::thread::spawn(move || its.finalize());
+        let begin = std::time::Instant::now();
+        while !ending.is_finished() {
+            assert!(begin.elapsed().as_secs() < 20, "it waits for the other rank");
+            std::thread::yield_now();
+        }
+        assert!(matches!(ending.join().expect("no panic"), Err(Error::Nccl(_))));
+        stream.synchronize().expect("the operation has ended");
     });
 }
 

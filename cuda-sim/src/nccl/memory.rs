@@ -9,6 +9,7 @@ use crate::account::misuse;
 use crate::api::Out;
 use crate::api::memory as driver_memory;
 use crate::call::Class;
+use crate::state;
 use core::ffi::{c_int, c_void};
 
 pub(super) const FUNCTIONS: Functions = table![
@@ -65,6 +66,15 @@ unsafe extern "C" fn ncclMemFree(address: *mut c_void) -> c_int {
         world.objects.memory.free(address);
         Ok(SUCCESS)
     })
+}
+
+/// Returns how many registrations a communicator has, or `None` if there is no such communicator.
+pub fn registrations(communicator: *mut c_void) -> Option<usize> {
+    let count = state::with(|world| {
+        let its = world.objects.nccl.communicators.get(communicator.addr())?;
+        Some(its.registered.len())
+    });
+    count.flatten()
 }
 
 /// Registers memory, and writes the handle.

@@ -36,6 +36,7 @@ mod operations;
 mod outcome;
 
 pub use fault::{FailingCall, fail_call, kill, set_error};
+pub use memory::registrations;
 
 use core::ffi::{CStr, c_void};
 use std::sync::{Mutex, PoisonError};

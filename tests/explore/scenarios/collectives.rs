@@ -97,7 +97,9 @@ fn program(its: &Communicator) -> Result<(), Error> {
     let half = its.split(Some(its.rank() % 2), 0, None)?.expect("a color");
     sum(&half)?;
     half.finalize()?;
-    let mut registered = its.register(DeviceBuffer::<u32>::zeroed(its.stream(), 4)?)?;
+    let buffer = DeviceBuffer::<u32>::zeroed(its.stream(), 4)?;
+    // SAFETY: all ranks run this program.
+    let mut registered = unsafe { its.register(buffer) }?;
     let buffer = registered.as_mut_slice();
     its.broadcast_in_place(buffer, 2)?;
     sum(its)
