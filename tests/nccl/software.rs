@@ -109,6 +109,62 @@ fn memory_that_is_freed_in_flight_is_reported() {
     });
 }
 
+/// Returns memory of `ncclMemAlloc` in the context of a stream.
+fn allocate(stream: &Stream) -> u64 {
+    let mut address = std::ptr::null_mut();
+    let place = &raw mut address;
+    // SAFETY: the place is valid for a write.
+    let code = stream.context().with_current(|_| unsafe { sys::ncclMemAlloc(place, 64) });
+    assert_eq!(code.expect("a context").expect("a function"), ncclResult_t::ncclSuccess);
+    address.addr() as u64
+}
+
+/// # Safety
+/// No work uses the memory.
+unsafe fn free(address: u64) {
+    let address = std::ptr::without_provenance_mut(address as usize);
+    // SAFETY: the memory was allocated by NCCL and is freed once; the caller promises the rest.
+    let code = unsafe { sys::ncclMemFree(address) };
+    assert_eq!(code.expect("a function"), ncclResult_t::ncclSuccess);
+}
+
+#[test]
+fn memory_of_nccl_that_is_freed_in_flight_is_reported() {
+    in_child(&[], || {
+        or_skip!(software());
+        let all = or_skip!(communicators(2));
+        let address = allocate(all[0].stream());
+        // SAFETY: the memory has 8 elements, and is alive until it is freed below.
+        let buffer = unsafe { DeviceBuffer::<f32>::from_foreign(address, 8, all[0].stream(), ()) };
+        let mut buffer = buffer.expect("a buffer");
+        all[0].all_reduce_in_place(&mut buffer, ReduceOp::Sum).expect("a sum");
+        std::mem::forget(buffer);
+        // SAFETY: this is the misuse: the operation still uses the memory.
+        unsafe { free(address) };
+        let mut second = DeviceBuffer::<f32>::zeroed(all[1].stream(), 8).expect("memory");
+        all[1].all_reduce_in_place(&mut second, ReduceOp::Sum).expect("a sum");
+        assert!(all[0].stream().synchronize().is_err());
+        assert!(!misuses().is_empty());
+        std::mem::forget((all, second));
+    });
+}
+
+#[test]
+fn memory_of_nccl_is_freed_beside_work_that_does_not_use_it() {
+    in_child(&[], || {
+        or_skip!(software());
+        let [stream] = <[Stream; 1]>::try_from(or_skip!(streams(1))).expect("one stream");
+        let address = allocate(&stream);
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        stream.launch_host_function(move || _ = released.recv()).expect("a host function");
+        // SAFETY: no work uses the memory.
+        unsafe { free(address) };
+        drop(release);
+        stream.synchronize().expect("complete work");
+        assert_eq!(misuses(), [""; 0]);
+    });
+}
+
 #[test]
 fn a_group_that_stays_open_is_reported() {
     in_child(&[], || {

@@ -9,6 +9,7 @@ use crate::account::misuse;
 use crate::api::Out;
 use crate::api::memory as driver_memory;
 use crate::call::Class;
+use crate::races::Access;
 use crate::state;
 use core::ffi::{c_int, c_void};
 
@@ -52,17 +53,17 @@ unsafe extern "C" fn ncclMemFree(address: *mut c_void) -> c_int {
             return refuse(CUDA_ERROR, "not memory of ncclMemAlloc");
         }
         let communicators = world.objects.nccl.communicators.iter();
-        let mut registered = communicators.flat_map(|(_, its)| its.registered.values());
-        if registered.any(|(start, ..)| *start == address) {
+        let is_registered = communicators
+            .flat_map(|(_, its)| its.registered.values())
+            .any(|(start, ..)| *start == address);
+        if is_registered {
             misuse("memory is freed while it is registered with a communicator");
         }
-        // The real library unmaps the memory at once. Work that still uses it would fail.
-        if !world.runs.executor.is_all_idle() {
-            misuse(
-                "ncclMemFree while work is not complete: it does not wait for work that uses the memory",
-            );
-        }
+        // The real library unmaps the memory at once. Work that still uses it fails.
         world.objects.nccl.memory.remove(&address);
+        world.begin_host_access();
+        world.objects.memory.note_lifetime(address, Access::Free);
+        world.end_host_access();
         world.objects.memory.free(address);
         Ok(SUCCESS)
     })
