@@ -2,7 +2,7 @@
 
 use super::list::{Client, Suite};
 use super::{Setting, Test, Verdict, python};
-use crate::install::headers;
+use crate::install::{headers, sources};
 use crate::status;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -38,17 +38,6 @@ pub(super) fn install(client: &Client, setting: &Setting) -> Result<()> {
     fs::write(&marker, wanted).with_context(|| format!("writing {}", marker.display()))
 }
 
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    manifest_path: PathBuf,
-}
-
 /// Returns the folder where cargo keeps the source of the crate. For this, a project depends on the crate.
 fn download(client: &Client, setting: &Setting) -> Result<PathBuf> {
     let project = setting.folder.join("download");
@@ -60,20 +49,9 @@ fn download(client: &Client, setting: &Setting) -> Result<PathBuf> {
         client.package, client.version
     );
     fs::write(project.join("Cargo.toml"), manifest)?;
-    let output = cargo()
-        .current_dir(&project)
-        .args(["metadata", "--format-version=1", "--quiet"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running cargo metadata")?;
-    status::check(output.status, format_args!("cargo could not download {}", client.package))?;
-    let metadata: Metadata =
-        serde_json::from_slice(&output.stdout).context("parsing the output of cargo metadata")?;
-    let mut packages = metadata.packages.into_iter();
-    let package = packages.find(|package| package.name == client.package);
-    let package = package.with_context(|| format!("cargo metadata has no {}", client.package))?;
-    let folder = package.manifest_path.parent();
-    Ok(folder.context("a manifest is in a folder")?.to_owned())
+    let mut cargo = cargo();
+    cargo.current_dir(&project);
+    sources::folder(cargo, &client.package)
 }
 
 /// Copies the files of a folder and of the folders in it.

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
 use syn::{ImplItem, Item, TraitItem, Visibility};
 
-use crate::{root, status};
+use crate::install::sources;
+use crate::root;
 
 /// The page, relative to the root of the workspace.
 const PAGE: &str = "cuda-safe/src/_guide/names_cudarc.md";
@@ -29,20 +28,11 @@ const FILES: [&str; 7] = [
 /// Items of these files that cudarc does not export.
 const PRIVATE: [&str; 1] = ["record_kernel_launch"];
 
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    manifest_path: PathBuf,
-}
-
 /// Checks that the page has each name.
 pub(super) fn check() -> Result<()> {
-    let folder = folder()?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root()).arg("--locked");
+    let folder = sources::folder(cargo, "cudarc")?;
     let page = fs::read_to_string(root().join(PAGE)).with_context(|| format!("reading {PAGE}"))?;
     let named: BTreeSet<&str> = code(&page).flat_map(words).collect();
     let mut missing = BTreeSet::new();
@@ -59,23 +49,6 @@ pub(super) fn check() -> Result<()> {
     }
     ensure!(missing.is_empty(), "{PAGE} has no row for these items of cudarc: {missing:?}");
     Ok(())
-}
-
-/// Returns the folder of cudarc's sources, which cargo downloads for `bench`.
-fn folder() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(root())
-        .args(["metadata", "--format-version=1", "--quiet", "--locked"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running cargo metadata")?;
-    status::check(output.status, "cargo metadata failed")?;
-    let metadata: Metadata =
-        serde_json::from_slice(&output.stdout).context("parsing the output of cargo metadata")?;
-    let package = metadata.packages.into_iter().find(|package| package.name == "cudarc");
-    let manifest = package.context("bench depends on cudarc")?.manifest_path;
-    Ok(manifest.parent().unwrap_or(Path::new("")).to_owned())
 }
 
 /// Returns the parts of a page in backticks.

@@ -5,6 +5,7 @@
 //! [`MOST`] allows, as a multiple of cudarc's in the same run. Other load of the machine only adds time, so the command
 //! measures up to three times.
 
+use crate::install::sources;
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,16 +190,9 @@ impl Program {
         if self.name != "cudarc" {
             return lines_in(&root().join("cuda-sys/src/bindings"));
         }
-        let metadata = self.cargo(&["metadata", "--offline", "--format-version", "1"])?;
-        let metadata: serde_json::Value =
-            serde_json::from_str(&metadata).context("parsing cargo's metadata")?;
-        let packages = metadata["packages"].as_array();
-        let manifest = packages
-            .and_then(|all| all.iter().find(|package| package["name"] == "cudarc"))
-            .and_then(|package| package["manifest_path"].as_str())
-            .context("cudarc is not in cargo's metadata")?;
-        let folder = Path::new(manifest).parent().context("a manifest without a folder")?;
-        lines_in(&folder.join("src/driver/sys"))
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(self.folder()).arg("--offline");
+        lines_in(&sources::folder(cargo, "cudarc")?.join("src/driver/sys"))
     }
 }
 
