@@ -10,7 +10,7 @@ use crate::sys::{
 };
 use cuda_safe::bytemuck::bytes_of;
 use cuda_safe::sys::CUdeviceptr;
-use cuda_safe::{DeviceSlice, DeviceSliceMut};
+use cuda_safe::{DeviceSlice, DeviceSliceMut, Stream};
 use cuda_sys::SymbolError;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -111,7 +111,7 @@ impl<'a> Operation<'a> {
         root: u32,
     ) -> Result<Self> {
         let send = source(communicator, send)?;
-        let receive = of_root(communicator, root, receive, send.len)?;
+        let receive = target_of_root(communicator, root, receive, send.len)?;
         let kind =
             Kind::Reduce(combination(communicator, op)?, peer(communicator, "the root", root)?);
         Ok(Self::new::<T>(communicator, kind, send.len).between(send.address, receive))
@@ -161,18 +161,9 @@ impl<'a> Operation<'a> {
         root: u32,
     ) -> Result<Self> {
         let receive = target(communicator, receive)?;
-        let send = match send {
-            Some(send) => {
-                let send = source(communicator, send)?;
-                same_length("the source", send, receive.len)?;
-                send.address
-            }
-            None if communicator.rank() == root => {
-                return Err(Invalid::NoBuffer { what: "a source" }.into());
-            }
-            // NCCL does not read the source of another rank.
-            None => receive.address,
-        };
+        let send = source_of_root(communicator, root, send, receive.len)?;
+        // NCCL does not read the source of another rank.
+        let send = send.unwrap_or(receive.address);
         let kind = Kind::Broadcast(peer(communicator, "the root", root)?);
         Ok(Self::new::<T>(communicator, kind, receive.len).between(send, receive.address))
     }
@@ -230,7 +221,7 @@ impl<'a> Operation<'a> {
     ) -> Result<Self> {
         let send = source(communicator, send)?;
         let all = whole(communicator, send.len)?;
-        let receive = of_root(communicator, root, receive, all)?;
+        let receive = target_of_root(communicator, root, receive, all)?;
         let kind = Kind::Gather(peer(communicator, "the root", root)?);
         Ok(Self::new::<T>(communicator, kind, send.len).between(send.address, receive))
     }
@@ -242,17 +233,8 @@ impl<'a> Operation<'a> {
         root: u32,
     ) -> Result<Self> {
         let receive = target(communicator, receive)?;
-        let send = match send {
-            Some(send) => {
-                let send = source(communicator, send)?;
-                same_length("the source", send, whole(communicator, receive.len)?)?;
-                send.address
-            }
-            None if communicator.rank() == root => {
-                return Err(Invalid::NoBuffer { what: "a source" }.into());
-            }
-            None => 0,
-        };
+        let all = whole(communicator, receive.len)?;
+        let send = source_of_root(communicator, root, send, all)?.unwrap_or(0);
         let kind = Kind::Scatter(peer(communicator, "the root", root)?);
         Ok(Self::new::<T>(communicator, kind, receive.len).between(send, receive.address))
     }
@@ -278,24 +260,28 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Checks that a buffer is bound to the stream of the communicator.
 fn source<T>(communicator: &Communicator, slice: DeviceSlice<'_, T>) -> Result<Side> {
-    if slice.stream() != communicator.stream() {
-        return Err(other_stream("the source", slice.stream(), communicator));
-    }
+    same_stream("the source", slice.stream(), communicator)?;
     Ok(Side { address: slice.as_raw(), len: slice.len() })
 }
 
 fn target<T>(communicator: &Communicator, slice: DeviceSliceMut<'_, T>) -> Result<Side> {
-    if slice.stream() != communicator.stream() {
-        return Err(other_stream("the target", slice.stream(), communicator));
-    }
+    same_stream("the target", slice.stream(), communicator)?;
     Ok(Side { address: slice.as_raw(), len: slice.len() })
+}
+
+/// Checks that a buffer is bound to the stream of the communicator.
+#[inline]
+fn same_stream(what: &'static str, its: &Stream, communicator: &Communicator) -> Result<()> {
+    match its == communicator.stream() {
+        true => Ok(()),
+        false => Err(other_stream(what, its, communicator)),
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn other_stream(what: &'static str, its: &cuda_safe::Stream, communicator: &Communicator) -> Error {
+fn other_stream(what: &'static str, its: &Stream, communicator: &Communicator) -> Error {
     let (its, communicator) = (its.to_string(), communicator.stream().to_string());
     Invalid::OtherStream { what, its, communicator }.into()
 }
@@ -333,8 +319,26 @@ fn own_part<T>(communicator: &Communicator, whole: Side, count: usize) -> CUdevi
     whole.address + (communicator.rank() as usize * count * size_of::<T>()) as u64
 }
 
-/// Checks the buffer that only the root has.
-fn of_root<T>(
+/// Checks the source, which only the root must have.
+fn source_of_root<T>(
+    communicator: &Communicator,
+    root: u32,
+    buffer: Option<DeviceSlice<'_, T>>,
+    expected: usize,
+) -> Result<Option<CUdeviceptr>> {
+    match buffer {
+        Some(buffer) => {
+            let its = source(communicator, buffer)?;
+            same_length("the source", its, expected)?;
+            Ok(Some(its.address))
+        }
+        None if communicator.rank() == root => Err(Invalid::NoBuffer { what: "a source" }.into()),
+        None => Ok(None),
+    }
+}
+
+/// Checks the target, which only the root must have.
+fn target_of_root<T>(
     communicator: &Communicator,
     root: u32,
     buffer: Option<DeviceSliceMut<'_, T>>,
@@ -375,9 +379,7 @@ fn combination<T: Element>(
             Combination::Factor(bytes)
         }
         Reduction::ScaledSumOf(factor) => {
-            if factor.stream() != communicator.stream() {
-                return Err(other_stream("the factor", factor.stream(), communicator));
-            }
+            same_stream("the factor", factor.stream(), communicator)?;
             let len = factor.len();
             if len != 1 {
                 return Err(Invalid::Length { what: "the factor", len, expected: 1 }.into());
