@@ -138,13 +138,14 @@ fn list(resources: *mut CUgraphicsResource, count: c_uint) -> Answer<Vec<CUgraph
     Ok(unsafe { std::slice::from_raw_parts(resources, count as usize) }.to_vec())
 }
 
-/// Checks all resources before it maps one.
-pub(crate) fn map(
+/// Reads the handles of resources that are mapped or unmapped on a stream, and checks all of them before one changes.
+fn checked(
     world: &mut World,
     count: c_uint,
     resources: *mut CUgraphicsResource,
     stream: CUstream,
-) -> Answer {
+    check: impl Fn(&Registered) -> Answer,
+) -> Answer<Vec<CUgraphicsResource>> {
     let list = list(resources, count)?;
     let stream = world.stream(stream.addr())?;
     world.forbidden_on_capturing(stream)?;
@@ -153,8 +154,20 @@ pub(crate) fn map(
         let its = world.registered(resource.addr())?;
         fail_if(is_egl(its), CUresult::CUDA_ERROR_UNKNOWN)?;
         its.played.check_thread()?;
-        fail_if(its.mapped.is_some(), CUresult::CUDA_ERROR_ALREADY_MAPPED)?;
+        check(its)?;
     }
+    Ok(list)
+}
+
+pub(crate) fn map(
+    world: &mut World,
+    count: c_uint,
+    resources: *mut CUgraphicsResource,
+    stream: CUstream,
+) -> Answer {
+    let list = checked(world, count, resources, stream, |its| {
+        fail_if(its.mapped.is_some(), CUresult::CUDA_ERROR_ALREADY_MAPPED)
+    })?;
     list.into_iter().try_for_each(|resource| map_one(world, resource))
 }
 
@@ -165,16 +178,9 @@ pub(crate) fn unmap(
     resources: *mut CUgraphicsResource,
     stream: CUstream,
 ) -> Answer {
-    let list = list(resources, count)?;
-    let on = world.stream(stream.addr())?;
-    world.forbidden_on_capturing(on)?;
-    world.forbidden_in_capture()?;
-    for resource in &list {
-        let its = world.registered(resource.addr())?;
-        fail_if(is_egl(its), CUresult::CUDA_ERROR_UNKNOWN)?;
-        its.played.check_thread()?;
-        fail_if(its.mapped.is_none(), CUresult::CUDA_ERROR_NOT_MAPPED)?;
-    }
+    let list = checked(world, count, resources, stream, |its| {
+        fail_if(its.mapped.is_none(), CUresult::CUDA_ERROR_NOT_MAPPED)
+    })?;
     world.wait_for(|world| {
         let stream = world.stream(stream.addr())?;
         Ok(world.last_to_wait_for(stream))
