@@ -226,10 +226,10 @@ sanitized() {
 }
 
 # Runs a test binary by its name. Some need what a GPU machine need not have (real drivers, the
-# sources of the software driver, a C compiler, a second GPU, symbols): they skip, whatever CUDA_TESTS says.
+# sources of the software driver, the software NCCL, a C compiler, a second GPU, symbols): they skip, whatever CUDA_TESTS says.
 launch() (
     case $1 in
-        drivers | gpu | host | libcuda | sim) export CUDA_TESTS=skip ;;
+        drivers | gpu | host | libcuda | nccl | sim) export CUDA_TESTS=skip ;;
     esac
     binary=$here/tests/$1
     # These tests measure the free memory of the device.
