@@ -152,9 +152,9 @@ pub(crate) fn kept_with(what: &str) -> Option<u64> {
 }
 
 /// Returns whether memory may be stranded if the call fails, because the call waits for the work
-/// that uses the memory, or makes a stream wait for it.
+/// that uses the memory, makes a stream wait for it, or destroys the image that it is mapped as.
 pub(crate) fn may_strand(function: &str, span: Option<Span>) -> bool {
-    matches!(function, "cuStreamSynchronize" | "cuEventSynchronize")
+    matches!(function, "cuStreamSynchronize" | "cuEventSynchronize" | "cuMipmappedArrayDestroy")
         || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
 }
 
