@@ -1,5 +1,6 @@
 #![doc = include_str!("check.md")]
 
+use crate::debug_text::debug_text;
 use std::fmt;
 use std::str::FromStr;
 
@@ -102,23 +103,27 @@ impl FromStr for Checks {
     fn from_str(text: &str) -> Result<Self, UnknownCheck> {
         text.split(',').map(str::trim).try_fold(Self::default(), |all, name| {
             let found = Check::ALL.into_iter().find(|check| check.name() == name);
-            found.map(|check| all.with(check)).ok_or_else(|| UnknownCheck(name.to_owned()))
+            found.map(|check| all.with(check)).ok_or_else(|| UnknownCheck { name: name.to_owned() })
         })
     }
 }
 
 /// The error of parsing [`Checks`]: there is no check with this name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownCheck(String);
+#[derive(Clone, PartialEq, Eq)]
+pub struct UnknownCheck {
+    name: String,
+}
 
 impl fmt::Display for UnknownCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Check::ALL.map(Check::name).join(", ");
-        write!(f, "no check {:?}: the checks are {names}", self.0)
+        write!(f, "no check {:?}: the checks are {names}", self.name)
     }
 }
 
 impl std::error::Error for UnknownCheck {}
+
+debug_text! { UnknownCheck { name } }
 
 /// An instruction that a thread executes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

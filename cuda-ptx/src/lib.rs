@@ -115,6 +115,7 @@ pub mod check;
 // For cuda-sim, which has the same version.
 #[doc(hidden)]
 pub mod clock;
+mod debug_text;
 mod decode;
 mod device;
 mod engine;

@@ -1,5 +1,6 @@
 //! Errors of kernels.
 
+use crate::debug_text::debug_text;
 use std::fmt;
 
 /// The kind of an error of a kernel, with the code that the driver reports for it on an H200.
@@ -29,7 +30,7 @@ pub enum FaultKind {
 }
 
 /// The error that ended a kernel, and its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The kind.
     pub kind: FaultKind,
@@ -69,6 +70,8 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+debug_text! { Fault { kind, text, kernel, function, instruction, line, source, block, thread, address } }
 
 /// An error of an operation, before its place is known.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ pub(crate) use op::{
     Video, Vote,
 };
 
+use crate::debug_text::debug_text;
 use std::fmt;
 
 /// The first address of the window of shared memory in generic addresses.
@@ -76,7 +77,7 @@ impl Program {
 }
 
 /// An error in a module, or between modules.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LinkError {
     /// The index of the module.
     pub module: usize,
@@ -94,6 +95,8 @@ impl fmt::Display for LinkError {
 }
 
 impl std::error::Error for LinkError {}
+
+debug_text! { LinkError { module, position, text } }
 
 /// A variable in global or constant memory.
 #[derive(Clone, Debug)]

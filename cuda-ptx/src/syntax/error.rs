@@ -1,10 +1,11 @@
 //! The error of the parser.
 
 use super::Position;
+use crate::debug_text::debug_text;
 use std::fmt;
 
 /// An error in the text of a module: the place, the syntax that PTX requires there, and the token there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParseError {
     /// The place of the first token that does not fit.
@@ -23,6 +24,8 @@ impl fmt::Display for ParseError {
 }
 
 impl std::error::Error for ParseError {}
+
+debug_text! { ParseError { position, expected, found } }
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,9 @@
 //! What ends a kernel, and its report.
 
 use crate::device::{Memory, kernel, launch, launch_with};
-use cuda_ptx::FaultKind;
+use cuda_ptx::check::Checks;
+use cuda_ptx::{FaultKind, Program, syntax};
+use std::error::Error;
 
 #[test]
 fn an_access_out_of_bounds_names_its_place() {
@@ -85,4 +87,36 @@ fn an_instruction_that_is_not_supported_is_named_when_it_is_reached() {
     let fault = launch(&text, &Memory::default(), (1, 1), &[]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::IllegalInstruction);
     assert_eq!(fault.instruction, "wgmma.fence.sync.aligned");
+}
+
+#[test]
+fn debug_formats_the_text_of_an_error_and_its_alternate_form_the_fields() {
+    let text = kernel(0, "add.s32 %r1, %r2, missing;");
+    let module = syntax::parse(&text).unwrap();
+    let errors: [(Box<dyn Error>, &[&str]); 4] = [
+        (
+            Box::new(launch(&kernel(0, "trap;"), &Memory::default(), (1, 1), &[]).unwrap_err()),
+            &["Fault {", "kind: Trap", "text: \"", "instruction: \"trap\"", "address: None"],
+        ),
+        (
+            Box::new(Program::link(&[module]).map(drop).unwrap_err()),
+            &["LinkError {", "module: 0", "position: Position {", "text: \""],
+        ),
+        (
+            Box::new(syntax::parse("").map(drop).unwrap_err()),
+            &["ParseError {", "position: Position {", "expected: \"`.version`\"", "found: \""],
+        ),
+        (
+            Box::new("synchcheck".parse::<Checks>().unwrap_err()),
+            &["UnknownCheck {", "name: \"synchcheck\""],
+        ),
+    ];
+    for (error, parts) in errors {
+        assert_eq!(format!("{error:?}"), error.to_string());
+        let fields = format!("{error:#?}");
+        assert_ne!(fields, error.to_string());
+        for part in parts {
+            assert!(fields.contains(part), "{fields}");
+        }
+    }
 }
