@@ -11,9 +11,11 @@ mod python;
 mod rust;
 mod table;
 
+use crate::install::headers;
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
 use list::{Client, Source, Suite};
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -171,17 +173,41 @@ impl Options {
     }
 }
 
+/// Returns the variables for the tests of a suite: the profile, where libraries are found, and the folder of the toolkit
+/// for those that compile kernels.
+fn environment(
+    client: &Client,
+    suite: &Suite,
+    setting: &Setting,
+) -> Result<Vec<(&'static str, OsString)>> {
+    let mut variables = vec![("CUDA_SIM", suite.profile(client).into())];
+    let mut folders = vec![setting.driver.clone()];
+    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
+        folders.extend(std::env::split_paths(&path));
+    }
+    if client.nvrtc {
+        variables.push(("CUDA_PATH", headers::provide_kernel_headers()?.into()));
+        folders.push(headers::provide_compilers()?.join("lib"));
+    }
+    variables.push(("LD_LIBRARY_PATH", std::env::join_paths(folders)?));
+    Ok(variables)
+}
+
 /// Builds the software driver into the folder that the clients search for `libcuda.so.1`.
 fn driver() -> Result<PathBuf> {
     let built =
         crate::packages::python::software_driver(&root(), &root().join("target/clients/built"))?;
     let folder = root().join("target/clients/driver");
     fs::create_dir_all(&folder)?;
-    for name in ["libcuda.so.1", "libcuda.so"] {
-        // Another run may have the file mapped, so it must not be written in place.
-        let part = folder.join(format!("{name}.{}", std::process::id()));
-        fs::copy(&built, &part).context("copying the software driver")?;
-        fs::rename(&part, folder.join(name)).context("renaming the software driver")?;
+    // Another run may have the file mapped, so it must not be written in place.
+    let part = folder.join(format!("part.{}", std::process::id()));
+    fs::copy(&built, &part).context("copying the software driver")?;
+    // The library is the software NCCL too. With both names it is one file, which a process loads once.
+    for name in ["libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so"] {
+        let link = folder.join(format!("{name}.{}", std::process::id()));
+        fs::hard_link(&part, &link).context("linking the software driver")?;
+        fs::rename(&link, folder.join(name)).context("renaming the software driver")?;
     }
+    fs::remove_file(&part).context("removing a name of the software driver")?;
     Ok(folder)
 }

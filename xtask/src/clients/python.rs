@@ -1,12 +1,12 @@
 //! Suites of Python packages: a virtual environment with the pinned packages, and pytest.
 
 use super::list::{Client, Suite};
-use super::{Setting, Test, Verdict};
+use super::{Setting, Test, Verdict, environment};
 use crate::{root, status};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Installs the pinned packages into a virtual environment, unless an earlier run did.
@@ -49,7 +49,7 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
     loop {
         let before = read_record(&record)?.len();
         let output = fs::File::options().create(true).append(true).open(&log)?;
-        let status = pytest(client, suite, setting, &record)
+        let status = pytest(client, suite, setting, &record)?
             .stdout(output.try_clone()?)
             .stderr(output)
             .status()
@@ -77,7 +77,7 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
     }
 }
 
-fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> Command {
+fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> Result<Command> {
     let python = setting.folder.join("venv/bin/python");
     let plugins = root().join("tests/clients");
     let folder = match (&client.checkout, &setting.checkout) {
@@ -98,21 +98,11 @@ fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> C
         .env("PYTHONPATH", &plugins)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("CLIENTS_RECORD", record)
-        .env("CUDA_SIM", suite.profile(client))
-        .env("LD_LIBRARY_PATH", search_path(&setting.driver));
+        .envs(environment(client, suite, setting)?);
     if let Some(package) = &suite.unittests {
         command.arg(plugins.join("unittests.py")).env("CLIENTS_PACKAGE", package);
     }
-    command
-}
-
-/// Returns `LD_LIBRARY_PATH` with the driver's folder first.
-pub(super) fn search_path(driver: &Path) -> std::ffi::OsString {
-    let mut folders: Vec<PathBuf> = vec![driver.to_owned()];
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        folders.extend(std::env::split_paths(&path));
-    }
-    std::env::join_paths(folders).unwrap_or_else(|_| driver.as_os_str().to_owned())
+    Ok(command)
 }
 
 /// Reads the lines of `record.py`: the outcome, the test and the error, separated by tabs. A test that

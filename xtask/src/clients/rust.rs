@@ -1,12 +1,11 @@
 //! Suites of crates: the tests in the crate's source, as crates.io has it.
 
 use super::list::{Client, Suite};
-use super::{Setting, Test, Verdict, python};
-use crate::install::{headers, sources};
+use super::{Setting, Test, Verdict, environment};
+use crate::install::sources;
 use crate::status;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -154,20 +153,14 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
     let mut parts = suite.arguments.splitn(2, |argument| argument == "--");
     let for_cargo = parts.next().unwrap_or_default();
     let for_binary = parts.next().unwrap_or_default();
-    let mut path = python::search_path(&setting.driver);
-    let mut headers = None;
-    if client.nvrtc {
-        headers = Some(headers::provide_kernel_headers()?);
-        let libraries = headers::provide_compilers()?.join("lib");
-        let folders = std::env::split_paths(&path).chain([libraries]);
-        path = std::env::join_paths(folders)?;
-    }
+    let environment = environment(client, suite, setting)?;
     let mut log = File::create(setting.folder.join(format!("{}.log", suite.name)))?;
     let mut tests = Vec::new();
     for binary in build(suite, for_cargo, setting)? {
         let command = || {
-            let mut command = command(client, suite, setting, &binary, &path);
-            command.envs(headers.iter().map(|folder| ("CUDA_PATH", folder)));
+            let mut command = Command::new(&binary.path);
+            command.current_dir(setting.folder.join(SOURCE)).envs(environment.clone());
+            command.env("RUST_BACKTRACE", "0");
             command
         };
         for name in names(command().args(for_binary))? {
@@ -184,23 +177,6 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
         }
     }
     Ok(tests)
-}
-
-/// Returns a call of a test binary on the software driver.
-fn command(
-    client: &Client,
-    suite: &Suite,
-    setting: &Setting,
-    binary: &Binary,
-    path: &OsString,
-) -> Command {
-    let mut command = Command::new(&binary.path);
-    command
-        .current_dir(setting.folder.join(SOURCE))
-        .env("CUDA_SIM", suite.profile(client))
-        .env("LD_LIBRARY_PATH", path)
-        .env("RUST_BACKTRACE", "0");
-    command
 }
 
 /// Returns the names of the tests that a binary lists.
