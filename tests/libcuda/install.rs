@@ -104,5 +104,61 @@ fn the_command_is_installed_from_its_package_and_contains_the_library() {
     let command = fs::read(folder.join("root/bin/cuda-sim")).expect("the command");
     let copies = command.windows(library.len()).filter(|part| *part == library).count();
     assert_eq!(copies, 1, "the command has more than one copy of the library");
+    run_workflow(&folder);
     fs::remove_dir_all(&folder).expect("removing the test's folder");
 }
+
+/// Runs the commands of the workflow for adopters, but for the installation, in a folder with a crate. Its test passes,
+/// and then leaks a buffer.
+#[track_caller]
+fn run_workflow(folder: &Path) {
+    let file = Path::new(REPOSITORY).join("examples/adopters/workflow.yml");
+    let workflow = fs::read_to_string(file).expect("the workflow");
+    let commands = workflow.lines().filter_map(|line| line.trim().strip_prefix("- run: "));
+    let commands: Vec<&str> = commands.collect();
+    let ["cargo install cuda-sim-cdylib", build, test] = commands[..] else {
+        panic!("{commands:?}");
+    };
+
+    let adopter = folder.join("adopter");
+    fs::create_dir_all(adopter.join("src")).expect("making a folder");
+    fs::write(adopter.join("Cargo.toml"), ADOPTER).expect("writing the manifest");
+    let mut path = vec![folder.join("root/bin")];
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let path = std::env::join_paths(path).expect("a search path");
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        shell.current_dir(&adopter).args(["-c", line]).env("PATH", &path);
+        shell.env("CARGO_NET_OFFLINE", "true").env("XDG_CACHE_HOME", folder.join("cache"));
+        shell
+    };
+    fs::write(adopter.join("src/lib.rs"), ADOPTER_TEST).expect("writing the test");
+    succeed(&mut shell(build));
+    succeed(&mut shell(test));
+    let leaks = ADOPTER_TEST.replace("drop(", "std::mem::forget(");
+    fs::write(adopter.join("src/lib.rs"), leaks).expect("writing the test");
+    let output = shell(test).output().expect("starting a shell");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(120), "{errors}");
+    assert!(errors.contains("rejected: objects alive: "), "{errors}");
+}
+
+const ADOPTER: &str = r#"
+[package]
+name = "adopter"
+edition = "2024"
+
+[dependencies]
+cuda-safe = "0.1"
+"#;
+
+const ADOPTER_TEST: &str = "
+#[test]
+fn a_buffer_keeps_its_elements() {
+    let device = cuda_safe::Device::get(0).unwrap();
+    let stream = cuda_safe::Context::primary(&device).unwrap().stream().unwrap();
+    let buffer = cuda_safe::DeviceBuffer::from_slice(&stream, &[1, 2, 3]).unwrap();
+    assert_eq!(buffer.to_vec().unwrap(), [1, 2, 3]);
+    drop(buffer);
+}
+";
