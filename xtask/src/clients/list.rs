@@ -124,3 +124,21 @@ pub(super) fn read() -> Result<BTreeMap<String, Client>> {
     }
     Ok(clients)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+    use crate::root;
+    use std::fs;
+
+    #[test]
+    fn the_readme_of_the_software_driver_has_the_number_of_each_package() {
+        let readme = root().join("cuda-sim/README.md");
+        let readme = fs::read_to_string(readme).expect("the page");
+        for client in read().expect("the clients").values() {
+            let passed: usize = client.suite.iter().map(|suite| suite.at_least).sum();
+            let row = format!("| {} {} | {passed} |", client.package, client.version);
+            assert!(readme.contains(&row), "the page has no row that begins with {row:?}");
+        }
+    }
+}
