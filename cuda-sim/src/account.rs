@@ -5,8 +5,10 @@ mod argument;
 pub(crate) use argument::arguments;
 pub use argument::{Argument, record_arguments};
 
+use crate::caller::caller;
 use crate::thread;
 use cuda_sys::CUresult;
+use std::backtrace::Backtrace;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -137,8 +139,17 @@ pub(crate) fn misuse(what: impl Into<String>) {
     // Which misuse is found depends on the order in which work ran, and therefore on the seed.
     let seed = SEED.load(Ordering::Relaxed);
     let setting = setting("Profile::with_seed", "cuda-sim run --seed");
-    eprintln!("cuda-sim: misuse: {what} (seed {seed}: {setting} replays it)");
+    let site = calling_function().map(|site| format!(", found in a call by {site}"));
+    let site = site.unwrap_or_default();
+    eprintln!("cuda-sim: misuse: {what}{site} (seed {seed}: {setting} replays it)");
     note_misuse(what);
+}
+
+/// Returns the function of the program that calls the driver, if the driver is a shared library. (A test in Rust has the
+/// backtrace of its panic, and looking up a function takes milliseconds.)
+fn calling_function() -> Option<String> {
+    let is_shared = OPTIONS.load(Ordering::Relaxed);
+    is_shared.then(|| caller(&Backtrace::force_capture().to_string()))?
 }
 
 /// Records a misuse that is reported elsewhere.

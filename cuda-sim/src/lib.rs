@@ -65,6 +65,7 @@
 mod account;
 mod api;
 mod call;
+mod caller;
 pub mod checks;
 mod code;
 mod compression;

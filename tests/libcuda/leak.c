@@ -1,4 +1,4 @@
-/* A program that leaks memory of two functions. */
+/* A program that leaks memory of two functions. With an argument, it frees memory twice. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,14 +25,23 @@ __attribute__((noinline)) address_t upload(size_t size) {
     return memory;
 }
 
-int main(void) {
+__attribute__((noinline)) unsigned release(address_t memory) {
+    unsigned code = cuMemFree_v2(memory);
+    return code == 1 ? 0 : code;
+}
+
+int main(int argc, char *argv[]) {
     void *context, *pinned;
+    address_t memory;
 
     check(cuInit(0));
     check(cuDevicePrimaryCtxRetain(&context, 0));
     check(cuCtxSetCurrent(context));
     upload(1024);
-    check(cuMemFree_v2(upload(4096)));
+    memory = upload(4096);
+    check(cuMemFree_v2(memory));
+    if (argc > 1 && argv[1] != NULL)
+        check(release(memory));
     upload(2048);
     check(cuMemAllocHost_v2(&pinned, 64));
     return 0;

@@ -116,6 +116,17 @@ fn the_memory_that_a_program_leaks_is_listed_by_the_functions_that_have_allocate
 }
 
 #[test]
+fn a_misuse_is_reported_with_the_function_that_calls_the_driver() {
+    let driver = or_skip!(driver());
+    let program = or_skip!(compile("leak", &driver));
+    let output = command(&program, &driver, "h200").arg("twice").output();
+    let errors = text(&output.expect("starting a program").stderr);
+    let (_, site) = errors.split_once("misuse: cuMemFree of ").expect(&errors);
+    assert!(site.contains(", found in a call by release"), "{errors}");
+    remove(&program);
+}
+
+#[test]
 fn a_program_gets_the_profile_that_it_is_started_with() {
     let driver = or_skip!(driver());
     let program = or_skip!(compile("program", &driver));

@@ -1,9 +1,9 @@
 //! Bytes that the program has made inaccessible: parts of an allocation that a library does not use, or has freed
 //! without the driver.
 
-use super::leaks::caller;
 use super::ranges::Ranges;
 use super::{Memory, Use};
+use crate::caller::caller;
 use crate::races::{Place, RacingMemory};
 use std::backtrace::Backtrace;
 use std::collections::BTreeMap;
