@@ -22,6 +22,8 @@
 //! | [Moving from cudarc](moving_from_cudarc) | port a crate that uses `cudarc` |
 //! | [Bridge: cuBLAS, cuFFT](bridge_cuda_libraries) | call NVIDIA's libraries on a stream of this crate |
 //! | [Bridge: cudarc](bridge_cudarc) | use streams and memory of cudarc here, and those of this crate there |
+//! | [Bridge: PyTorch's C++ API, tch](bridge_pytorch) | write an operation on tensors of PyTorch with this crate |
+//! | [Bridge: ort](bridge_ort) | run a model of ONNX Runtime on a stream and memory of this crate |
 //! | [Bridge: wgpu](bridge_wgpu) | share a buffer with `wgpu` |
 //! | [Bridge: candle](bridge_candle) | write an operation of `candle` with this crate |
 //! | [Names: C](names_c) | find the item for a function of the CUDA driver API |
@@ -113,6 +115,16 @@ pub mod bridge_cuda_libraries {}
 ///
 #[doc = include_str!("_guide/bridges/cudarc.md")]
 pub mod bridge_cudarc {}
+
+/// A bridge to PyTorch's C++ API and `tch`.
+///
+#[doc = include_str!("_guide/bridges/pytorch.md")]
+pub mod bridge_pytorch {}
+
+/// A bridge to `ort`, the bindings of ONNX Runtime.
+///
+#[doc = include_str!("_guide/bridges/ort.md")]
+pub mod bridge_ort {}
 
 /// A bridge to `wgpu`.
 ///

@@ -70,7 +70,8 @@
 //! memory pool](_guide::chapter_09_memory_pool), [testing without a GPU](_guide::chapter_10_testing), [several
 //! GPUs](_guide::chapter_11_several_gpus), [raw calls](_guide::chapter_12_raw_calls), and [moving from
 //! cudarc](_guide::moving_from_cudarc). Its bridges connect other libraries: [cuBLAS and
-//! cuFFT](_guide::bridge_cuda_libraries), [cudarc](_guide::bridge_cudarc), [wgpu](_guide::bridge_wgpu),
+//! cuFFT](_guide::bridge_cuda_libraries), [cudarc](_guide::bridge_cudarc), [PyTorch's C++ API and
+//! tch](_guide::bridge_pytorch), [ort](_guide::bridge_ort), [wgpu](_guide::bridge_wgpu),
 //! [candle](_guide::bridge_candle).
 //!
 //! # Features

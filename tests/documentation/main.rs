@@ -71,15 +71,24 @@ fn shown(program: &str) -> &str {
     code.split("\nfn main").next().unwrap_or(code).trim_end()
 }
 
-/// A package contains no other file of the repository, so the pages have copies of these files, which tests and CI run.
+/// A package contains no other file of the repository, so the pages have copies of these files. Tests and CI run the
+/// first ones, and `cargo xtask adopters` compiles those of examples/adopters.
 #[test]
 fn the_pages_of_bridges_show_the_files_that_are_tested() {
     let libraries = include_str!("../../cuda-safe/src/_guide/bridges/cuda_libraries.md");
     let cudarc = include_str!("../../cuda-safe/src/_guide/bridges/cudarc.md");
+    let pytorch = include_str!("../../cuda-safe/src/_guide/bridges/pytorch.md");
+    let candle = include_str!("../../cuda-safe/src/_guide/bridges/candle.md");
+    let ort = include_str!("../../cuda-safe/src/_guide/bridges/ort.md");
     let pairs = [
         (libraries, include_str!("../../examples/libraries/cublas.rs"), "cublas.rs"),
         (libraries, include_str!("../../examples/libraries/cufft.rs"), "cufft.rs"),
         (cudarc, include_str!("../../bench/examples/bridge_cudarc.rs"), "bridge_cudarc.rs"),
+        (pytorch, include_str!("../../examples/torch_extension/lib.rs"), "torch_extension/lib.rs"),
+        (pytorch, include_str!("../../examples/torch_extension/scale.cpp"), "scale.cpp"),
+        (pytorch, include_str!("../../examples/adopters/tch/src/main.rs"), "tch/src/main.rs"),
+        (candle, include_str!("../../examples/adopters/candle/src/main.rs"), "candle/src/main.rs"),
+        (ort, include_str!("../../examples/adopters/ort/src/session.rs"), "ort/src/session.rs"),
     ];
     for (page, program, name) in pairs {
         let shown = shown(program);
