@@ -69,6 +69,7 @@ usage: cargo xtask COMMAND
                                            xtask/publish.toml; --upload: publish them
   semver [BASELINE]                        check that the versions of the crates admit the changes of their public
                                            interface since BASELINE, by default since the last release
+  adopters                                 check that the packages of examples/adopters outside of the workspace compile
   ptx                                      check the kernels' PTX with NVIDIA's assembler, without a GPU
   wheel [DIR]                              build the wheel of python/ into DIR (default: target/wheels)
   python [ARGUMENT ...]                    run the tests of python/ with its wheel, on the software driver unless
@@ -109,6 +110,7 @@ fn main() -> ExitCode {
         Some("deny") => packages::deny::run(rest),
         Some("publish") => packages::publish::run(rest),
         Some("semver") => packages::semver::run(rest),
+        Some("adopters") => packages::adopters::run(rest),
         Some("ptx") => source::ptx::run(rest),
         Some("wheel") => packages::python::wheel(rest),
         Some("python") => packages::python::test(rest),

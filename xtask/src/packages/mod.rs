@@ -1,5 +1,6 @@
 //! The packages of the project: how they are built, tested and published.
 
+pub(crate) mod adopters;
 pub(crate) mod deny;
 pub(crate) mod pack;
 pub(crate) mod publish;
