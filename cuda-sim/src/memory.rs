@@ -32,7 +32,7 @@ pub(crate) use multicast::{Binding, Team};
 pub(crate) use pages::{Page, Pages};
 pub(crate) use physical::{Location, Properties};
 pub(crate) use poison::Mark;
-pub(crate) use space::range_descriptor;
+pub(crate) use space::{IS_SIMULATED as HAS_VIRTUAL_MEMORY, range_descriptor};
 pub(crate) use texture::{Object, Texels};
 pub(crate) use virtual_memory::{
     GRANULARITY, MapError, READ_WRITE, Use, device_of, domain_of, is_of_host,

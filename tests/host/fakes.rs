@@ -15,8 +15,16 @@ pub(crate) const NOWHERE: &str = "/nonexistent/libcuda.so.1";
 /// The files of `fakes/`.
 const SOURCES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/fakes.rs"));
 
+/// Names the folder with libraries that were compiled before, since a program that runs with Wine cannot start a
+/// compiler.
+const COMPILED: &str = "CUDA_TESTS_FAKES";
+
 /// Compiles the library from `fakes/NAME.c`, or reports a skip without a C compiler.
 pub(crate) fn build(name: &str) -> Option<String> {
+    if let Some(folder) = std::env::var_os(COMPILED) {
+        let library = Path::new(&folder).join(format!("{name}.dll"));
+        return Some(library.into_os_string().into_string().expect("UTF-8 paths"));
+    }
     let folder = folder();
     let source = write_source(&folder, &format!("{name}.c"));
     let library = folder.join(format!("{name}.so"));

@@ -40,6 +40,8 @@ usage: cargo xtask COMMAND
   asan [--sample]                          run the tests that need no GPU under AddressSanitizer
   miri [--sample | START]                  run the tests that need no GPU under Miri, with the software driver; START: the
                                            start of the names of the tests, for example sim::graph
+  wine [ARGUMENT ...]                      run tests/host and tests/driver as programs for Windows, with Wine; the ARGUMENTs are
+                                           passed to the tests
   line-coverage [--corpus] [--missing]     measure the lines of cuda-safe and cuda-memory that the tests
                                            without a GPU run; --corpus: the lines of the parsers that the
                                            fuzz corpus runs;
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Some("profiles") => testing::profiles::run(rest),
         Some("asan") => testing::asan::run(rest),
         Some("miri") => testing::miri::run(rest),
+        Some("wine") => testing::wine::run(rest),
         Some("line-coverage") => testing::line_coverage::run(rest),
         Some("mutants") => testing::mutants::run(rest),
         Some("seeds") => testing::seeds::run(rest),

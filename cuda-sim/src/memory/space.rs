@@ -110,6 +110,9 @@ mod system {
     }
 }
 
+/// Whether virtual memory is simulated.
+pub(crate) const IS_SIMULATED: bool = cfg!(all(target_os = "linux", not(miri)));
+
 /// Systems where virtual memory is not simulated, and Miri, which cannot map files.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 mod system {

@@ -4,6 +4,7 @@ use crate::call::raw::succeeds;
 use crate::common::{self, child};
 use crate::module::kernels::launch_fault;
 use core::ffi::c_void;
+use cuda_safe::device::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::sys::{
     self, CUresult, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventRecord,
     cuEventSynchronize, cuFuncGetModule, cuFuncGetName, cuKernelGetName, cuLaunchHostFunc,
@@ -208,10 +209,13 @@ mod provoked {
                 ("device", answer!(cuCtxGetDevice(&raw mut number))),
                 ("flags", answer!(cuCtxGetFlags(&raw mut flags))),
                 ("graph", answer!(cuGraphCreate(&raw mut graph, 0))),
-                ("reserve", answer!(cuMemAddressReserve(&raw mut address, 2 << 20, 0, 0, 0))),
             ];
             for (name, code) in answers {
                 assert!(code.is_success(), "{name}: {code}");
+            }
+            if context.device().attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED).expect("known") {
+                let code = answer!(cuMemAddressReserve(&raw mut address, 2 << 20, 0, 0, 0));
+                assert!(code.is_success(), "reserve: {code}");
             }
             let fatal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
             let answers = [

@@ -44,6 +44,21 @@ fn no_device_keeps_the_code_of_the_driver() {
     });
 }
 
+/// `cargo xtask wine` has put this driver there.
+#[cfg(windows)]
+#[test]
+fn the_driver_is_found_in_the_folder_of_the_system() {
+    let driver = std::env::var_os("SystemRoot")
+        .map(|root| std::path::PathBuf::from(root).join("System32").join("nvcuda.dll"));
+    if !driver.is_some_and(|driver| driver.exists()) {
+        return crate::common::skip("the folder of the system has no driver");
+    }
+    in_child(&[], || {
+        assert_eq!(cuda_safe::version().expect("a driver"), CudaVersion::new(12, 2));
+        assert!(matches!(Device::get(0), Err(Error::NoDevice)));
+    });
+}
+
 #[test]
 fn the_version_needs_no_gpu() {
     let driver = or_skip!(fakes::build("no_gpu"));

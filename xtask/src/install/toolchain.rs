@@ -11,7 +11,8 @@ use anyhow::{Context, Result, ensure};
 use crate::install::debian;
 use crate::status;
 
-const WINDOWS: &str = "x86_64-pc-windows-gnu";
+/// The target of tests that run with Wine.
+pub(crate) const WINDOWS: &str = "x86_64-pc-windows-gnu";
 
 /// A target that cuda-sys must reject.
 const NARROW: &str = "i686-unknown-linux-gnu";
@@ -116,6 +117,11 @@ pub(crate) fn install_miri() -> Result<()> {
         Ok(_) => Ok(()),
         Err(_) => install("nightly", &["--component", "miri", "--component", "rust-src"]),
     }
+}
+
+/// Installs the standard library for Windows.
+pub(crate) fn add_windows() -> Result<()> {
+    debian::stdout(Command::new("rustup").args(["target", "add", WINDOWS])).map(drop)
 }
 
 /// Installs a toolchain, or adds what it lacks.

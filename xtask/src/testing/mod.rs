@@ -11,6 +11,7 @@ pub(crate) mod profiles;
 pub(crate) mod seeds;
 pub(crate) mod test_binary;
 pub(crate) mod uncalled;
+pub(crate) mod wine;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,6 +3,7 @@
 pub(crate) mod peer;
 
 use crate::api::prelude::*;
+use crate::memory::HAS_VIRTUAL_MEMORY;
 use cuda_sys::{
     CUGPUDirectRDMAWritesOrdering, CUcliqueInfo, CUcliqueType, CUdevice_attribute as Attribute,
     CUdeviceNumaConfig, CUflushGPUDirectRDMAWritesOptions, CUmemAllocationHandleType,
@@ -187,6 +188,12 @@ pub(crate) fn attribute(
         // Nonzero only if several devices are linked (measured).
         Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED => {
             u32::from(crate::api::virtual_memory::multicast::is_supported(world))
+        }
+        Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        | Attribute::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED
+            if !HAS_VIRTUAL_MEMORY =>
+        {
+            0
         }
         Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => gpu.sms,
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => gpu.capability.0,
