@@ -190,6 +190,16 @@ fn the_library_is_in_a_folder_that_only_the_user_can_change() {
 }
 
 #[test]
+fn the_command_prints_the_folder_of_the_library_in_the_cache() {
+    let mut run = or_skip!(command());
+    let used = opened_in(&mut run);
+    let printed = or_skip!(output(&["library"]));
+    assert!(printed.status.success());
+    assert_eq!(Path::new(text(&printed.stdout).trim_end()), used);
+    assert!(used.join("libcuda.so.1").is_file() && used.join("libcuda.so").is_file());
+}
+
+#[test]
 fn a_process_that_outlives_the_command_finds_the_library() {
     let place = unique(&folder(), "late");
     fs::create_dir_all(&place).expect("a folder of this test");
@@ -558,7 +568,7 @@ fn wrong_arguments_are_named() {
             125,
             "writing the account to /no/such/folder/account: No such file",
         ),
-        (&["library"], 125, "missing"),
+        (&["library", "--cache"], 125, "invalid option '--cache'"),
     ] {
         let output = or_skip!(output(arguments));
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");

@@ -93,6 +93,11 @@ int cuSimFail(CUsimLaunch *launch, const char *message) CUDA_SIM_WEAK;
  * Returns 0, or another number if there is no such function, or `nth` or `code` is 0. */
 int cuSimInjectFault(const char *function, unsigned long long nth, int code) CUDA_SIM_WEAK;
 
+/* The same for a fault in the form of the variable CUDA_SIM_FAULTS, for example
+ * "cuMemAlloc:3=CUDA_ERROR_OUT_OF_MEMORY", or "cuStreamCreate:1+" for all calls. Returns 0, or 1 for a text that is no
+ * fault, and prints the reason to stderr. */
+int cuSimInject(const char *fault) CUDA_SIM_WEAK;
+
 /* Removes all faults. Returns the number of calls that they have made fail. */
 unsigned long long cuSimClearFaults(void) CUDA_SIM_WEAK;
 
@@ -104,9 +109,18 @@ size_t cuSimLiveObjects(void) CUDA_SIM_WEAK;
 /* Prints the number of live objects of each kind to stderr. */
 void cuSimPrintLiveObjects(void) CUDA_SIM_WEAK;
 
+/* The same as `cuSimLiveObjects`, and describes the number of each kind: "1 retains, 0 contexts, 2 streams, ...". The
+ * text is cut off after `size` - 1 bytes, and ends with a zero byte if `size` is not 0. Returns the length of the whole
+ * text. */
+size_t cuSimDescribeLiveObjects(char *text, size_t size) CUDA_SIM_WEAK;
+
 /* Returns the number of misuses: incorrect calls that a real driver accepts or crashes on. Each one is printed to
  * stderr when it is detected. */
 size_t cuSimMisuseCount(void) CUDA_SIM_WEAK;
+
+/* Copies the text of the misuse number `index`, counted from 0 in the order of detection, as `cuSimDescribeLiveObjects`
+ * does. Returns the length of the whole text, or 0 if there are not so many misuses. */
+size_t cuSimMisuseText(size_t index, char *text, size_t size) CUDA_SIM_WEAK;
 
 /* The argument of the next two functions for a change that waits for no work. */
 #define CU_SIM_AT_ONCE ((struct CUstream_st *)-1)

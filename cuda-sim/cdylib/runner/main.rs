@@ -41,8 +41,9 @@ cuda-sim run [OPTION …] [--] PROGRAM [ARGUMENT …]
                          called the driver or one has no account
       --leaks            the same as --strict, and for objects that are alive at exit or ended with their context;
                          lists their memory by the places that have allocated it, as --check memcheck does
-cuda-sim library FOLDER
-    Writes libcuda.so.1 and libcuda.so to a folder, for use with LD_LIBRARY_PATH.
+cuda-sim library [FOLDER]
+    Writes libcuda.so.1 and libcuda.so to a folder, for use with LD_LIBRARY_PATH. Without FOLDER, it writes them
+    to the user's cache, as cuda-sim run does, and prints the path of the folder.
 cuda-sim header
     Prints the C header of the functions that register kernels.
 cuda-sim profiles
@@ -84,7 +85,10 @@ fn execute() -> Result<ExitCode, Failure> {
     use options::Command;
     let done = match options::parse(lexopt::Parser::from_env())? {
         Command::Run(options) => return run::run(&options),
-        Command::Library(folder) => {
+        Command::Library(None) => {
+            cache::folder().and_then(|folder| lists::print(&format!("{}\n", folder.display())))
+        }
+        Command::Library(Some(folder)) => {
             let written = library::bytes().and_then(|library| library::write(&folder, &library));
             written.map(|()| ExitCode::SUCCESS)
         }

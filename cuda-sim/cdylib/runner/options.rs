@@ -9,10 +9,14 @@ use std::path::PathBuf;
 
 pub(crate) enum Command {
     Run(Run),
-    Library(PathBuf),
+    /// The folder, or `None` for the one in the user's cache.
+    Library(Option<PathBuf>),
     Header,
     Profiles,
-    Functions { driver: CudaVersion, not_simulated: bool },
+    Functions {
+        driver: CudaVersion,
+        not_simulated: bool,
+    },
     Help,
     Version,
 }
@@ -60,7 +64,12 @@ fn parse_command(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> 
     };
     let command = match command.to_str() {
         Some("run") => return parse_run(parser),
-        Some("library") => Command::Library(parser.value()?.into()),
+        Some("library") => match parser.next()? {
+            None => return Ok(Command::Library(None)),
+            Some(Value(folder)) => Command::Library(Some(folder.into())),
+            Some(Short('h') | Long("help")) => return Ok(Command::Help),
+            Some(other) => return Err(other.unexpected()),
+        },
         Some("header") => Command::Header,
         Some("profiles") => Command::Profiles,
         Some("functions") => return parse_functions(parser),

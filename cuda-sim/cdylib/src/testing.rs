@@ -39,6 +39,29 @@ unsafe extern "C" fn cuSimInjectFault(
     0
 }
 
+/// # Safety
+/// `fault` is null or a NUL-terminated string.
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuSimInject(fault: *const c_char) -> c_int {
+    driver();
+    if fault.is_null() {
+        return 1;
+    }
+    // SAFETY: the pointer is not null, and therefore a NUL-terminated string.
+    let text = unsafe { CStr::from_ptr(fault) }.to_string_lossy();
+    match text.parse::<Fault>() {
+        Ok(fault) => {
+            faults().push(fault.inject(Scope::Process));
+            0
+        }
+        Err(why) => {
+            eprintln!("cuda-sim: {why}");
+            1
+        }
+    }
+}
+
 // SAFETY (of the name): the driver has no function of this name.
 #[unsafe(no_mangle)]
 extern "C" fn cuSimClearFaults() -> c_ulonglong {
@@ -59,11 +82,51 @@ extern "C" fn cuSimPrintLiveObjects() {
     eprintln!("cuda-sim: alive: {}", cuda_sim::alive());
 }
 
+/// # Safety
+/// `text` has room for `size` bytes.
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuSimDescribeLiveObjects(text: *mut c_char, size: usize) -> usize {
+    driver();
+    // SAFETY: the caller has room for `size` bytes.
+    unsafe { copy(&cuda_sim::alive().to_string(), text, size) }
+}
+
 // SAFETY (of the name): the driver has no function of this name.
 #[unsafe(no_mangle)]
 extern "C" fn cuSimMisuseCount() -> usize {
     driver();
     cuda_sim::misuses().len()
+}
+
+/// # Safety
+/// `text` has room for `size` bytes.
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuSimMisuseText(index: usize, text: *mut c_char, size: usize) -> usize {
+    driver();
+    let misuses = cuda_sim::misuses();
+    let misuse = misuses.get(index).map_or("", String::as_str);
+    // SAFETY: the caller has room for `size` bytes.
+    unsafe { copy(misuse, text, size) }
+}
+
+/// Copies as much of a text as there is room for, and a zero byte. Returns the length of the text.
+///
+/// # Safety
+/// `to` has room for `size` bytes.
+unsafe fn copy(text: &str, to: *mut c_char, size: usize) -> usize {
+    let Some(room) = size.checked_sub(1).filter(|_| !to.is_null()) else {
+        return text.len();
+    };
+    let count = text.len().min(room);
+    // SAFETY: the text has `count` bytes, and the caller has room for more.
+    unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), count) };
+    // SAFETY: `count` is less than `size`.
+    let end = unsafe { to.add(count) };
+    // SAFETY: the caller has room for this byte.
+    unsafe { end.write(0) };
+    text.len()
 }
 
 // SAFETY (of the name): the driver has no function of this name.
