@@ -16,8 +16,8 @@ fn main() {
             // thread-local variables, and their code is in the library.
             "-z,nodelete",
             // The library refers to its own functions, even if another library exports functions with
-            // the same names.
-            "-Bsymbolic-functions",
+            // the same names. It exports nothing but functions. (zig does not know -Bsymbolic-functions.)
+            "-Bsymbolic",
         ] {
             println!("cargo::rustc-cdylib-link-arg=-Wl,{option}");
         }
@@ -45,6 +45,7 @@ fn build_library() -> PathBuf {
         }
     }
     let target = variable("TARGET");
+    let level = env::var("OPT_LEVEL").unwrap_or_else(|_| panic!("Cargo sets OPT_LEVEL"));
     // A folder of its own, because Cargo has locked the one of this build.
     let folder = Path::new(&variable("OUT_DIR")).join("library");
     let status = Command::new(variable("CARGO"))
@@ -56,6 +57,9 @@ fn build_library() -> PathBuf {
         .arg("--target")
         .arg(&target)
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        // The release profile of the repository does not optimize these packages.
+        .args(["--config", &format!("profile.release.package.cuda-sim.opt-level={level}")])
+        .args(["--config", &format!("profile.release.package.cuda-ptx.opt-level={level}")])
         // The build script of the library inherits the variables of this one.
         .env_remove("CARGO_FEATURE_RUNNER")
         // Set by `cargo clippy`, which builds nothing.

@@ -1,10 +1,12 @@
-"""The first example of the README, and the example that needs no library except NumPy."""
+"""The first example of the README, and the examples that need no library except NumPy."""
 
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import cuda_safe
 
@@ -43,3 +45,28 @@ def test_the_first_example_of_the_readme_runs(device, tmp_path):
     example = tmp_path / "example.py"
     example.write_text(re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1])
     assert outcome(example) == (0, "[[1. 0. 0. 0.]\n [0. 1. 0. 0.]\n [5. 0. 5. 0.]]\n")
+
+
+def test_the_example_without_a_gpu_passes_and_detects_a_leak(tmp_path):
+    pytest.importorskip("cuda_sim", reason="missing: the wheel of cuda-sim")
+    own = {"CUDA_SYS_LIBRARY", "LD_LIBRARY_PATH"}
+    kept = {k: v for k, v in os.environ.items() if k not in own and not k.startswith("CUDA_SIM")}
+    program = tmp_path / "test_without_gpu.py"
+
+    def outcome(text):
+        program.write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", program],
+            env={**kept, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return done.returncode, done.stdout
+
+    example = (FOLDER / "examples/test_without_gpu.py").read_text(encoding="utf-8")
+    status, shown = outcome(example)
+    assert status == 0 and shown.splitlines()[-1].startswith("3 passed"), shown
+    status, shown = outcome(example.replace("assert average.count == 1", "globals()['kept'] = average.rows"))
+    assert status == 1 and "AssertionError: leak: 1 streams" in shown, shown

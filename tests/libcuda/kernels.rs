@@ -93,11 +93,11 @@ fn headers(package: &str) -> Option<PathBuf> {
 fn the_commands_of_the_readme_compile_and_check_the_c_program() {
     let commands = documented("console", "-lcuda");
     let lines: Vec<&str> = commands.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
-    // The tests of `install` install the command from its package.
+    // `cargo xtask python` tests the wheel.
     let [install, pip, commands @ ..] = &lines[..] else { panic!("{lines:?}") };
-    assert_eq!(*install, "cargo install cuda-sim-cdylib");
+    assert_eq!(*install, "python3 -m pip install cuda-sim");
     let pip = pip.strip_prefix("python3 -m pip install --target headers ").expect(pip);
-    assert_eq!(commands.len(), 3, "{commands:?}");
+    assert_eq!(commands.len(), 2, "{commands:?}");
 
     let headers = or_skip!(headers(pip));
     let command = or_skip!(runner());
@@ -124,7 +124,7 @@ fn the_commands_of_the_readme_compile_and_check_the_c_program() {
         assert!(output.status.success(), "{line}:\n{}", text(&output.stderr));
     }
     // The program called the driver, and its kernel ran by its PTX.
-    let account = text(&run(commands[2]).stderr);
+    let account = text(&run(commands[1]).stderr);
     assert!(account.contains("  1 cuLaunchKernel\n"), "{account}");
     assert!(!account.contains("misuses"), "{account}");
     fs::remove_dir_all(folder).expect("a folder of this test");

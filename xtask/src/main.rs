@@ -73,9 +73,11 @@ usage: cargo xtask COMMAND
                                            interface since BASELINE, by default since the last release
   adopters                                 check that the packages of examples/adopters outside of the workspace compile
   ptx                                      check the kernels' PTX with NVIDIA's assembler, without a GPU
-  wheel [DIR]                              build the wheel of python/ into DIR (default: target/wheels)
-  python [ARGUMENT ...]                    run the tests of python/ with its wheel, on the software driver unless
-                                           CUDA_TESTS=require; the ARGUMENTs are passed to pytest
+  wheel [DIR]                              build the wheels of python/ and of the software driver for this machine into
+                                           DIR (default: target/wheels)
+  wheels [DIR]                             build the wheels of a release, for x86-64 and aarch64, and check their tags
+  python [ARGUMENT ...]                    run the tests of these packages with their wheels, on the software driver
+                                           unless CUDA_TESTS=require; the ARGUMENTs are passed to pytest
   clients [--quick] [--from CHECKOUT] [--suite NAME] [CLIENT ...]
                                            run test suites of other packages on the software driver and compare
                                            the results with tests/clients; --quick: only those that CI runs;
@@ -115,7 +117,8 @@ fn main() -> ExitCode {
         Some("semver") => packages::semver::run(rest),
         Some("adopters") => packages::adopters::run(rest),
         Some("ptx") => source::ptx::run(rest),
-        Some("wheel") => packages::python::wheel(rest),
+        Some("wheel") => packages::wheels::wheel(rest),
+        Some("wheels") => packages::wheels::wheels(rest),
         Some("python") => packages::python::test(rest),
         Some("clients") => clients::run(rest),
         Some("pack") => packages::pack::run(rest),

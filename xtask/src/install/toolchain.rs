@@ -121,7 +121,14 @@ pub(crate) fn install_miri() -> Result<()> {
 
 /// Installs the standard library for Windows.
 pub(crate) fn add_windows() -> Result<()> {
-    debian::stdout(Command::new("rustup").args(["target", "add", WINDOWS])).map(drop)
+    add_target(WINDOWS)
+}
+
+/// Installs the standard library for a target, for the toolchain of this process.
+pub(crate) fn add_target(target: &str) -> Result<()> {
+    debian::stdout(Command::new("rustup").args(["target", "add", target]))
+        .with_context(|| format!("rustup cannot install the standard library for {target}"))?;
+    Ok(())
 }
 
 /// Installs a toolchain, or adds what it lacks.

@@ -6,3 +6,4 @@ pub(crate) mod pack;
 pub(crate) mod publish;
 pub(crate) mod python;
 pub(crate) mod semver;
+pub(crate) mod wheels;

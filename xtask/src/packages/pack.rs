@@ -4,7 +4,7 @@
 //! The binaries need a C library at least as new as that of the build machine.
 
 use crate::measurements::cost;
-use crate::packages::python;
+use crate::packages::wheels::{self, Build, CUDA_SAFE};
 use crate::{root, status};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -145,7 +145,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
 
 /// Returns the files of the Python package: its wheel, tests, benchmarks and examples.
 fn python() -> Result<Vec<(String, PathBuf)>> {
-    let wheel = python::build(&root(), &root().join("target/wheels"), false)?;
+    let wheel = wheels::build(&root(), &CUDA_SAFE, &root().join("target/wheels"), Build::Native)?;
     let name = wheel.file_name().context("a wheel without a name")?;
     let mut files = vec![(format!("python/{}", name.to_string_lossy()), wheel)];
     // The settings of pytest, and the pages that the tests read.

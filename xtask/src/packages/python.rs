@@ -1,114 +1,38 @@
-//! `cargo xtask wheel` builds the Python package as a wheel; `cargo xtask python` runs its tests.
+//! `cargo xtask python`: runs the tests of the Python packages with their wheels.
 //!
-//! Both need only Python with pip. maturin, zig, NumPy and pytest are fetched from PyPI into `target/`.
+//! It needs only Python with pip. What builds the wheels, NumPy and pytest are fetched from PyPI into `target/`.
 
-use crate::install::headers;
+use crate::packages::wheels::{self, Build, CUDA_SAFE, CUDA_SIM};
 use crate::{root, status};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-pub(crate) fn wheel(args: &[String]) -> Result<()> {
-    let folder = match args {
-        [] => root().join("target/wheels"),
-        [folder] => std::path::absolute(folder)?,
-        _ => bail!("wheel takes at most one argument, the folder"),
-    };
-    println!("{}", build(&root(), &folder, false)?.display());
-    Ok(())
-}
-
-/// License files in the wheel. They must be the same as those in the root folder.
-const LICENSES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
-
-/// Builds the wheel into a folder and removes older ones. The same wheel is tested and distributed.
-///
-/// On x86-64 Linux, zig links it against the oldest C library that Rust's standard library supports
-/// (glibc 2.17). Elsewhere the system's linker is used, and the wheel requires the C library of the
-/// build machine or a later one, as its tag states. A quick build is not optimized, and is for this machine only.
-pub(crate) fn build(root: &Path, folder: &Path, is_quick: bool) -> Result<PathBuf> {
-    let source = root.join("python");
-    for name in LICENSES {
-        let read = |folder: &Path| {
-            let path = folder.join(name);
-            fs::read(&path).with_context(|| format!("reading {}", path.display()))
-        };
-        let is_same = read(root)? == read(&source)?;
-        ensure!(is_same, "python/{name} differs from {name}; copy the latter");
-    }
-    for wheel in wheels(folder)? {
-        fs::remove_file(&wheel).with_context(|| format!("removing {}", wheel.display()))?;
-    }
-    let mut maturin = Command::new(headers::provide_maturin()?);
-    maturin.current_dir(source).args(["build", "--quiet", "--out"]).arg(folder);
-    if is_quick {
-        maturin.args(["--profile", "dev", "--compatibility", "linux"]);
-    } else {
-        maturin.arg("--release");
-    }
-    if !is_quick && cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")) {
-        maturin
-            .args(["--zig", "--compatibility", "manylinux_2_17"])
-            .env("PYTHONPATH", headers::provide_zig()?)
-            // Only for this crate: with flags for all crates, all of them would be rebuilt.
-            .args(["--", &format!("-Clink-arg={}", systems_unwinder()?)]);
-    }
-    let status = maturin.status().context("running maturin")?;
-    status::check(status, "maturin could not build the wheel")?;
-    let wheel = wheels(folder)?.pop();
-    wheel.with_context(|| format!("maturin wrote no wheel to {}", folder.display()))
-}
-
-/// Returns the path of the system's unwinder. It is passed to the linker by path, because for its name
-/// zig would link its own. A thread that ends in C code, as Python's threads do when the interpreter
-/// exits, is unwound by the system's unwinder, and Rust frames on its stack must use the same one.
-fn systems_unwinder() -> Result<String> {
-    const NAME: &str = "libgcc_s.so.1";
-    let output = Command::new("cc")
-        .arg(format!("-print-file-name={NAME}"))
-        .output()
-        .context("running cc")?;
-    let path = String::from_utf8(output.stdout)?;
-    let path = path.trim();
-    ensure!(Path::new(path).is_absolute(), "cc cannot find {NAME}");
-    Ok(path.to_owned())
-}
-
-/// Returns the wheels of this package in a folder, which need not exist.
-fn wheels(folder: &Path) -> Result<Vec<PathBuf>> {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return Ok(Vec::new());
-    };
-    let mut wheels = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("cuda_safe-") && name.ends_with(".whl") {
-            wheels.push(entry.path());
-        }
-    }
-    Ok(wheels)
-}
 
 pub(crate) fn test(args: &[String]) -> Result<()> {
     let root = root();
     install(&root, false)?;
     let mut pytest = pytest(&root);
-    pytest.arg(root.join("python/tests")).args(args);
+    pytest.arg(root.join("python/tests")).arg(root.join("cuda-sim/cdylib/python/tests")).args(args);
     let status = pytest.status().context("running python3")?;
-    status::check(status, "the tests of python/ failed")
+    status::check(status, "the tests of the Python packages failed")
 }
 
-/// Builds and installs what the tests need, from the sources in `root`: the repository or a copy of it.
+/// Builds and installs what the tests need, from the sources in `root`: the repository or a copy of it. A quick
+/// installation has no wheel of the software driver, and the tests of this wheel are skipped.
 pub(crate) fn install(root: &Path, is_quick: bool) -> Result<()> {
     let folder = root.join("target/python");
     let packages = folder.join("packages");
-    let wheel = build(root, &root.join("target/wheels"), is_quick)?;
     install_requirements(&packages)?;
-    let options = ["--upgrade", "--no-deps", "--no-compile"];
-    pip(&packages, options, wheel.as_os_str())?;
+    let built: &[_] = match is_quick {
+        true => &[(CUDA_SAFE, Build::Quick)],
+        false => &[(CUDA_SAFE, Build::Native), (CUDA_SIM, Build::Unoptimized)],
+    };
+    for (package, how) in built {
+        let wheel = wheels::build(root, package, &folder.join("wheels"), *how)?;
+        let options = ["--upgrade", "--no-deps", "--no-compile"];
+        pip(&packages, options, wheel.as_os_str())?;
+    }
     if is_simulated() {
         software_driver(root, &folder)?;
     }
