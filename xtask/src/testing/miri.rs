@@ -127,6 +127,19 @@ const NOT_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "They go through many cases. Miri has executed none of them in five minutes.",
+        &[
+            "driver::capture::modes::provoked::calls_invalidate_captures_by_their_mode_and_thread",
+            "driver::manager::managers_kernels::kernels_with_driver_pools",
+            "host::interop::array_interface::a_record_follows_from_its_descr_alone",
+            "host::interop::array_interface::corpus::the_corpus_of_array_interfaces",
+            "host::interop::array_interface::corpus::the_corpus_of_likely_interfaces",
+            "host::interop::layouts::ranges_overlap_exactly_if_they_have_a_common_byte",
+            "host::interop::layouts::views::an_array_is_reshaped_exactly",
+            "host::interop::layouts::views::every_list_of_indices",
+        ],
+    ),
+    (
         "They explore hundreds of schedules, or wait for a limited time. Miri is too slow.",
         &[
             "cuda-sim/src/testing.md",
