@@ -69,6 +69,8 @@ usage: cargo xtask COMMAND
   deny                                     check the dependencies with cargo-deny and the rules of deny.toml
   publish [--upload]                       package and build the crates as crates.io would, with the names of
                                            xtask/publish.toml; --upload: publish them
+  sbom [DIR]                               write the dependencies of each published crate in the format CycloneDX into DIR
+                                           (default: target/sbom); the wheels contain theirs
   semver [BASELINE]                        check that the versions of the crates admit the changes of their public
                                            interface since BASELINE, by default since the last release
   adopters                                 check that the packages of examples/adopters outside of the workspace compile
@@ -115,6 +117,7 @@ fn main() -> ExitCode {
         Some("deny") => packages::deny::run(rest),
         Some("publish") => packages::publish::run(rest),
         Some("semver") => packages::semver::run(rest),
+        Some("sbom") => packages::sbom::run(rest),
         Some("adopters") => packages::adopters::run(rest),
         Some("ptx") => source::ptx::run(rest),
         Some("wheel") => packages::wheels::wheel(rest),

@@ -5,5 +5,6 @@ pub(crate) mod deny;
 pub(crate) mod pack;
 pub(crate) mod publish;
 pub(crate) mod python;
+pub(crate) mod sbom;
 pub(crate) mod semver;
 pub(crate) mod wheels;

@@ -39,20 +39,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if upload {
         check_release()?;
     }
-
-    let tree = root().join("target/publish/tree");
-    copy::copy_sources(&tree)?;
-    rewrite(&tree.join("Cargo.toml"), |manifest| rewrite_workspace(manifest, &pins))?;
-    for (folder, name) in &pins.names {
-        rewrite(&tree.join(folder).join("Cargo.toml"), |manifest| {
-            rename(manifest, folder, name, &pins.package)
-        })?;
-        for license in LICENSES {
-            fs::copy(root().join(license), tree.join(folder).join(license))
-                .with_context(|| format!("copying {license}"))?;
-        }
-    }
-
+    let tree = copy_packages(&pins)?;
     for name in pins.names.values() {
         let files = debian::stdout(&mut command_in(&tree, &["package", "--list", "-p", name]))?;
         check_files(name, &files)?;
@@ -74,6 +61,30 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         Vec::from_iter(pins.names.values().map(String::as_str)).join(", ")
     );
     Ok(())
+}
+
+/// Copies the packages with their names on crates.io, and returns the folder of the workspace.
+fn copy_packages(pins: &Pins) -> Result<PathBuf> {
+    let tree = root().join("target/publish/tree");
+    copy::copy_sources(&tree)?;
+    rewrite(&tree.join("Cargo.toml"), |manifest| rewrite_workspace(manifest, pins))?;
+    for (folder, name) in &pins.names {
+        rewrite(&tree.join(folder).join("Cargo.toml"), |manifest| {
+            rename(manifest, folder, name, &pins.package)
+        })?;
+        for license in LICENSES {
+            fs::copy(root().join(license), tree.join(folder).join(license))
+                .with_context(|| format!("copying {license}"))?;
+        }
+    }
+    Ok(tree)
+}
+
+/// Copies the packages. Returns the folder of each one, with its name on crates.io.
+pub(crate) fn copies() -> Result<Vec<(PathBuf, String)>> {
+    let pins = pins()?;
+    let tree = copy_packages(&pins)?;
+    Ok(pins.names.into_iter().map(|(folder, name)| (tree.join(folder), name)).collect())
 }
 
 fn pins() -> Result<Pins> {
@@ -157,12 +168,12 @@ fn check_files(name: &str, list: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a Cargo command that runs in the copy.
 /// Returns the folder of the builds of this process.
 fn target() -> PathBuf {
     root().join(format!("target/publish/{}", std::process::id()))
 }
 
+/// Returns a Cargo command that runs in the copy.
 fn command_in(tree: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command
