@@ -55,6 +55,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     cudarc::check()?;
     let types = parts(&notes, &sources)?;
     let rows = rows(&sources, &notes.reasons)?;
+    check_readme(&rows)?;
     let mut text = render(&notes.groups, &rows, &types)?;
     text.push_str(&seeds::render()?);
 
@@ -62,6 +63,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let names =
         Generated { path: root().join(names::PATH), text: names::render(&notes.groups, &rows)? };
     settle(&[coverage, names], check, "coverage")
+}
+
+/// Checks the number of functions in the comparison of the README.
+fn check_readme(rows: &[Row]) -> Result<()> {
+    let readme = fs::read_to_string(root().join("README.md")).context("reading README.md")?;
+    let [all, wrapped, ..] = totals(rows);
+    let row = format!("| driver functions, of {all} | {wrapped} |");
+    ensure!(readme.contains(&row), "README.md needs a row that begins with {row:?}");
+    Ok(())
 }
 
 /// Returns, for each chapter, the rows for the fields and values of its types and for parameters.

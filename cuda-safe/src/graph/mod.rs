@@ -115,6 +115,9 @@ use std::sync::Arc;
 /// makes a graph that owns everything from the same sequence of calls, and captures only the work of
 /// libraries.
 ///
+/// [`instantiate`](Self::instantiate) creates what is launched;
+/// [`instantiate_with`](Self::instantiate_with) takes [`InstantiateOptions`].
+///
 /// # Threads
 /// A graph is `Send`, but not `Sync`, because the driver does not lock graphs. Destroying a graph
 /// (`cuGraphDestroy`) waits for nothing.
