@@ -403,7 +403,7 @@ impl World {
         };
         let its = self.objects.contexts.get_mut(context);
         let legacy = its.as_ref().map_or(0, |its| its.legacy);
-        // The operation of a wait by the whole context.
+        // The operation after which all work of the context runs.
         after.extend(its.as_ref().and_then(|its| its.after));
         if stream == legacy {
             // The legacy default stream waits for all blocking streams of its context ...
@@ -413,8 +413,21 @@ impl World {
             // ... and they wait for it.
             after.extend(self.objects.streams.get(legacy).and_then(|legacy| legacy.last));
         }
+        let both = if stream == legacy { self.contexts_of_both(&work) } else { Vec::new() };
+        if !both.is_empty() {
+            let streams = self.objects.streams.iter();
+            after.extend(
+                streams.filter(|(_, s)| both.contains(&s.context)).filter_map(|(_, s)| s.last),
+            );
+            after.extend(both.iter().filter_map(|its| self.objects.contexts.get(*its)?.after));
+        }
         self.remove_unused_clocks();
         let id = self.runs.executor.give(stream, work, after);
+        for context in both {
+            if let Some(its) = self.objects.contexts.get_mut(context) {
+                its.after = Some(id);
+            }
+        }
         if let Some(order) = self.runs.executor.order.as_mut().filter(|_| stream == legacy) {
             order.order_after_retired(id, legacy);
         }
@@ -427,6 +440,19 @@ impl World {
             its.last = Some(id);
         }
         id
+    }
+
+    /// Returns the contexts of two devices if the work copies from one to the other. On a legacy default stream, such a
+    /// copy comes after all earlier work of both devices and before all later work. Unverified (from documentation).
+    fn contexts_of_both(&self, work: &Work) -> Vec<usize> {
+        let Work::CopyOnDevice { from, to, .. } = work else { return Vec::new() };
+        let device = |address: u64| Some(self.objects.memory.containing(address)?.1.device);
+        let (Some(from), Some(to)) = (device(*from), device(*to)) else { return Vec::new() };
+        if from == to {
+            return Vec::new();
+        }
+        let contexts = self.objects.contexts.iter();
+        contexts.filter(|(_, its)| [from, to].contains(&its.device)).map(|(its, _)| its).collect()
     }
 
     /// Returns the operations that the next work on a stream comes after, of which some may be complete.

@@ -266,3 +266,27 @@ fn a_wait_node_waits_for_work_of_another_device() {
         succeeds!(cuEventDestroy_v2(event));
     });
 }
+
+#[test]
+fn a_copy_between_devices_in_the_default_stream_is_ordered_with_all_work_of_both() {
+    on_both(|both| {
+        let [(_, _), (_, there)] = both.0;
+        both.enter(1);
+        let source: CUdeviceptr = out!(cuMemAlloc_v2(4));
+        succeeds!(cuMemsetD8Async(source, 7, 4, there));
+        both.enter(0);
+        let target: CUdeviceptr = out!(cuMemAlloc_v2(4));
+        succeeds!(cuMemcpyDtoDAsync_v2(target, source, 4, null_mut()));
+        both.enter(1);
+        succeeds!(cuMemsetD8Async(source, 9, 4, there));
+        // Without an order, this would run the second fill before the copy.
+        succeeds!(cuStreamSynchronize(there));
+        both.enter(0);
+        let mut copied = [0_u8; 4];
+        succeeds!(cuMemcpyDtoH_v2(copied.as_mut_ptr().cast(), target, 4));
+        assert_eq!(copied, [7; 4]);
+        succeeds!(cuMemFree_v2(target));
+        both.enter(1);
+        succeeds!(cuMemFree_v2(source));
+    });
+}
