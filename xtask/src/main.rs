@@ -72,7 +72,8 @@ usage: cargo xtask COMMAND
   sbom [DIR]                               write the dependencies of each published crate in the format CycloneDX into DIR
                                            (default: target/sbom); the wheels contain theirs
   semver [BASELINE]                        check that the versions of the crates admit the changes of their public
-                                           interface since BASELINE, by default since the last release
+                                           interface since BASELINE, by default since the last release, and before
+                                           the first one since the commit in xtask/publish.toml
   adopters                                 check that the packages of examples/adopters outside of the workspace compile
   ptx                                      check the kernels' PTX with NVIDIA's assembler, without a GPU
   wheel [DIR]                              build the wheels of python/ and of the software driver for this machine into
@@ -116,8 +117,8 @@ fn main() -> ExitCode {
         Some("inline") => source::inline::run(rest),
         Some("deny") => packages::deny::run(rest),
         Some("publish") => packages::publish::run(rest),
-        Some("semver") => packages::semver::run(rest),
         Some("sbom") => packages::sbom::run(rest),
+        Some("semver") => packages::semver::run(rest),
         Some("adopters") => packages::adopters::run(rest),
         Some("ptx") => source::ptx::run(rest),
         Some("wheel") => packages::wheels::wheel(rest),

@@ -22,8 +22,15 @@ use crate::{root, status};
 struct Pins {
     /// For each crate, which is also its folder, the name of its package on crates.io.
     names: BTreeMap<String, String>,
+    semver: Semver,
     /// Fields that every package gets.
     package: Table,
+}
+
+/// The commit that the public interface is compared with before the first release.
+#[derive(Deserialize)]
+struct Semver {
+    baseline: String,
 }
 
 /// Files that every package needs, in addition to those in its folder.
@@ -96,6 +103,11 @@ fn pins() -> Result<Pins> {
 /// Returns the crates that are published, by their names in the workspace.
 pub(crate) fn crates() -> Result<Vec<String>> {
     Ok(pins()?.names.into_keys().collect())
+}
+
+/// Returns the commit that the public interface is compared with before the first release.
+pub(crate) fn first_baseline() -> Result<String> {
+    Ok(pins()?.semver.baseline)
 }
 
 /// Checks that the owner permits a release and that it is a commit.
@@ -211,7 +223,9 @@ mod tests {
              [workspace.dependencies]\na = { path = \"a\", version = \"1\" }",
         )
         .expect("a manifest");
-        let pins: Pins = toml::from_str("names = { a = \"b\" }\npackage = {}").expect("the names");
+        let pins: Pins =
+            toml::from_str("names = { a = \"b\" }\nsemver = { baseline = \"c\" }\npackage = {}")
+                .expect("the names");
         rewrite_workspace(&mut manifest, &pins).expect("rewritten");
         let expected: Table = toml::from_str(
             "[workspace]\nmembers = [\"a\"]\n[workspace.package]\npublish = true\n\

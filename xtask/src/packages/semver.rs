@@ -1,8 +1,8 @@
 //! `cargo xtask semver [BASELINE]`: checks with cargo-semver-checks that the version of each crate admits
 //! the changes of its public interface.
 //!
-//! The baseline is a commit or tag, by default the last release. The sources of this repository are the
-//! baseline rather than crates.io, so names and checks are the same before and after the first release. The
+//! The baseline is a commit or tag: by default the last release, and before the first one the commit in
+//! `xtask/publish.toml`. The sources of this repository are the baseline rather than crates.io, so names and checks are the same before and after the first release. The
 //! features are those that docs.rs documents; the others are test facilities.
 
 use std::fs;
@@ -23,16 +23,11 @@ const RELEASES: &str = "v[0-9]*";
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let baseline = match args {
-        [] => match last_release() {
-            Some(tag) => tag,
-            None => {
-                println!("no release to compare with: no commit has a tag like v0.1.0");
-                return Ok(());
-            }
-        },
+        [] => last_release().map_or_else(publish::first_baseline, Ok)?,
         [baseline] if !baseline.starts_with('-') => baseline.clone(),
         _ => bail!("semver takes no argument except the baseline, a commit or tag"),
     };
+    println!("comparing with {baseline}");
     let program = tools::provide("semver-checks", CARGO_SEMVER_CHECKS, &[])?;
     let mut incompatible = Vec::new();
     for name in publish::crates()? {
