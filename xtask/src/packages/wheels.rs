@@ -147,6 +147,10 @@ pub(crate) fn build(root: &Path, package: &Package, folder: &Path, how: Build) -
     }
     if how == Build::Unoptimized {
         maturin.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
+    } else {
+        // The code of the command itself, which prints lists and accounts. The release profile of the repository does not
+        // optimize it. The library in the command has an optimization of its own.
+        maturin.args(["--config", "profile.release.package.cuda-sim.opt-level='s'"]);
     }
     if how != Build::Quick && has_zig() {
         let zig = headers::provide_zig()?;
