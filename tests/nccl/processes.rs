@@ -116,6 +116,55 @@ fn ranks_of_two_processes_meet_through_a_port() {
     }
 }
 
+/// Ends the process of a rank that waits for another one for too long.
+fn watch(its: &Communicator) {
+    let abort = its.abort_handle();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(20));
+        abort.abort().expect("an abort");
+    });
+}
+
+/// Sums the ranks, and checks the sum.
+fn sum(its: &Communicator) {
+    let mut sum = DeviceBuffer::from_slice(its.stream(), &[its.rank() + 1; 10]).expect("memory");
+    its.all_reduce_in_place(&mut sum, ReduceOp::Sum).expect("a sum");
+    let sum = sum.to_vec().expect("a copy");
+    its.check().expect("no abort");
+    assert_eq!(sum, [3; 10]);
+}
+
+/// One process drops the old communicator while an operation of the new one waits for it.
+#[test]
+fn a_split_of_two_processes_outlives_the_old_communicator() {
+    if cfg!(miri) {
+        return skip("needs processes");
+    }
+    or_skip!(streams(2));
+    let folder = folder("split");
+    let shared = folder.display().to_string();
+    let variables = [("CUDA_SIM_NCCL_FOLDER", shared.clone()), ("ID_FILE", format!("{shared}/id"))];
+    let test = "processes::a_split_of_two_processes_outlives_the_old_communicator";
+    if let Some(rank) = rank(test, &variables) {
+        let file = std::env::var("ID_FILE").expect("the file");
+        let id = UniqueId::through_file(file, rank, Duration::from_secs(20)).expect("an id");
+        let stream = stream(rank);
+        let its = Communicator::init(&stream, &id, rank, RANKS, &Config::default()).expect("one");
+        let split = its.split(Some(0), 0, None).expect("a split").expect("a color");
+        watch(&split);
+        if rank == 1 {
+            // The other process begins its operation.
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        drop(its);
+        sum(&split);
+        split.finalize().expect("an end");
+    } else if is_software() {
+        let left = std::fs::read_dir(&folder).expect("the folder").count();
+        assert_eq!(left, 1, "only the file with the id is left");
+    }
+}
+
 /// The other process stops without a word. The operation waits until it is aborted.
 #[test]
 fn a_process_that_stops_does_not_hang_the_other_one() {

@@ -127,7 +127,12 @@ impl Board {
     /// Returns the board of a communicator that is created from this one.
     pub(crate) fn child(&self, name: &str, ranks: u32) -> Arc<Self> {
         let mut state = self.state();
-        let folder = self.folder.as_ref().map(|folder| folder.join(name));
+        // Beside the folder of this board, because the new communicator may outlive this one.
+        let folder = self.folder.as_ref().map(|folder| {
+            let mut folder = folder.clone().into_os_string();
+            folder.push(format!(".{name}"));
+            PathBuf::from(folder)
+        });
         let child = state.children.entry(name.to_owned());
         Arc::clone(child.or_insert_with(|| Arc::new(Self::new(ranks, folder))))
     }
