@@ -84,6 +84,9 @@ impl Communicator {
     /// Returns an id for new ranks. Calls `ncclCommGetUniqueId`. One rank calls it, passes the id to the new
     /// ranks, and then [grows](Self::grow) with it.
     ///
+    /// An id is for one growth, which must be the next communicator that is created from this one. No other rank may
+    /// create an id before that growth.
+    ///
     /// # Errors
     /// Errors of NCCL.
     ///
@@ -103,10 +106,33 @@ impl Communicator {
     /// Creates a communicator with the ranks of this one and new ones, `ranks` in all. Calls `ncclCommGrow`.
     ///
     /// All ranks must call it; the one that has created the id passes it. The new ranks call
-    /// [`join`](Self::join). Waits for the other ranks.
+    /// [`join`](Self::join). The old ranks keep their numbers, and the new ones have the numbers after them. This
+    /// communicator stays usable. All its operations must be complete.
+    ///
+    /// Waits for the other ranks. If this communicator is [interruptible](Config::interruptible), an abort ends the wait
+    /// for new ranks. The wait for the [id](Self::growth_id) is inside a call of NCCL, so create the id first.
     ///
     /// # Errors
-    /// Errors of NCCL and the driver.
+    /// [`Error::Aborted`]; errors of NCCL and the driver, such as that for a number of ranks that is not larger.
+    ///
+    /// ```no_run
+    /// use cuda_nccl::{Communicator, Config, UniqueId};
+    /// # use cuda_safe::Stream;
+    /// # fn old(communicator: &Communicator) -> cuda_nccl::Result<()> {
+    ///
+    /// // On rank 0 of two ranks. Rank 1 calls `grow(3, None, None)`.
+    /// let id = communicator.growth_id()?;
+    /// std::fs::write("growth", id.as_bytes()).expect("a file that the new rank reads");
+    /// let larger = communicator.grow(3, Some(&id), None)?;
+    /// # Ok(())
+    /// # }
+    /// # fn new(stream: &Stream, id: UniqueId) -> cuda_nccl::Result<()> {
+    ///
+    /// // On the new rank.
+    /// let larger = Communicator::join(stream, &id, 2, 3, &Config::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Since NCCL 2.29. Raw: [`ncclCommGrow`](fn@crate::sys::ncclCommGrow).
     #[doc(alias = "ncclCommGrow")]
@@ -122,7 +148,9 @@ impl Communicator {
         grown.ok_or(Error::Aborted)
     }
 
-    /// Creates the communicator of a new rank of one that [grows](Self::grow). Calls `ncclCommGrow`.
+    /// Creates the communicator of a new rank of one that [grows](Self::grow) to `ranks` ranks. Calls `ncclCommGrow`.
+    ///
+    /// `rank` is not less than the number of ranks of the old communicator. Waits for the other ranks.
     ///
     /// # Errors
     /// See [`init`](Self::init).

@@ -65,7 +65,7 @@ fn a_program_sums_on_two_devices() {
     let program = or_skip!(compile("nccl", &driver));
     let output = output_of(&mut command(&program, &driver, "h200*2"));
     let sums = "10 12 14 16 18\n";
-    assert_eq!(output, format!("version 22809, an invalid argument\n{sums}{sums}"));
+    assert_eq!(output, format!("version 22902, an invalid argument\n{sums}{sums}"));
     remove(&program);
 }
 

@@ -101,31 +101,6 @@ fn an_abort_ends_the_creation_of_a_smaller_communicator() {
 }
 
 #[test]
-fn growth_needs_a_new_library() {
-    let its = or_skip!(communicators(1)).remove(0);
-    let since = NcclVersion::new(2, 29, 2);
-    match its.growth_id() {
-        Ok(id) => {
-            let second = or_skip!(streams(2)).remove(1);
-            let joining = std::thread::spawn(move || {
-                Communicator::join(&second, &id, 1, 2, &Config::default()).expect("a new rank")
-            });
-            let grown = its.grow(2, Some(&id), None).expect("a larger communicator");
-            let joined = joining.join().expect("no panic");
-            assert_eq!((grown.ranks(), joined.ranks()), (2, 2));
-            assert_eq!((grown.rank(), joined.rank()), (0, 1));
-        }
-        Err(Error::Missing(missing)) => {
-            assert_eq!(missing.since, Some(since));
-            assert_eq!(missing.function, "ncclCommGetUniqueId");
-            let text = Error::Missing(missing).to_string();
-            assert!(text.contains("needs NCCL 2.29.2"), "{text}");
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-#[test]
 fn an_end_completes_the_work() {
     let all = or_skip!(all());
     let ranks = all.len() as u32;

@@ -13,6 +13,7 @@ mod capture;
 mod collectives;
 mod contexts;
 mod derive;
+mod growth;
 mod life;
 mod machine;
 mod processes;

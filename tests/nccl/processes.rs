@@ -165,6 +165,41 @@ fn a_split_of_two_processes_outlives_the_old_communicator() {
     }
 }
 
+#[test]
+fn a_process_joins_a_communicator_that_grows() {
+    if cfg!(miri) {
+        return skip("needs processes");
+    }
+    or_skip!(streams(2));
+    or_skip!(crate::growth::version());
+    let folder = folder("growth");
+    let shared = folder.display().to_string();
+    let variables = [("CUDA_SIM_NCCL_FOLDER", shared.clone()), ("ID_FILE", format!("{shared}/id"))];
+    let test = "processes::a_process_joins_a_communicator_that_grows";
+    if let Some(rank) = rank(test, &variables) {
+        let (file, stream) = (std::env::var("ID_FILE").expect("the file"), stream(rank));
+        let grown = if rank == 0 {
+            let old = Communicator::init_all(&[stream], &Config::default()).expect("one").remove(0);
+            let id = old.growth_id().expect("an id");
+            let partial = format!("{file}.partial");
+            std::fs::write(&partial, id.as_bytes()).expect("a file");
+            std::fs::rename(partial, file).expect("the file");
+            old.grow(2, Some(&id), None).expect("a larger communicator")
+        } else {
+            let id = UniqueId::through_file(file, rank, Duration::from_secs(20)).expect("an id");
+            Communicator::join(&stream, &id, 1, 2, &Config::default()).expect("a new rank")
+        };
+        watch(&grown);
+        assert_eq!((grown.rank(), grown.ranks()), (rank, 2));
+        sum(&grown);
+        grown.finalize().expect("an end");
+    } else if is_software() {
+        let left = std::fs::read_dir(&folder).expect("the folder").map(|its| its.expect("a file"));
+        let left: Vec<_> = left.map(|its| its.file_name()).collect();
+        assert_eq!(left, ["id"], "only the file with the id is left");
+    }
+}
+
 /// The other process stops without a word. The operation waits until it is aborted.
 #[test]
 fn a_process_that_stops_does_not_hang_the_other_one() {

@@ -3,7 +3,7 @@
 use crate::common::child::in_child;
 use crate::machine::{communicators, software, streams};
 use cuda_nccl::sys::{self, ncclResult_t};
-use cuda_nccl::{Communicator, Config, Error, ReduceOp, Registered, UniqueId, group};
+use cuda_nccl::{Communicator, Config, Error, NcclVersion, ReduceOp, Registered, UniqueId, group};
 use cuda_safe::{DeviceBuffer, Stream};
 
 /// The misuses of a child process.
@@ -308,7 +308,8 @@ fn a_rank_that_dies_is_a_remote_error_and_its_peers_hang() {
 fn an_old_library_exchanges_parts() {
     in_child(&[], || {
         or_skip!(software());
-        cuda_sim::nccl::hide(&["ncclAlltoAll", "ncclGather", "ncclScatter", "ncclCommShrink"]);
+        cuda_sim::nccl::hide(&["ncclAlltoAll", "ncclGather", "ncclScatter"]);
+        cuda_sim::nccl::hide(&["ncclCommShrink", "ncclCommGetUniqueId", "ncclCommGrow"]);
         let all = or_skip!(communicators(3));
         let error = all[0].shrink(&[1], false, None).expect_err("a missing function");
         let Error::Missing(missing) = &error else {
@@ -316,6 +317,19 @@ fn an_old_library_exchanges_parts() {
         };
         assert_eq!(missing.function, "ncclCommShrink");
         assert!(error.to_string().contains("needs NCCL 2.27.3"), "{error}");
+        let id = UniqueId::new().expect("an id");
+        let joined = Communicator::join(all[2].stream(), &id, 3, 4, &Config::default());
+        for (function, answer) in [
+            ("ncclCommGetUniqueId", all[0].growth_id().map(|_| ())),
+            ("ncclCommGrow", all[0].grow(4, None, None).map(|_| ())),
+            ("ncclCommGrow", joined.map(|_| ())),
+        ] {
+            let Err(Error::Missing(missing)) = &answer else {
+                panic!("{answer:?}");
+            };
+            assert_eq!(missing.function, function);
+            assert_eq!(missing.since, Some(NcclVersion::new(2, 29, 2)));
+        }
         let whole = |its: &Communicator| {
             let first = its.rank() * 3;
             DeviceBuffer::from_slice(its.stream(), &[first, first + 1, first + 2])

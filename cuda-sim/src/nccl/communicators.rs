@@ -6,7 +6,7 @@ use super::outcome::{
     IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, Outcome, REMOTE_ERROR, SUCCESS, call, last_error,
     refuse,
 };
-use super::{Functions, VERSION, groups, table};
+use super::{Functions, VERSION, groups, growth, table};
 use crate::account::misuse;
 use crate::call::{Class, wake};
 use crate::state::World;
@@ -40,11 +40,11 @@ pub(super) const FUNCTIONS: Functions = table![
 /// An id of C.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct UniqueId([u8; ID_BYTES]);
+pub(super) struct UniqueId(pub(super) [u8; ID_BYTES]);
 
 /// The beginning of the configuration of C, which all versions have.
 #[repr(C)]
-struct Config {
+pub(super) struct Config {
     size: usize,
     magic: c_uint,
     version: c_uint,
@@ -94,7 +94,7 @@ pub(super) fn replace_current(world: &World, device: usize) -> Outcome {
 }
 
 /// Returns the device of the current context.
-fn current_device(world: &World) -> Outcome<usize> {
+pub(super) fn current_device(world: &World) -> Outcome<usize> {
     Ok(match world.current() {
         Ok(current) => world.context(current)?.device,
         // The runtime API begins with the first device.
@@ -113,6 +113,40 @@ pub(super) struct Joining {
 }
 
 impl Joining {
+    /// Describes the creation of a communicator on a device. The place is valid until the creation has ended.
+    pub(super) fn new(
+        place: *mut *mut c_void,
+        board: Arc<Board>,
+        rank: u32,
+        device: usize,
+        is_blocking: bool,
+    ) -> Self {
+        Self { place, board, rank, device, is_blocking, handle: None }
+    }
+
+    /// Makes a call that creates a communicator: now, or at the end of the open group. `describe` is called again if
+    /// it waits.
+    pub(super) fn call(
+        name: &'static str,
+        describe: impl Fn(&mut World) -> Outcome<Self>,
+    ) -> c_int {
+        let mut joining: Option<Self> = None;
+        groups::note(call(Class::Usual, name, |world| {
+            let its = match &mut joining {
+                Some(its) => its,
+                None => joining.insert(describe(world)?),
+            };
+            if groups::is_open() {
+                // SAFETY: the caller of the function passes a place that is valid until the creation has ended.
+                unsafe { its.place.write(core::ptr::null_mut()) };
+                joining.take().into_iter().for_each(groups::add_join);
+                return Ok(SUCCESS);
+            }
+            its.begin(world)?;
+            its.outcome(world)
+        }))
+    }
+
     /// Creates the communicator, and tells the other ranks, once.
     pub(super) fn begin(&mut self, world: &mut World) -> Outcome {
         if self.handle.is_some() {
@@ -187,7 +221,7 @@ unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
 }
 
 /// Returns an id that no other process has.
-fn new_id() -> [u8; ID_BYTES] {
+pub(super) fn new_id() -> [u8; ID_BYTES] {
     static IDS: AtomicU64 = AtomicU64::new(1);
     let mut bytes = [0; ID_BYTES];
     bytes[..8].copy_from_slice(&IDS.fetch_add(1, Ordering::Relaxed).to_le_bytes());
@@ -229,43 +263,37 @@ unsafe fn init(
     rank: c_int,
     config: *const Config,
 ) -> c_int {
-    let mut joining: Option<Joining> = None;
-    groups::note(call(Class::Usual, name, |world| {
-        if joining.is_none() {
-            if place.is_null() || ranks < 1 || !(0..ranks).contains(&rank) {
-                return refuse(INVALID_ARGUMENT, "an invalid rank or number of ranks");
-            }
-            // SAFETY: the caller's promise.
-            let is_blocking = unsafe { reads_blocking(config) }?.unwrap_or(true);
-            let (ranks, rank) = (ranks.unsigned_abs(), rank.unsigned_abs());
-            let device = current_device(world)?;
-            let board = world.objects.nccl.board(&id.0, ranks);
-            if board.ranks != ranks {
-                misuse("the ranks of a communicator have different numbers of ranks");
-                return refuse(INVALID_ARGUMENT, "the ranks have different numbers of ranks");
-            }
-            let new = Joining { place, board, rank, device, is_blocking, handle: None };
-            if groups::is_open() {
-                // SAFETY: the caller's promise.
-                unsafe { place.write(core::ptr::null_mut()) };
-                groups::add_join(new);
-                return Ok(SUCCESS);
-            }
-            joining = Some(new);
+    Joining::call(name, |world| {
+        if place.is_null() || ranks < 1 || !(0..ranks).contains(&rank) {
+            return refuse(INVALID_ARGUMENT, "an invalid rank or number of ranks");
         }
-        let Some(joining) = &mut joining else {
-            return Ok(SUCCESS);
-        };
-        joining.begin(world)?;
-        joining.outcome(world)
-    }))
+        if growth::joins_by(&id).is_some() {
+            misuse("ncclCommInitRank is called with an id of ncclCommGetUniqueId");
+            return refuse(INVALID_ARGUMENT, "the id is for ncclCommGrow");
+        }
+        // SAFETY: the caller's promise.
+        let is_blocking = unsafe { reads_blocking(config) }?.unwrap_or(true);
+        let device = current_device(world)?;
+        let board = board_of(world, &id, ranks.unsigned_abs())?;
+        Ok(Joining::new(place, board, rank.unsigned_abs(), device, is_blocking))
+    })
+}
+
+/// Returns the board of an id. All ranks must have the same number of ranks.
+pub(super) fn board_of(world: &mut World, id: &UniqueId, ranks: u32) -> Outcome<Arc<Board>> {
+    let board = world.objects.nccl.board(&id.0, ranks);
+    if board.ranks != ranks {
+        misuse("the ranks of a communicator have different numbers of ranks");
+        return refuse(INVALID_ARGUMENT, "the ranks have different numbers of ranks");
+    }
+    Ok(board)
 }
 
 /// Returns whether a configuration asks for a blocking communicator, if it says so.
 ///
 /// # Safety
 /// The configuration is null or readable.
-unsafe fn reads_blocking(config: *const Config) -> Outcome<Option<bool>> {
+pub(super) unsafe fn reads_blocking(config: *const Config) -> Outcome<Option<bool>> {
     // SAFETY: the caller's promise.
     let Some(config) = (unsafe { config.as_ref() }) else {
         return Ok(None);
@@ -308,14 +336,7 @@ unsafe extern "C" fn ncclCommInitAll(
                 // SAFETY: the caller passes `count` places.
                 let place = unsafe { places.add(rank as usize) };
                 let board = Arc::clone(&board);
-                joining.push(Joining {
-                    place,
-                    board,
-                    rank,
-                    device,
-                    is_blocking: true,
-                    handle: None,
-                });
+                joining.push(Joining::new(place, board, rank, device, true));
             }
         }
         let before = current_device(world)?;
@@ -348,8 +369,8 @@ unsafe extern "C" fn ncclCommSplit(
         if begun.is_none() {
             // SAFETY: the caller passes a place for a handle.
             unsafe { place.write(core::ptr::null_mut()) };
-            let topic = format!("split-{}", its.splits);
-            its.splits += 1;
+            let topic = format!("split-{}", its.derived);
+            its.derived += 1;
             its.board.post(&topic, its.rank, Post::of(format!("{color} {key}")));
             wake();
             let is_blocking = wanted.unwrap_or(its.is_blocking);
@@ -394,14 +415,13 @@ impl Split {
         members.sort_unstable();
         let own = members.iter().position(|(_, number)| *number == parent.rank as usize)?;
         let ranks = u32::try_from(members.len()).unwrap_or(0);
-        Some(Joining {
-            place: core::ptr::with_exposed_provenance_mut(self.place),
-            board: parent.board.child(&format!("{}-{}", self.topic, self.color), ranks),
-            rank: u32::try_from(own).unwrap_or(0),
-            device: parent.device,
-            is_blocking: self.is_blocking,
-            handle: None,
-        })
+        Some(Joining::new(
+            core::ptr::with_exposed_provenance_mut(self.place),
+            parent.board.child(&format!("{}-{}", self.topic, self.color), ranks),
+            u32::try_from(own).unwrap_or(0),
+            parent.device,
+            self.is_blocking,
+        ))
     }
 }
 
@@ -435,8 +455,7 @@ unsafe extern "C" fn ncclCommShrink(
     config: *const Config,
     flags: c_int,
 ) -> c_int {
-    let mut joining: Option<Joining> = None;
-    groups::note(call(Class::Usual, "ncclCommShrink", |world| {
+    Joining::call("ncclCommShrink", |world| {
         if place.is_null() || excluded.is_null() || count < 1 {
             return refuse(INVALID_ARGUMENT, "no excluded ranks");
         }
@@ -444,35 +463,27 @@ unsafe extern "C" fn ncclCommShrink(
         let list = unsafe { core::slice::from_raw_parts(excluded, count.unsigned_abs() as usize) };
         // SAFETY: the caller passes a configuration or null.
         let wanted = unsafe { reads_blocking(config) }?;
-        if joining.is_none() {
-            let its = alive(world, communicator.addr())?;
-            let (own, device, all) = (its.rank, its.device, its.board.ranks);
-            let is_blocking = wanted.unwrap_or(its.is_blocking);
-            let remain: Vec<u32> =
-                (0..all).filter(|rank| !list.contains(&(*rank as i32))).collect();
-            let Some(rank) = remain.iter().position(|rank| *rank == own) else {
-                return refuse(
-                    INVALID_USAGE,
-                    "a rank that is excluded must not call ncclCommShrink",
-                );
-            };
-            if flags & 1 != 0 {
-                // The operations end, but the communicator stays.
-                its.life.is_aborted.store(true, Ordering::Release);
-            }
-            let name = format!("shrink-{}-{remain:?}", its.splits);
-            its.splits += 1;
-            let ranks = u32::try_from(remain.len()).unwrap_or(0);
-            let board = its.board.child(&name, ranks);
-            let rank = u32::try_from(rank).unwrap_or(0);
-            joining = Some(Joining { place, board, rank, device, is_blocking, handle: None });
-        }
-        let Some(joining) = &mut joining else {
-            return Ok(SUCCESS);
+        let its = alive(world, communicator.addr())?;
+        let remain: Vec<u32> =
+            (0..its.board.ranks).filter(|rank| !list.contains(&(*rank as i32))).collect();
+        let Some(rank) = remain.iter().position(|rank| *rank == its.rank) else {
+            return refuse(INVALID_USAGE, "a rank that is excluded must not call ncclCommShrink");
         };
-        joining.begin(world)?;
-        joining.outcome(world)
-    }))
+        if flags & 1 != 0 {
+            // The operations end, but the communicator stays.
+            its.life.is_aborted.store(true, Ordering::Release);
+        }
+        let name = format!("shrink-{}-{remain:?}", its.derived);
+        its.derived += 1;
+        let ranks = u32::try_from(remain.len()).unwrap_or(0);
+        Ok(Joining::new(
+            place,
+            its.board.child(&name, ranks),
+            u32::try_from(rank).unwrap_or(0),
+            its.device,
+            wanted.unwrap_or(its.is_blocking),
+        ))
+    })
 }
 
 #[cfg_attr(feature = "nccl-symbols", unsafe(no_mangle))]

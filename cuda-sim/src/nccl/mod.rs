@@ -20,9 +20,11 @@
 //! - **Captured** operations are nodes of memory operations; the real library makes kernel nodes.
 //! - **Failures**: [`fail_call`] makes a call fail, [`set_error`] sets the error that a communicator has in the
 //!   background, and [`kill`] makes a rank disappear.
+//! - **Growth**: every rank of the old communicator waits for the id, and then for the new ranks. What wrong ids and
+//!   numbers do is unverified (from documentation).
 //! - **Misuses** are reported like those of the driver: different operations of the ranks, a communicator that is used
 //!   after its destruction, a graph that outlives its communicator, a group that a thread leaves
-//!   open, memory that is freed while an operation needs it, and
+//!   open, memory that is freed while an operation needs it, ids of a growth in the wrong place, and
 //!   registrations that are ended in the wrong way.
 //!
 //! [`symbol`] returns null for other functions, as a library that does not have them: those of one-sided operations,
@@ -31,6 +33,7 @@
 mod communicators;
 mod fault;
 mod groups;
+mod growth;
 mod memory;
 mod operations;
 mod outcome;
@@ -41,8 +44,8 @@ pub use memory::registrations;
 use core::ffi::{CStr, c_void};
 use std::sync::{Mutex, PoisonError};
 
-/// The version that `ncclGetVersion` returns.
-const VERSION: i32 = 22_809;
+/// The version that `ncclGetVersion` returns: the first one whose communicators grow.
+const VERSION: i32 = 22_902;
 
 /// Functions that are hidden.
 static HIDDEN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
@@ -58,8 +61,13 @@ pub fn symbol(name: &CStr) -> *const c_void {
     if HIDDEN.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
         return core::ptr::null();
     }
-    let tables =
-        [communicators::FUNCTIONS, groups::FUNCTIONS, memory::FUNCTIONS, operations::FUNCTIONS];
+    let tables = [
+        communicators::FUNCTIONS,
+        groups::FUNCTIONS,
+        growth::FUNCTIONS,
+        memory::FUNCTIONS,
+        operations::FUNCTIONS,
+    ];
     let mut all = tables.iter().copied().flatten();
     all.find(|(its, _)| *its == name).map_or(core::ptr::null(), |(_, function)| function.0)
 }

@@ -20,6 +20,9 @@ pub(super) fn all() -> Vec<Scenario> {
         ranks("collectives/a missing rank", false, a_missing_rank),
         ranks("collectives/an error", true, an_error),
         ranks("collectives/drop and abort", false, drop_and_abort),
+        ranks("collectives/growth", false, growth),
+        ranks("collectives/growth, interruptible", true, growth),
+        ranks("collectives/growth and abort", true, growth_and_abort),
     ]
 }
 
@@ -57,9 +60,12 @@ impl Rank {
 
     /// Aborts all ranks, when all have been created.
     fn abort_all(&self) {
-        explore::wait_until(|| {
-            self.aborts.try_lock().is_ok_and(|aborts| aborts.len() == RANKS as usize)
-        });
+        self.abort(RANKS as usize);
+    }
+
+    /// Aborts so many communicators, when all have been created.
+    fn abort(&self, count: usize) {
+        explore::wait_until(|| self.aborts.try_lock().is_ok_and(|aborts| aborts.len() == count));
         let aborts = self.aborts.lock().expect("no panic").clone();
         aborts.iter().for_each(|abort| abort.abort().expect("an abort"));
     }
@@ -157,6 +163,46 @@ fn an_error(rank: &Rank) {
         return;
     }
     or_aborted(program(&its));
+}
+
+/// Splits off the first two ranks, and returns the id with which their communicator grows.
+fn begin_growth(its: &Communicator) -> Result<(Option<Communicator>, UniqueId), Error> {
+    let color = (its.rank() < 2).then_some(0);
+    let half = its.split(color, 0, None)?;
+    let mut id = DeviceBuffer::<u8>::zeroed(its.stream(), UniqueId::BYTES)?;
+    if let Some(half) = half.as_ref().filter(|half| half.rank() == 0) {
+        id.copy_from_slice(half.growth_id()?.as_bytes())?;
+    }
+    its.broadcast_in_place(&mut id, 0)?;
+    Ok((half, UniqueId::try_from(&*id.to_vec()?)?))
+}
+
+/// Two ranks grow to three. The old communicator is dropped before the new one is used.
+fn growth(rank: &Rank) {
+    let its = rank.take();
+    let (half, id) = begin_growth(&its).expect("an id");
+    let grown = match half {
+        Some(half) => {
+            let id = (half.rank() == 0).then_some(id);
+            half.grow(RANKS, id.as_ref(), None)
+        }
+        None => Communicator::join(its.stream(), &id, 2, RANKS, &Config::default()),
+    };
+    drop(its);
+    sum(&grown.expect("a larger communicator")).expect("no error");
+}
+
+/// The new rank does not join, and ends the others.
+fn growth_and_abort(rank: &Rank) {
+    let its = rank.take();
+    let (half, id) = begin_growth(&its).expect("an id");
+    let Some(half) = half else {
+        return rank.abort(RANKS as usize + 2);
+    };
+    rank.aborts.lock().expect("no panic").push(half.abort_handle());
+    let id = (half.rank() == 0).then_some(id);
+    let grown = half.grow(RANKS, id.as_ref(), None);
+    assert!(matches!(grown, Err(Error::Aborted)), "{grown:?}");
 }
 
 /// A drop waits for an operation that the other ranks do not enqueue, until an abort.

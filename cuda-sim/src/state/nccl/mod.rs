@@ -42,8 +42,10 @@ pub(crate) struct Communicator {
     /// The factors of the operations that the program has created, by number.
     pub(crate) factors: BTreeMap<u32, operation::Factor>,
     pub(crate) next_factor: u32,
-    /// Number of splits so far.
-    pub(crate) splits: u32,
+    /// Number of times that it was split or shrunk so far.
+    pub(crate) derived: u32,
+    /// Number of times that it has grown so far.
+    pub(crate) growths: u32,
     /// A split that has not ended, if the communicator does not block.
     pub(crate) split: Option<Split>,
     /// What is registered, by handle: the address, the size, and whether it is a window.
@@ -110,7 +112,8 @@ impl Communicator {
             last: BTreeMap::new(),
             factors: BTreeMap::new(),
             next_factor: 0,
-            splits: 0,
+            derived: 0,
+            growths: 0,
             split: None,
             registered: BTreeMap::new(),
         }
