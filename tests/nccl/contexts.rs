@@ -79,6 +79,16 @@ fn a_context_of_another_device_stays_current() {
     other.with_current(|_| calls(0)).expect("a current context");
 }
 
+#[test]
+fn the_creation_of_several_communicators_leaves_no_context_current() {
+    let streams = or_skip!(streams(2));
+    assert!(current().is_null());
+    let all = Communicator::init_all(&streams, &Config::default()).expect("communicators");
+    assert!(current().is_null());
+    drop(all);
+    assert!(current().is_null());
+}
+
 /// What the crate protects from: raw calls leave the primary context in place of the current one.
 #[test]
 fn raw_calls_replace_the_current_context_by_the_primary_one() {

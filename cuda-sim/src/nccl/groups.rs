@@ -2,7 +2,7 @@
 
 #![allow(non_snake_case, reason = "the names are those of C")]
 
-use super::communicators::Joining;
+use super::communicators::{Joining, current_device, replace_current};
 use super::outcome::{IN_PROGRESS, INVALID_USAGE, Outcome, SUCCESS, Stop, call, refuse};
 use super::{Functions, table};
 use crate::account::misuse;
@@ -111,8 +111,13 @@ unsafe extern "C" fn ncclGroupEnd() -> c_int {
         // All join before the first one waits.
         let joins = taken.iter_mut().flat_map(|group| &mut group.joins);
         let mut joins: Vec<&mut Joining> = joins.collect();
-        for join in &mut joins {
-            join.begin(world)?;
+        if !joins.is_empty() {
+            let before = current_device(world)?;
+            for join in &mut joins {
+                join.begin(world)?;
+            }
+            // As in `ncclCommInitAll`, the device that was current before follows (unverified for several devices).
+            replace_current(world, before)?;
         }
         let mut code = SUCCESS;
         for join in joins {
