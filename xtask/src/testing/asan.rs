@@ -24,7 +24,7 @@ const CRATES: &[&str] =
 /// processes and takes too long under the sanitizer.
 ///
 /// Those of the sample come first.
-const BINARIES: &[&str] = &["sim", "serde", "tracing", "host", "driver"];
+const BINARIES: &[&str] = &["sim", "serde", "tracing", "host", "driver", "nccl"];
 
 /// The number of test binaries in the sample, which has no unit tests.
 const SAMPLE: usize = 3;
@@ -32,7 +32,7 @@ const SAMPLE: usize = 3;
 /// Intentional leaks. Memory that is allocated in one of these functions may leak, together with memory
 /// that only it keeps alive. Every other leak is an error, in a test binary or in a process that a test
 /// starts. Disabling `LeakSanitizer` would be simpler, but would hide all other leaks.
-const LEAKING: [&str; 56] = [
+const LEAKING: [&str; 64] = [
     // Tests that release a primary context which the crate retains.
     "the_last_release_of_a_primary_context_succeeds_after_a_fatal_error",
     "a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count",
@@ -125,6 +125,18 @@ const LEAKING: [&str; 56] = [
     "cached_events_are_destroyed_before_a_primary_context_is_reset",
     "sim::manager::reset::",
     "resetting_a_primary_context_resets_and_replaces_its_manager",
+    // The place for the handle of a communicator, which NCCL may still write after a failure.
+    "cuda_nccl::communicator::Place",
+    // Tests that forget a communicator, or a buffer that was freed.
+    "a_forgotten_communicator_is_only_leaked",
+    "nccl::software::memory_that_is_freed_in_flight_is_reported",
+    "nccl::software::memory_of_nccl_that_is_freed_in_flight_is_reported",
+    // Tests in which other ranks may still use registered memory.
+    "a_buffer_is_leaked_if_an_abort_fails",
+    "registrations_and_communicators_do_not_end_during_a_capture",
+    // Tests in which calls of NCCL fail, so that it is unknown whether memory is registered.
+    "nccl::software::the_end_of_slow_calls_is_awaited",
+    "nccl::software::the_nth_call_fails",
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
