@@ -18,6 +18,9 @@ STICKY = [
     "CUDA_ERROR_INVALID_PTX",
     "CUDA_ERROR_LAUNCH_FAILED",
     "CUDA_ERROR_MISALIGNED_ADDRESS",
+    # Two of the texts of cuGetErrorString.
+    "an illegal memory access was encountered",
+    "misaligned address",
 ]
 # The process that runs the tests. Their child processes inherit the environment.
 outcomes = {}

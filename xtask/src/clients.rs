@@ -175,11 +175,11 @@ impl Options {
 
 /// Returns the variables for the tests of a suite: the profile, where libraries are found, and the folder of the toolkit
 /// for those that compile kernels.
-fn environment(
-    client: &Client,
+fn environment<'a>(
+    client: &'a Client,
     suite: &Suite,
     setting: &Setting,
-) -> Result<Vec<(&'static str, OsString)>> {
+) -> Result<Vec<(&'a str, OsString)>> {
     let mut variables = vec![("CUDA_SIM", suite.profile(client).into())];
     let mut folders = vec![setting.driver.clone()];
     if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -190,6 +190,7 @@ fn environment(
         folders.push(headers::provide_compilers()?.join("lib"));
     }
     variables.push(("LD_LIBRARY_PATH", std::env::join_paths(folders)?));
+    variables.extend(client.variables.iter().map(|(name, value)| (name.as_str(), value.into())));
     Ok(variables)
 }
 

@@ -28,6 +28,9 @@ pub(super) struct Client {
     /// Whether the tests load NVRTC, which `cargo xtask compilers` downloads, and compile kernels.
     #[serde(default)]
     pub(super) nvrtc: bool,
+    /// Further variables of the tests.
+    #[serde(default)]
+    pub(super) variables: BTreeMap<String, String>,
     pub(super) suite: Vec<Suite>,
     #[serde(default)]
     pub(super) failure: Vec<Failure>,
