@@ -32,7 +32,7 @@ const SAMPLE: usize = 3;
 /// Intentional leaks. Memory that is allocated in one of these functions may leak, together with memory
 /// that only it keeps alive. Every other leak is an error, in a test binary or in a process that a test
 /// starts. Disabling `LeakSanitizer` would be simpler, but would hide all other leaks.
-const LEAKING: [&str; 64] = [
+const LEAKING: [&str; 66] = [
     // Tests that release a primary context which the crate retains.
     "the_last_release_of_a_primary_context_succeeds_after_a_fatal_error",
     "a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count",
@@ -127,12 +127,14 @@ const LEAKING: [&str; 64] = [
     "resetting_a_primary_context_resets_and_replaces_its_manager",
     // The place for the handle of a communicator, which NCCL may still write after a failure.
     "cuda_nccl::communicator::Place",
-    // Tests that forget a communicator, or a buffer that was freed.
+    // Tests that forget a communicator, or a buffer that was freed or is registered.
     "a_forgotten_communicator_is_only_leaked",
+    "registrations_end_with_the_value_the_communicator_or_an_abort",
     "nccl::software::memory_that_is_freed_in_flight_is_reported",
     "nccl::software::memory_of_nccl_that_is_freed_in_flight_is_reported",
     // Tests in which other ranks may still use registered memory.
     "a_buffer_is_leaked_if_an_abort_fails",
+    "a_buffer_of_an_aborted_operation_is_leaked",
     "registrations_and_communicators_do_not_end_during_a_capture",
     // Tests in which calls of NCCL fail, so that it is unknown whether memory is registered.
     "nccl::software::the_end_of_slow_calls_is_awaited",
