@@ -53,6 +53,15 @@ impl Work {
         }
     }
 
+    /// Returns the source and the target of each copy within device memory.
+    pub(crate) fn copies_on_device(&self) -> Vec<(u64, u64)> {
+        match self {
+            Self::CopyOnDevice { from, to, .. } => vec![(*from, *to)],
+            Self::All(work) => work.iter().flat_map(Self::copies_on_device).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the addresses and lengths of the pinned memory that a copy reads when it runs.
     pub(super) fn pinned_sources(&self) -> Vec<(usize, usize)> {
         match self {

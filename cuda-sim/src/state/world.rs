@@ -28,7 +28,7 @@ use crate::state::process::error_log::ErrorLog;
 use crate::state::process::processes::Processes;
 use crate::thread;
 use cuda_sys::CUresult;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 
@@ -414,22 +414,31 @@ impl World {
             after.extend(self.objects.streams.get(legacy).and_then(|legacy| legacy.last));
         }
         let both = if stream == legacy { self.contexts_of_both(&work) } else { Vec::new() };
+        let mut legacies = Vec::from_iter((stream == legacy).then_some(legacy));
         if !both.is_empty() {
             let streams = self.objects.streams.iter();
-            after.extend(
-                streams.filter(|(_, s)| both.contains(&s.context)).filter_map(|(_, s)| s.last),
-            );
-            after.extend(both.iter().filter_map(|its| self.objects.contexts.get(*its)?.after));
+            let streams = streams.filter(|(_, its)| both.contains(&its.context));
+            after.extend(streams.filter_map(|(_, its)| its.last));
+        }
+        for other in &both {
+            if let Some(its) = self.objects.contexts.get_mut(*other) {
+                after.extend(its.after);
+                // Streams that were destroyed may still have work.
+                after.extend(std::mem::take(&mut its.given).into_values());
+                legacies.push(its.legacy);
+            }
         }
         self.remove_unused_clocks();
         let id = self.runs.executor.give(stream, work, after);
-        for context in both {
-            if let Some(its) = self.objects.contexts.get_mut(context) {
+        for other in both {
+            if let Some(its) = self.objects.contexts.get_mut(other) {
                 its.after = Some(id);
             }
         }
-        if let Some(order) = self.runs.executor.order.as_mut().filter(|_| stream == legacy) {
-            order.order_after_retired(id, legacy);
+        if let Some(order) = &mut self.runs.executor.order {
+            for legacy in legacies {
+                order.order_after_retired(id, legacy);
+            }
         }
         if blocking && stream != legacy {
             if let Some(its) = self.objects.contexts.get_mut(context) {
@@ -442,17 +451,22 @@ impl World {
         id
     }
 
-    /// Returns the contexts of two devices if the work copies from one to the other. On a legacy default stream, such a
-    /// copy comes after all earlier work of both devices and before all later work. Unverified (from documentation).
+    /// Returns the contexts of the devices between which the work copies. On a legacy default stream, such a copy comes
+    /// after all earlier work of these devices and before all later work. Unverified (from documentation).
     fn contexts_of_both(&self, work: &Work) -> Vec<usize> {
-        let Work::CopyOnDevice { from, to, .. } = work else { return Vec::new() };
-        let device = |address: u64| Some(self.objects.memory.containing(address)?.1.device);
-        let (Some(from), Some(to)) = (device(*from), device(*to)) else { return Vec::new() };
-        if from == to {
+        if self.objects.primaries.len() == 1 {
             return Vec::new();
         }
+        let device = |address| Some(self.objects.memory.containing(address)?.1.device);
+        let mut devices = BTreeSet::new();
+        for (from, to) in work.copies_on_device() {
+            match (device(from), device(to)) {
+                (Some(from), Some(to)) if from != to => devices.extend([from, to]),
+                _ => {}
+            }
+        }
         let contexts = self.objects.contexts.iter();
-        contexts.filter(|(_, its)| [from, to].contains(&its.device)).map(|(its, _)| its).collect()
+        contexts.filter(|(_, its)| devices.contains(&its.device)).map(|(its, _)| its).collect()
     }
 
     /// Returns the operations that the next work on a stream comes after, of which some may be complete.

@@ -28,7 +28,12 @@ impl Both {
 
 #[track_caller]
 fn on_both(body: impl FnOnce(&Both)) {
-    let bench = &in_child!(without_misuse_on(Profile::h200().with_devices(2)));
+    on_both_of(Profile::h200(), body);
+}
+
+#[track_caller]
+fn on_both_of(profile: Profile, body: impl FnOnce(&Both)) {
+    let bench = &in_child!(without_misuse_on(profile.with_devices(2)));
     let both = Both::new(bench);
     body(&both);
     for (_, stream) in both.0 {
@@ -267,20 +272,41 @@ fn a_wait_node_waits_for_work_of_another_device() {
     });
 }
 
-#[test]
-fn a_copy_between_devices_in_the_default_stream_is_ordered_with_all_work_of_both() {
-    on_both(|both| {
-        let [(_, _), (_, there)] = both.0;
+/// Copies four bytes between devices in the default stream, by one row or by two.
+type Copy = fn(CUdeviceptr, CUdeviceptr);
+
+fn copy_one_row(target: CUdeviceptr, source: CUdeviceptr) {
+    succeeds!(cuMemcpyDtoDAsync_v2(target, source, 4, null_mut()));
+}
+
+fn copy_two_rows(target: CUdeviceptr, source: CUdeviceptr) {
+    let copy = CUDA_MEMCPY2D {
+        srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        srcDevice: source,
+        srcPitch: 2,
+        dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        dstDevice: target,
+        dstPitch: 2,
+        WidthInBytes: 2,
+        Height: 2,
+        ..Default::default()
+    };
+    succeeds!(cuMemcpy2DAsync_v2(&raw const copy, null_mut()));
+}
+
+/// Fills memory of the second device with 7 by `before`, copies it to the first device, and then calls `later`. The
+/// memory must have been copied before `later` fills it with another value. Without an order, there is a race.
+#[track_caller]
+fn copy_between(copy: Copy, before: fn(&Both, CUdeviceptr), later: fn(&Both, CUdeviceptr)) {
+    on_both_of(Profile::h200().with_race_detection(), |both| {
         both.enter(1);
         let source: CUdeviceptr = out!(cuMemAlloc_v2(4));
-        succeeds!(cuMemsetD8Async(source, 7, 4, there));
+        before(both, source);
         both.enter(0);
         let target: CUdeviceptr = out!(cuMemAlloc_v2(4));
-        succeeds!(cuMemcpyDtoDAsync_v2(target, source, 4, null_mut()));
+        copy(target, source);
         both.enter(1);
-        succeeds!(cuMemsetD8Async(source, 9, 4, there));
-        // Without an order, this would run the second fill before the copy.
-        succeeds!(cuStreamSynchronize(there));
+        later(both, source);
         both.enter(0);
         let mut copied = [0_u8; 4];
         succeeds!(cuMemcpyDtoH_v2(copied.as_mut_ptr().cast(), target, 4));
@@ -288,5 +314,64 @@ fn a_copy_between_devices_in_the_default_stream_is_ordered_with_all_work_of_both
         succeeds!(cuMemFree_v2(target));
         both.enter(1);
         succeeds!(cuMemFree_v2(source));
+    });
+}
+
+fn fill(both: &Both, source: CUdeviceptr) {
+    succeeds!(cuMemsetD8Async(source, 7, 4, both.0[1].1));
+}
+
+/// Fills the memory on a stream of its device.
+fn fill_again_on(stream: CUstream, source: CUdeviceptr) {
+    succeeds!(cuMemsetD8Async(source, 9, 4, stream));
+    succeeds!(cuStreamSynchronize(stream));
+}
+
+#[test]
+fn a_copy_between_devices_in_the_default_stream_is_ordered_with_all_work_of_both() {
+    copy_between(copy_one_row, fill, |both, source| fill_again_on(both.0[1].1, source));
+}
+
+#[test]
+fn a_copy_of_rows_between_devices_in_the_default_stream_is_ordered_with_all_work_of_both() {
+    copy_between(copy_two_rows, fill, |both, source| fill_again_on(both.0[1].1, source));
+}
+
+#[test]
+fn a_copy_between_devices_in_the_default_stream_waits_for_work_of_destroyed_streams() {
+    let fill_and_destroy = |_: &Both, source| {
+        let stream: CUstream = out!(cuStreamCreate(0));
+        succeeds!(cuMemsetD8Async(source, 7, 4, stream));
+        succeeds!(cuStreamDestroy_v2(stream));
+    };
+    copy_between(copy_one_row, fill_and_destroy, |_, _| {});
+}
+
+#[test]
+fn a_new_stream_waits_for_a_copy_between_devices_although_its_context_waits_for_an_event() {
+    copy_between(copy_one_row, fill, |both, source| {
+        let [recorded, never_recorded] = [both.event(1), both.event(1)];
+        let before_the_copy: CUstream = out!(cuStreamCreate(1));
+        succeeds!(cuEventRecord(recorded, before_the_copy));
+        succeeds!(cuStreamDestroy_v2(before_the_copy));
+        for event in [recorded, never_recorded] {
+            succeeds!(cuCtxWaitEvent(both.0[1].0, event));
+            succeeds!(cuEventDestroy_v2(event));
+        }
+        let stream: CUstream = out!(cuStreamCreate(1));
+        fill_again_on(stream, source);
+        succeeds!(cuStreamDestroy_v2(stream));
+    });
+}
+
+#[test]
+fn an_event_of_a_context_comes_after_a_copy_between_devices_in_the_default_stream() {
+    copy_between(copy_one_row, fill, |both, _| {
+        let event = both.event(1);
+        succeeds!(cuCtxRecordEvent(both.0[1].0, event));
+        succeeds!(cuEventSynchronize(event));
+        succeeds!(cuEventDestroy_v2(event));
+        both.enter(0);
+        assert_eq!(code!(cuStreamQuery(null_mut())), CUresult::CUDA_SUCCESS);
     });
 }

@@ -216,9 +216,9 @@ pub(crate) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
     let owner = world.owner_of(context.addr())?;
     fail_if(world.event(event.addr())?.context != owner, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     refuse_captured(world, context.addr())?;
-    let after =
-        streams.iter().filter_map(|stream| world.objects.streams.get(*stream)?.last).collect();
-    let legacy = world.context(owner)?.legacy;
+    let last = streams.iter().filter_map(|stream| world.objects.streams.get(*stream)?.last);
+    let owner = world.context(owner)?;
+    let (legacy, after) = (owner.legacy, last.chain(owner.after).collect());
     let work = Work::Record { event: event.addr() };
     let operation = world.give_beside(legacy, work, after);
     if let Some(event) = world.objects.events.get_mut(event.addr()) {
@@ -237,9 +237,15 @@ pub(crate) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Ans
     for stream in streams {
         world.give(stream, Work::Nothing, recorded.into_iter().collect());
     }
-    // Streams that are created later also wait.
+    // Streams that are created later also wait, and still for what they waited for before.
+    let before: Vec<u64> =
+        world.context(context.addr())?.after.into_iter().chain(recorded).collect();
+    let after = match before[..] {
+        [] | [_] => before.first().copied(),
+        _ => Some(world.runs.executor.give_aside(Work::Nothing, before)),
+    };
     let context = world.objects.contexts.get_mut(context.addr());
-    context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.after = recorded;
+    context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.after = after;
     Ok(())
 }
 
