@@ -119,11 +119,6 @@ pub(crate) fn install_miri() -> Result<()> {
     }
 }
 
-/// Installs the standard library for Windows.
-pub(crate) fn add_windows() -> Result<()> {
-    add_target(WINDOWS)
-}
-
 /// Installs the standard library for a target, for the toolchain of this process.
 pub(crate) fn add_target(target: &str) -> Result<()> {
     debian::stdout(Command::new("rustup").args(["target", "add", target]))

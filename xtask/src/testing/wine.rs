@@ -34,7 +34,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         println!("wine: NOT RUN: {COMPILER} or Wine is not installed");
         return Ok(());
     };
-    toolchain::add_windows()?;
+    toolchain::add_target(toolchain::WINDOWS)?;
     let folder = root().join("target/wine");
     let fakes = folder.join("fakes");
     fs::create_dir_all(&fakes).with_context(|| format!("making {}", fakes.display()))?;
