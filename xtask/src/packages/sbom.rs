@@ -24,7 +24,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let status = Command::new(&program)
             .current_dir(&package)
             .args(["cyclonedx", "--quiet", "--format=json", "--spec-version=1.5", "--target=all"])
-            // What users get with all features, and without what only tests need.
+            // With all features, and without what only builds and tests need.
             .args(["--all-features", "--no-build-deps", "--override-filename=sbom"])
             .status()
             .context("running cargo-cyclonedx")?;

@@ -2,8 +2,9 @@
 //! the changes of its public interface.
 //!
 //! The baseline is a commit or tag: by default the last release, and before the first one the commit in
-//! `xtask/publish.toml`. The sources of this repository are the baseline rather than crates.io, so names and checks are the same before and after the first release. The
-//! features are those that docs.rs documents; the others are test facilities.
+//! `xtask/publish.toml`. The sources of this repository are the baseline rather than crates.io, so names and checks are
+//! the same before and after the first release. The features are those that docs.rs documents; the others are test
+//! facilities.
 
 use std::fs;
 use std::process::Command;
