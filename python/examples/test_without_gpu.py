@@ -2,7 +2,7 @@
 
 usage: python3 -m pytest test_without_gpu.py
 
-They need `pip install cuda-sim`, NumPy and pytest, and no GPU. Each test fails if it misuses the driver or leaks an object.
+They need the wheel of cuda-sim, NumPy and pytest, and no GPU. Each test fails if it misuses the driver or leaks an object.
 """
 
 import cuda_sim
