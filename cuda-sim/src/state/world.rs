@@ -401,10 +401,9 @@ impl World {
             Some(its) => (its.context, its.blocking),
             None => return 0,
         };
+        after.extend(self.before_all(stream));
         let its = self.objects.contexts.get_mut(context);
         let legacy = its.as_ref().map_or(0, |its| its.legacy);
-        // The operation after which all work of the context runs.
-        after.extend(its.as_ref().and_then(|its| its.after));
         if stream == legacy {
             // The legacy default stream waits for all blocking streams of its context ...
             let others = its.map(|its| std::mem::take(&mut its.given));
@@ -451,6 +450,14 @@ impl World {
         id
     }
 
+    /// Returns the operations that come before all further work of a stream's context, and of its green context.
+    fn before_all(&self, stream: usize) -> impl Iterator<Item = u64> {
+        let stream = self.objects.streams.get(stream);
+        let green = stream.and_then(|its| self.objects.greens.get(its.green?));
+        let contexts = [stream.map(|its| its.context), green.map(|its| its.view)];
+        contexts.into_iter().flatten().filter_map(|its| self.objects.contexts.get(its)?.after)
+    }
+
     /// Returns the contexts of the devices between which the work copies. On a legacy default stream, such a copy comes
     /// after all earlier work of these devices and before all later work. Unverified (from documentation).
     fn contexts_of_both(&self, work: &Work) -> Vec<usize> {
@@ -474,7 +481,7 @@ impl World {
         let mut before: Vec<u64> = self.runs.executor.last(stream).into_iter().collect();
         let Some(its) = self.objects.streams.get(stream) else { return before };
         let Some(context) = self.objects.contexts.get(its.context) else { return before };
-        before.extend(context.after);
+        before.extend(self.before_all(stream));
         if stream == context.legacy {
             before.extend(context.given.values());
         } else if its.blocking {

@@ -103,6 +103,30 @@ fn a_green_context_waits_for_events_of_other_devices() {
 }
 
 #[test]
+fn a_stream_that_is_created_after_a_wait_of_its_green_context_waits_too() {
+    on_each(&["h200@12.4", "h200"], |_, context| {
+        let green = green(&context);
+        let theirs = context.stream().expect("a stream");
+        let (sender, seen) = std::sync::mpsc::channel();
+        let tell = |stream: &Stream, what: u32| {
+            let sender = sender.clone();
+            let told = stream.launch_host_function(move || sender.send(what).expect("heard"));
+            told.expect("launched");
+        };
+        for number in 0..8 {
+            tell(&theirs, number);
+        }
+        let event = context.event().expect("an event");
+        event.record(&theirs).expect("a record");
+        green.wait_event(&event).expect("a wait");
+        let later = green.stream().expect("a stream");
+        tell(&later, 8);
+        later.synchronize().expect("a wait");
+        assert_eq!(seen.try_iter().collect::<Vec<_>>(), Vec::from_iter(0..9));
+    });
+}
+
+#[test]
 fn a_wait_for_a_captured_event_invalidates_the_capture() {
     on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
         let green = green(&context);
