@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A [memory manager](cuda_safe::manager) whose device memory is that of `ncclMemAlloc`: it can be
 /// [registered](crate::Registered), so that other GPUs access it without copies. Since NCCL 2.19.
 ///
-/// NCCL allocates in units of 2 MiB, and a free waits for all work of the context. So it is best as the upstream of a
-/// pool:
+/// NCCL allocates in units of 2 MiB. A free waits for all work of the context, and calls of other threads wait for the
+/// free: the program hangs if an operation runs whose part another rank of this process has yet to enqueue. So it is
+/// best as the upstream of a pool:
 ///
 /// ```no_run
 /// use cuda_memory::{CachingManager, CachingOptions};

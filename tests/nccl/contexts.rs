@@ -1,5 +1,6 @@
 //! The current context of the caller stays, whatever NCCL does with it.
 
+use crate::common::child::in_child;
 use crate::machine::{communicators, streams};
 use cuda_nccl::sys::{self, ncclResult_t};
 use cuda_nccl::{Communicator, Config, NcclManager, ReduceOp, Registered, UniqueId, group};
@@ -15,7 +16,8 @@ fn current() -> CUcontext {
     current
 }
 
-/// Makes every kind of call, and checks after each that the current context is the same.
+/// Makes every kind of call, and checks after each that the current context is the same. Other tests run in other
+/// processes, as the free of NCCL's memory waits for their operations, and their ranks wait for the free.
 fn calls(device: u32) {
     let before = current();
     #[track_caller]
@@ -60,23 +62,27 @@ fn calls(device: u32) {
 
 #[test]
 fn no_call_changes_the_current_context() {
-    or_skip!(streams(1));
-    assert!(current().is_null());
-    calls(0);
+    in_child(&[], || {
+        or_skip!(streams(1));
+        assert!(current().is_null());
+        calls(0);
 
-    let device = Device::get(0).expect("a device");
-    let own = Context::new(&device, ContextFlags::empty()).expect("a context");
-    own.with_current(|_| calls(0)).expect("a current context");
-    let primary = Context::primary(&device).expect("a context");
-    primary.with_current(|_| calls(0)).expect("a current context");
-    assert!(current().is_null());
+        let device = Device::get(0).expect("a device");
+        let own = Context::new(&device, ContextFlags::empty()).expect("a context");
+        own.with_current(|_| calls(0)).expect("a current context");
+        let primary = Context::primary(&device).expect("a context");
+        primary.with_current(|_| calls(0)).expect("a current context");
+        assert!(current().is_null());
+    });
 }
 
 #[test]
 fn a_context_of_another_device_stays_current() {
-    or_skip!(streams(2));
-    let other = Context::primary(&Device::get(1).expect("a device")).expect("a context");
-    other.with_current(|_| calls(0)).expect("a current context");
+    in_child(&[], || {
+        or_skip!(streams(2));
+        let other = Context::primary(&Device::get(1).expect("a device")).expect("a context");
+        other.with_current(|_| calls(0)).expect("a current context");
+    });
 }
 
 #[test]

@@ -190,49 +190,55 @@ fn symmetric(its: &Communicator, len: usize) -> Registered<f32> {
 
 #[test]
 fn windows_are_registered_by_all_ranks() {
-    let all = or_skip!(all());
-    let ranks = all.len();
-    let threads: Vec<_> = all
-        .into_iter()
-        .map(|its| {
-            std::thread::spawn(move || {
-                let mut memory = symmetric(&its, 1 << 20);
-                // SAFETY: all ranks pass the same size, and call the same operation at the same offset.
-                let is_window = unsafe { memory.register_window(&its, true) };
-                let is_window = is_window.expect("a window or none");
-                expect_registrations(&its, 1);
-                let mut slice = memory.as_mut_slice();
-                slice.fill(1.0).expect("a fill");
-                its.all_reduce_in_place(slice, ReduceOp::Sum).expect("a sum");
-                let buffer = memory.into_buffer().expect("the buffer");
-                assert_eq!(buffer.to_vec().expect("a copy")[..8], [ranks as f32; 8]);
-                is_window
+    // Alone: a free of such memory waits for the operations of all tests, and their ranks wait for the free.
+    in_child(&[], || {
+        let all = or_skip!(all());
+        let ranks = all.len();
+        let threads: Vec<_> = all
+            .into_iter()
+            .map(|its| {
+                std::thread::spawn(move || {
+                    let mut memory = symmetric(&its, 1 << 20);
+                    // SAFETY: all ranks pass the same size, and call the same operation at the same offset.
+                    let is_window = unsafe { memory.register_window(&its, true) };
+                    let is_window = is_window.expect("a window or none");
+                    expect_registrations(&its, 1);
+                    let mut slice = memory.as_mut_slice();
+                    slice.fill(1.0).expect("a fill");
+                    its.all_reduce_in_place(slice, ReduceOp::Sum).expect("a sum");
+                    let buffer = memory.into_buffer().expect("the buffer");
+                    assert_eq!(buffer.to_vec().expect("a copy")[..8], [ranks as f32; 8]);
+                    is_window
+                })
             })
-        })
-        .collect();
-    let windows: Vec<bool> =
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
-    println!("windows: {windows:?}");
-    assert!(!is_software() || windows[0], "the software NCCL has windows");
-    no_misuses();
-    assert!(windows.iter().all(|its| *its == windows[0]), "all ranks or none: {windows:?}");
+            .collect();
+        let windows: Vec<bool> =
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        println!("windows: {windows:?}");
+        assert!(!is_software() || windows[0], "the software NCCL has windows");
+        no_misuses();
+        assert!(windows.iter().all(|its| *its == windows[0]), "all ranks or none: {windows:?}");
+    });
 }
 
 #[test]
 fn the_allocator_is_the_upstream_of_a_pool() {
-    or_skip!(all());
-    let context = Context::primary(&Device::get(0).expect("a device")).expect("a context");
-    let stream = context.stream().expect("a stream");
-    let upstream = NcclManager::new(&context).expect("a manager");
-    let pool = CachingManager::with_upstream(&context, upstream, CachingOptions::default());
-    let pool = pool.expect("a pool");
-    let blocks: Vec<_> = (1..20)
-        .map(|size| pool.allocate(size * 1000, Order::of(&stream)).expect("memory"))
-        .collect();
-    for block in blocks {
-        // SAFETY: the block was allocated by this pool, and no work uses it.
-        unsafe { pool.free(block, Order::of(&stream)) };
-    }
-    assert!(pool.trim(0).expect("complete work") > 0);
-    assert_eq!(pool.stats().reserved, 0);
+    // As above.
+    in_child(&[], || {
+        or_skip!(all());
+        let context = Context::primary(&Device::get(0).expect("a device")).expect("a context");
+        let stream = context.stream().expect("a stream");
+        let upstream = NcclManager::new(&context).expect("a manager");
+        let pool = CachingManager::with_upstream(&context, upstream, CachingOptions::default());
+        let pool = pool.expect("a pool");
+        let blocks: Vec<_> = (1..20)
+            .map(|size| pool.allocate(size * 1000, Order::of(&stream)).expect("memory"))
+            .collect();
+        for block in blocks {
+            // SAFETY: the block was allocated by this pool, and no work uses it.
+            unsafe { pool.free(block, Order::of(&stream)) };
+        }
+        assert!(pool.trim(0).expect("complete work") > 0);
+        assert_eq!(pool.stats().reserved, 0);
+    });
 }
