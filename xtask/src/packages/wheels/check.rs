@@ -63,8 +63,9 @@ fn tags(name: &str) -> Option<Vec<String>> {
     Some(tags)
 }
 
-/// Checks an ELF file, and the library that the command contains: they are for the architecture, they use the system's
-/// unwinder, and they need no C library that is newer than the one of the tag. Returns the version that they need.
+/// Checks that an ELF file is for the architecture, and that it names the system's unwinder and no C library that is newer
+/// than the one of the tag. The names include those in the library that the command contains. Returns the version that is
+/// needed.
 fn check_binary(bytes: &[u8], architecture: &str, tag: CLibrary) -> Result<CLibrary> {
     const MACHINE: usize = 18;
     let machine = bytes.get(MACHINE..MACHINE + 2).context("a short file")?;
