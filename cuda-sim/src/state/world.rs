@@ -397,8 +397,8 @@ impl World {
 
     /// Enqueues work on a stream, after `after` and after the work that the stream's type implies.
     pub(crate) fn give(&mut self, stream: usize, work: Work, mut after: Vec<u64>) -> u64 {
-        let (context, blocking) = match self.objects.streams.get(stream) {
-            Some(its) => (its.context, its.blocking),
+        let (context, blocking, is_default) = match self.objects.streams.get(stream) {
+            Some(its) => (its.context, its.blocking, its.is_legacy),
             None => return 0,
         };
         after.extend(self.before_all(stream));
@@ -412,7 +412,8 @@ impl World {
             // ... and they wait for it.
             after.extend(self.objects.streams.get(legacy).and_then(|legacy| legacy.last));
         }
-        let both = if stream == legacy { self.contexts_of_both(&work) } else { Vec::new() };
+        // Also the default stream of a green context's view.
+        let both = if is_default { self.contexts_of_both(&work) } else { Vec::new() };
         let mut legacies = Vec::from_iter((stream == legacy).then_some(legacy));
         if !both.is_empty() {
             let streams = self.objects.streams.iter();

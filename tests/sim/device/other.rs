@@ -338,6 +338,23 @@ fn a_copy_of_rows_between_devices_in_the_default_stream_is_ordered_with_all_work
 }
 
 #[test]
+fn a_copy_between_devices_in_the_default_stream_of_a_green_context_is_ordered_with_all_work_of_both()
+ {
+    let copy = |target, source| {
+        let mut sms = CUdevResource::default();
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        succeeds!(cuDeviceGetDevResource(0, &raw mut sms, kind));
+        let description: CUdevResourceDesc = out!(cuDevResourceGenerateDesc(&raw mut sms, 1));
+        let green: CUgreenCtx = out!(cuGreenCtxCreate(description, 0, 1));
+        let view: CUcontext = out!(cuCtxFromGreenCtx(green));
+        succeeds!(cuCtxSetCurrent(view));
+        copy_one_row(target, source);
+        succeeds!(cuGreenCtxDestroy(green));
+    };
+    copy_between(copy, fill, |both, source| fill_again_on(both.0[1].1, source));
+}
+
+#[test]
 fn a_copy_between_devices_in_the_default_stream_waits_for_work_of_destroyed_streams() {
     let fill_and_destroy = |_: &Both, source| {
         let stream: CUstream = out!(cuStreamCreate(0));
