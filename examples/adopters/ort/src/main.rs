@@ -8,7 +8,9 @@ use session::StreamSession;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stream = Context::primary(&Device::get(0)?)?.stream()?;
     let environment = ort::init().build()?;
-    let mut session = StreamSession::new(&stream, &environment, include_bytes!("double.onnx"))?;
+    let model = include_bytes!("double.onnx");
+    // SAFETY: the stream belongs to the primary context.
+    let mut session = unsafe { StreamSession::new(&stream, &environment, model) }?;
 
     let input = DeviceBuffer::from_slice(&stream, &[1.0, 2.0, 3.0])?;
     let mut output = DeviceBuffer::zeroed(&stream, 3)?;

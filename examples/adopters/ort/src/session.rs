@@ -21,8 +21,11 @@ pub struct StreamSession {
 }
 
 impl StreamSession {
-    /// Loads a model for the device of the stream, which must be a stream of the primary context.
-    pub fn new(
+    /// Loads a model for the device of the stream.
+    ///
+    /// # Safety
+    /// The stream belongs to the primary context of its device, in which ONNX Runtime works.
+    pub unsafe fn new(
         stream: &Stream,
         environment: &Environment,
         model: &[u8],
@@ -47,7 +50,11 @@ impl StreamSession {
         (input, from): (&DeviceBuffer<f32>, &[i64]),
         (output, to): (&mut DeviceBuffer<f32>, &[i64]),
     ) -> Result<(), Box<dyn Error>> {
-        let (input, output) = (self.tensor(input, from)?, self.tensor(output, to)?);
+        // SAFETY: the tensors are dropped in this function, which borrows the buffers. ONNX Runtime writes only to the
+        // output, which is borrowed mutably.
+        let input = unsafe { self.tensor(input, from) }?;
+        // SAFETY: as above.
+        let output = unsafe { self.tensor(output, to) }?;
         let name = self.session.outputs()[0].name().to_owned();
         let outputs = OutputSelector::no_default().with(&name).preallocate(&name, output);
         let mut options = RunOptions::new()?;
@@ -56,8 +63,11 @@ impl StreamSession {
         Ok(())
     }
 
-    /// Returns a tensor in the memory of a buffer. The caller drops it before the buffer.
-    fn tensor(&self, buffer: &DeviceBuffer<f32>, shape: &[i64]) -> ort::Result<Tensor<f32>> {
+    /// Returns a tensor in the memory of a buffer.
+    ///
+    /// # Safety
+    /// The buffer outlives the tensor, and nothing else writes to it meanwhile.
+    unsafe fn tensor(&self, buffer: &DeviceBuffer<f32>, shape: &[i64]) -> ort::Result<Tensor<f32>> {
         let len = shape.iter().try_fold(1i64, |product, extent| product.checked_mul(*extent));
         if buffer.stream() != &self.stream || len != i64::try_from(buffer.len()).ok() {
             let problem = "the buffer has another size, or is bound to another stream";
