@@ -149,7 +149,9 @@ pub(crate) fn misuse(what: impl Into<String>) {
 /// backtrace of its panic, and looking up a function takes milliseconds.)
 fn calling_function() -> Option<String> {
     let is_shared = OPTIONS.load(Ordering::Relaxed);
-    is_shared.then(|| caller(&Backtrace::force_capture().to_string()))?
+    let site = is_shared.then(|| caller(&Backtrace::force_capture().to_string()))?;
+    // Libffi calls for an interpreter, whose functions are not those of the program.
+    site.filter(|site| !site.starts_with("ffi_call"))
 }
 
 /// Records a misuse that is reported elsewhere.

@@ -115,7 +115,7 @@ use std::sync::Arc;
 /// makes a graph that owns everything from the same sequence of calls, and captures only the work of
 /// libraries.
 ///
-/// [`instantiate`](Self::instantiate) creates what is launched;
+/// [`instantiate`](Self::instantiate) creates the executable graph;
 /// [`instantiate_with`](Self::instantiate_with) takes [`InstantiateOptions`].
 ///
 /// # Threads
