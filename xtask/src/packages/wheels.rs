@@ -119,6 +119,10 @@ fn target(architecture: &str) -> String {
 /// On x86-64 Linux, zig links it against the oldest C library that the package supports. Elsewhere the system's linker
 /// is used, and the wheel requires the C library of the build machine or a later one, as its tag states.
 pub(crate) fn build(root: &Path, package: &Package, folder: &Path, how: Build) -> Result<PathBuf> {
+    ensure!(
+        how != Build::Quick || package.folder != CUDA_SIM.folder,
+        "the wheel would lack its library"
+    );
     let source = root.join(package.folder);
     for name in LICENSES {
         let read = |folder: &Path| {

@@ -87,6 +87,7 @@ def install(
     global _driver
     if _is_loaded():
         raise RuntimeError("this process has loaded a CUDA driver; call cuda_sim.install() before its first use")
+    before = dict(os.environ)
     path = os.environ.get(_VARIABLE) or str(library())
     settings = {
         "CUDA_SIM": profile,
@@ -103,6 +104,8 @@ def install(
 
     driver = ctypes.CDLL(path)
     if not hasattr(driver, "cuSimInject"):
+        os.environ.clear()
+        os.environ.update(before)
         raise RuntimeError(f"{path} is not the software driver of this version")
     driver.cuSimInject.argtypes = [ctypes.c_char_p]
     driver.cuSimClearFaults.restype = ctypes.c_ulonglong
@@ -171,7 +174,7 @@ def faults(*texts: str) -> Iterator[None]:
     fails, counted from 1 at the start of the block (with ``+``, the later calls fail too), and ``=`` and an error code by
     its name or number: ``"cuMemAllocAsync:2+=CUDA_ERROR_OUT_OF_MEMORY"``. A call that fails has no effect.
 
-    The end of the block removes all faults. It raises an :class:`AssertionError` if they have made no call fail, because
+    The end of the block removes all faults, also those of an outer block. It raises an :class:`AssertionError` if they have made no call fail, because
     the block has then tested nothing. A text that is no fault raises a :class:`ValueError`.
     """
     driver = _installed()
