@@ -22,6 +22,8 @@ use crate::{root, status};
 struct Pins {
     /// For each crate, which is also its folder, the name of its package on crates.io.
     names: BTreeMap<String, String>,
+    /// The same for packages that no other one depends on, by their folders.
+    programs: BTreeMap<String, String>,
     semver: Semver,
     /// Fields that every package gets.
     package: Table,
@@ -31,6 +33,13 @@ struct Pins {
 #[derive(Deserialize)]
 struct Semver {
     baseline: String,
+}
+
+impl Pins {
+    /// Returns the folder of each package, and its name on crates.io.
+    fn packages(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.names.iter().chain(&self.programs)
+    }
 }
 
 /// Files that every package needs, in addition to those in its folder.
@@ -47,7 +56,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         check_release()?;
     }
     let tree = copy_packages(&pins)?;
-    for name in pins.names.values() {
+    for (_, name) in pins.packages() {
         let files = debian::stdout(&mut command_in(&tree, &["package", "--list", "-p", name]))?;
         check_files(name, &files)?;
     }
@@ -55,7 +64,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if !upload {
         command.push("--dry-run");
     }
-    for name in pins.names.values() {
+    for (_, name) in pins.packages() {
         command.extend(["-p", name]);
     }
     let status = command_in(&tree, &command).status();
@@ -65,7 +74,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     println!(
         "{}: {}",
         if upload { "uploaded" } else { "ready" },
-        Vec::from_iter(pins.names.values().map(String::as_str)).join(", ")
+        Vec::from_iter(pins.packages().map(|(_, name)| name.as_str())).join(", ")
     );
     Ok(())
 }
@@ -75,9 +84,9 @@ fn copy_packages(pins: &Pins) -> Result<PathBuf> {
     let tree = root().join("target/publish/tree");
     copy::copy_sources(&tree)?;
     rewrite(&tree.join("Cargo.toml"), |manifest| rewrite_workspace(manifest, pins))?;
-    for (folder, name) in &pins.names {
+    for (folder, name) in pins.packages() {
         rewrite(&tree.join(folder).join("Cargo.toml"), |manifest| {
-            rename(manifest, folder, name, &pins.package)
+            rename(manifest, name, &pins.package)
         })?;
         for license in LICENSES {
             fs::copy(root().join(license), tree.join(folder).join(license))
@@ -91,7 +100,7 @@ fn copy_packages(pins: &Pins) -> Result<PathBuf> {
 pub(crate) fn copies() -> Result<Vec<(PathBuf, String)>> {
     let pins = pins()?;
     let tree = copy_packages(&pins)?;
-    Ok(pins.names.into_iter().map(|(folder, name)| (tree.join(folder), name)).collect())
+    Ok(pins.packages().map(|(folder, name)| (tree.join(folder), name.clone())).collect())
 }
 
 fn pins() -> Result<Pins> {
@@ -139,7 +148,7 @@ fn rewrite_workspace(manifest: &mut Table, pins: &Pins) -> Result<()> {
     manifest.retain(|key, _| key == "workspace" || key == "profile");
     let workspace = table(manifest, "workspace")?;
     workspace.remove("default-members");
-    let members = pins.names.keys().cloned().map(Value::String);
+    let members = pins.packages().map(|(folder, _)| Value::String(folder.clone()));
     workspace.insert("members".to_owned(), members.collect::<Vec<_>>().into());
     let package = table(workspace, "package")?;
     package.insert("publish".to_owned(), true.into());
@@ -151,16 +160,18 @@ fn rewrite_workspace(manifest: &mut Table, pins: &Pins) -> Result<()> {
 }
 
 /// Names a package, and keeps the name of its library.
-fn rename(manifest: &mut Table, folder: &str, name: &str, fields: &Table) -> Result<()> {
+fn rename(manifest: &mut Table, name: &str, fields: &Table) -> Result<()> {
     let package = table(manifest, "package")?;
-    package.insert("name".to_owned(), name.into());
+    let before = package.insert("name".to_owned(), name.into());
+    let before = before.as_ref().and_then(Value::as_str).context("the package has no name")?;
+    let before = before.replace('-', "_");
     package.extend(fields.clone());
     let library = manifest
         .entry("lib")
         .or_insert_with(|| Table::new().into())
         .as_table_mut()
         .context("`lib` is not a table")?;
-    library.insert("name".to_owned(), folder.replace('-', "_").into());
+    library.insert("name".to_owned(), before.into());
     Ok(())
 }
 
@@ -169,13 +180,16 @@ fn table<'a>(parent: &'a mut Table, key: &str) -> Result<&'a mut Table> {
     value.with_context(|| format!("no table `{key}`"))
 }
 
+/// The header of this project.
+const HEADER: &str = "include/cuda_sim.h";
+
 /// Checks the list of files in a package: the licenses are there, and no header of NVIDIA's is.
 fn check_files(name: &str, list: &str) -> Result<()> {
     for license in LICENSES {
         let found = list.lines().any(|file| file == license);
         ensure!(found, "the package {name} has no {license}");
     }
-    let header = list.lines().find(|file| file.ends_with(".h"));
+    let header = list.lines().find(|file| file.ends_with(".h") && *file != HEADER);
     ensure!(header.is_none(), "the package {name} has a header: {}", header.unwrap_or_default());
     Ok(())
 }
@@ -209,7 +223,7 @@ mod tests {
         let mut manifest: Table =
             toml::from_str("[package]\nname = \"cuda-sys\"").expect("a manifest");
         let fields = toml::from_str("repository = \"here\"").expect("fields");
-        rename(&mut manifest, "cuda-sys", "other", &fields).expect("renamed");
+        rename(&mut manifest, "other", &fields).expect("renamed");
         assert_eq!(manifest["package"]["name"].as_str(), Some("other"));
         assert_eq!(manifest["package"]["repository"].as_str(), Some("here"));
         assert_eq!(manifest["lib"]["name"].as_str(), Some("cuda_sys"));
@@ -223,9 +237,10 @@ mod tests {
              [workspace.dependencies]\na = { path = \"a\", version = \"1\" }",
         )
         .expect("a manifest");
-        let pins: Pins =
-            toml::from_str("names = { a = \"b\" }\nsemver = { baseline = \"c\" }\npackage = {}")
-                .expect("the names");
+        let pins: Pins = toml::from_str(
+            "names = { a = \"b\" }\nprograms = {}\nsemver = { baseline = \"c\" }\npackage = {}",
+        )
+        .expect("the names");
         rewrite_workspace(&mut manifest, &pins).expect("rewritten");
         let expected: Table = toml::from_str(
             "[workspace]\nmembers = [\"a\"]\n[workspace.package]\npublish = true\n\
