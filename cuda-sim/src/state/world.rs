@@ -414,7 +414,8 @@ impl World {
         }
         // Also the default stream of a green context's view.
         let both = if is_default { self.contexts_of_both(&work) } else { Vec::new() };
-        let mut legacies = Vec::from_iter((stream == legacy).then_some(legacy));
+        // Without an allocation for other work.
+        let mut legacies = Vec::new();
         if !both.is_empty() {
             let streams = self.objects.streams.iter();
             let streams = streams.filter(|(_, its)| both.contains(&its.context));
@@ -436,7 +437,7 @@ impl World {
             }
         }
         if let Some(order) = &mut self.runs.executor.order {
-            for legacy in legacies {
+            for legacy in legacies.into_iter().chain((stream == legacy).then_some(legacy)) {
                 order.order_after_retired(id, legacy);
             }
         }
