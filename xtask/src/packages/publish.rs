@@ -14,6 +14,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::install::debian;
+use crate::packages::LICENSES;
 use crate::testing::copy;
 use crate::{root, status};
 
@@ -41,9 +42,6 @@ impl Pins {
         self.names.iter().chain(&self.programs)
     }
 }
-
-/// Files that every package needs, in addition to those in its folder.
-const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let upload = match args {

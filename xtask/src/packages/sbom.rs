@@ -4,20 +4,16 @@
 use std::fs;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::install::tools;
-use crate::packages::publish;
-use crate::{root, status};
+use crate::packages::{folder, publish};
+use crate::status;
 
 const CARGO_CYCLONEDX: &str = "0.5.9";
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let folder = match args {
-        [] => root().join("target/sbom"),
-        [folder] => std::path::absolute(folder)?,
-        _ => bail!("sbom takes at most one argument, the folder"),
-    };
+    let folder = folder(args, "sbom")?;
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let program = tools::provide("cyclonedx", CARGO_CYCLONEDX, &[])?;
     for (package, name) in publish::copies()? {

@@ -5,8 +5,9 @@
 //! into `target/`.
 
 use crate::install::{headers, toolchain};
+use crate::packages::{LICENSES, folder};
 use crate::{root, status};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -67,11 +68,8 @@ pub(crate) enum Build {
 /// The architectures of a release, all with Linux.
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
-/// License files in each wheel. They must be the same as those in the root folder.
-const LICENSES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
-
 pub(crate) fn wheel(args: &[String]) -> Result<()> {
-    let folder = folder(args)?;
+    let folder = folder(args, "wheels")?;
     for package in [CUDA_SAFE, CUDA_SIM] {
         println!("{}", build(&root(), &package, &folder, Build::Native)?.display());
     }
@@ -79,7 +77,7 @@ pub(crate) fn wheel(args: &[String]) -> Result<()> {
 }
 
 pub(crate) fn wheels(args: &[String]) -> Result<()> {
-    let folder = folder(args)?;
+    let folder = folder(args, "wheels")?;
     ensure!(has_zig(), "the wheels of a release are built on x86-64 Linux, because zig links them");
     for architecture in ARCHITECTURES {
         if architecture != std::env::consts::ARCH {
@@ -93,14 +91,6 @@ pub(crate) fn wheels(args: &[String]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn folder(args: &[String]) -> Result<PathBuf> {
-    match args {
-        [] => Ok(root().join("target/wheels")),
-        [folder] => Ok(std::path::absolute(folder)?),
-        _ => bail!("the command takes at most one argument, the folder"),
-    }
 }
 
 /// Returns whether zig runs on this machine.
