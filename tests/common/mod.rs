@@ -10,7 +10,7 @@ pub(crate) mod lockfree;
 pub(crate) mod miri;
 pub(crate) mod random;
 
-use cuda_safe::device::attribute::Attribute;
+use cuda_safe::device::attribute::{Attribute, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED};
 use cuda_safe::error::Rejected;
 use cuda_safe::{Context, ContextFlags, CudaVersion, Device, Error, Event, Invalid, Stream};
 use std::io::Write;
@@ -123,15 +123,20 @@ pub(crate) fn since(major: u16, minor: u16) -> Option<()> {
     }
 }
 
-/// Returns `Some(())` if the device of the context has an attribute. Otherwise reports a skip with the
-/// reason.
+/// Returns `Some(())` if a device has an attribute. Otherwise reports a skip with the reason.
 #[track_caller]
-pub(crate) fn has(context: &Context, attribute: Attribute<bool>, reason: &str) -> Option<()> {
-    if context.device().attribute(attribute).expect("known") {
+pub(crate) fn has(device: &Device, attribute: Attribute<bool>, reason: &str) -> Option<()> {
+    if device.attribute(attribute).expect("known") {
         return Some(());
     }
     skip(reason);
     None
+}
+
+/// Returns `Some(())` if a device has virtual memory. Otherwise reports a skip.
+#[track_caller]
+pub(crate) fn has_virtual_memory(device: &Device) -> Option<()> {
+    has(device, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "the device has no virtual memory")
 }
 
 /// Returns whether the driver has at least this CUDA version.

@@ -2,7 +2,6 @@
 
 use crate::common::{self, invalid};
 use crate::module::kernels::{Busy, Scale, VECTOR, kernel};
-use cuda_safe::device::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::memory::MemoryLocation;
 use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
@@ -14,7 +13,7 @@ use cuda_sys::CUresult;
 
 fn stage() -> Option<(Context, Stream, usize)> {
     let (context, stream) = common::context_and_stream()?;
-    common::has(&context, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "the device has no virtual memory")?;
+    common::has_virtual_memory(&context.device())?;
     let options = PhysicalOptions::new(context.device());
     let granularity = options.granularity().expect("the granularity");
     Some((context, stream, granularity))

@@ -10,7 +10,7 @@ use cuda_safe::{CUresult, Context, Invalid, Stream};
 
 fn stage() -> Option<(Context, Stream)> {
     let (context, stream) = common::context_and_stream()?;
-    common::has(&context, SPARSE_CUDA_ARRAY_SUPPORTED, "the device has no sparse arrays")?;
+    common::has(&context.device(), SPARSE_CUDA_ARRAY_SUPPORTED, "the device has no sparse arrays")?;
     Some((context, stream))
 }
 

@@ -29,7 +29,7 @@ type Load = TypedKernel<(CUtensorMap, &'static mut [f32], i32, i32)>;
 fn context() -> Option<Context> {
     let context = common::context_since(12, 0)?;
     let tensor_maps = attribute::TENSOR_MAP_ACCESS_SUPPORTED;
-    common::has(&context, tensor_maps, "needs a device with tensor maps")?;
+    common::has(&context.device(), tensor_maps, "needs a device with tensor maps")?;
     Some(context)
 }
 

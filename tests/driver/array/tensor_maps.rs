@@ -35,7 +35,7 @@ const WIDE: Im2colWideBox<'_> = Im2colWideBox {
 fn stage() -> Option<(Context, Stream, DeviceBuffer<f32>)> {
     let context = common::context_since(12, 0)?;
     let tensor_maps = attribute::TENSOR_MAP_ACCESS_SUPPORTED;
-    common::has(&context, tensor_maps, "needs a device with tensor maps")?;
+    common::has(&context.device(), tensor_maps, "needs a device with tensor maps")?;
     let stream = context.stream().expect("a stream");
     let memory = memory(&stream);
     Some((context, stream, memory))

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn stage() -> Option<(Context, Stream, Graph)> {
     let (context, stream, graph) = build::stage()?;
-    common::has(&context, MEMORY_POOLS_SUPPORTED, "needs memory pools")?;
+    common::has(&context.device(), MEMORY_POOLS_SUPPORTED, "needs memory pools")?;
     Some((context, stream, graph))
 }
 

@@ -6,7 +6,6 @@ pub(crate) mod views;
 use crate::common::{self, child};
 use crate::module::kernels::{RecordSmid, Scale};
 use cuda_safe::capture::CaptureMode;
-use cuda_safe::device::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::interop::{
     ArrayInterface, ExportedStream, ImportedArray, Index, Kind, Layout, StreamSync, TypeString,
 };
@@ -219,8 +218,7 @@ fn an_array_of_another_type_is_refused_and_its_owner_dropped() {
 #[test]
 fn an_array_may_lie_in_several_mappings_of_a_reservation() {
     let (context, stream) = or_skip!(common::context_and_stream());
-    let supported = VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    or_skip!(common::has(&context, supported, "the device has no virtual memory"));
+    or_skip!(common::has_virtual_memory(&context.device()));
     let size = PhysicalOptions::new(context.device()).granularity().expect("the granularity");
     let space = Reservation::new(4 * size).expect("a reservation");
     let map = |offset| {

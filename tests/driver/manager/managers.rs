@@ -18,7 +18,6 @@ use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, OrderedManager, StatisticsManager,
 };
-use cuda_safe::device::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::manager::{
     Block, CleanupGuard, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order,
     clear_memory_manager, is_out_of_memory, set_memory_manager,
@@ -251,16 +250,6 @@ fn stays_below_its_limit(pool: &CachingManager) {
     assert!(stats.reserved_peak <= 64 << 20, "{stats:?}");
 }
 
-/// Returns `Some(())` if the device has virtual memory management. Otherwise reports a skip.
-fn has_virtual_memory() -> Option<()> {
-    let supported = common::gpu()?.attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
-    if supported.expect("an attribute") {
-        return Some(());
-    }
-    common::skip("the device has no virtual memory management");
-    None
-}
-
 #[test]
 fn random_work_with_the_driver_manager() {
     with(steps(20_000), DriverManager::new, |_| {});
@@ -287,7 +276,7 @@ fn random_work_with_a_small_caching_pool() {
 
 #[test]
 fn random_work_with_an_expandable_pool() {
-    or_skip!(has_virtual_memory());
+    or_skip!(common::has_virtual_memory(&or_skip!(common::gpu())));
     let make = |context: &Context| CachingManager::expandable(context, CachingOptions::default());
     with(steps(400_000), make, was_used_and_trims_everything);
 }
@@ -295,7 +284,7 @@ fn random_work_with_an_expandable_pool() {
 /// Memory is unmapped in the middle of the pool while its neighbors are in use.
 #[test]
 fn random_work_with_a_small_expandable_pool() {
-    or_skip!(has_virtual_memory());
+    or_skip!(common::has_virtual_memory(&or_skip!(common::gpu())));
     let options =
         CachingOptions { max_bytes: 64 << 20, thread_cache_bytes: 1 << 20, ..Default::default() };
     let make = move |context: &Context| CachingManager::expandable(context, options);

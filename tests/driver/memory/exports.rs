@@ -21,7 +21,7 @@ mod dma_buf {
     fn memory() -> Option<(DeviceBuffer<u8>, usize)> {
         let context = common::context_since(11, 7)?;
         let exports = attribute::DMA_BUF_SUPPORTED;
-        common::has(&context, exports, "needs a device that exports DMA-BUFs")?;
+        common::has(&context.device(), exports, "needs a device that exports DMA-BUFs")?;
         let stream = context.stream().expect("a stream");
         let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 4 << 20).expect("memory");
         let offset = memory.as_raw().next_multiple_of(PAGE as u64) - memory.as_raw();

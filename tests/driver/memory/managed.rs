@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[track_caller]
 pub(crate) fn stage() -> Option<(Context, Stream)> {
     let (context, stream) = common::context_and_stream()?;
-    common::has(&context, attribute::MANAGED_MEMORY, "the device has no managed memory")?;
+    common::has(&context.device(), attribute::MANAGED_MEMORY, "the device has no managed memory")?;
     Some((context, stream))
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn stage() -> Option<(Context, Stream)> {
 fn moving() -> Option<(Context, Stream, MemoryLocation)> {
     let (context, stream) = stage()?;
     let concurrent = attribute::CONCURRENT_MANAGED_ACCESS;
-    common::has(&context, concurrent, "the device has no concurrent managed access")?;
+    common::has(&context.device(), concurrent, "the device has no concurrent managed access")?;
     let device = MemoryLocation::Device(context.device());
     Some((context, stream, device))
 }

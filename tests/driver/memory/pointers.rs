@@ -4,7 +4,6 @@ use crate::common;
 use crate::memory::managed::stage;
 use crate::module::kernels::pinned;
 use cuda_safe::DeviceBuffer;
-use cuda_safe::device::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::memory::{ManagedBuffer, MemoryPool, MemoryPoolOptions, MemoryType};
 use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
 
@@ -69,8 +68,7 @@ fn an_allocation_is_found_by_an_address_in_it() {
 #[test]
 fn the_mappings_of_a_reservation_are_distinguished() {
     let context = or_skip!(common::context());
-    let supported = VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    or_skip!(common::has(&context, supported, "the device has no virtual memory"));
+    or_skip!(common::has_virtual_memory(&context.device()));
     let options = PhysicalOptions::new(context.device());
     let size = options.granularity().expect("the granularity");
     let space = Reservation::new(2 * size).expect("a reservation");
