@@ -59,7 +59,8 @@
 //! - no thread can continue (a deadlock), or the schedule does not end;
 //! - the driver detects a [misuse](crate::misuses);
 //! - at the end of the schedule an object is alive ([`alive`](crate::alive)) or a thread has a context
-//!   on its stack. Before this check the function of [`Explorer::settle`] completes deferred releases;
+//!   on its stack. Before this check the function of [`Explorer::settle`] completes deferred releases. The threads of
+//!   the explorer do not end, so each can still release what no other thread can;
 //! - the tested library reports a loss, which is a leaked object. The function of
 //!   [`Explorer::reported`] counts these reports. [`Explorer::allow_reported`] permits reported losses.
 //!

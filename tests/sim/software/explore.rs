@@ -2,6 +2,7 @@
 
 use crate::prelude::*;
 use cuda_sim::explore::{self, Explorer, Report, Violation};
+use std::cell::RefCell;
 
 fn context() -> Context {
     let device = Device::get(0).expect("a device");
@@ -136,6 +137,39 @@ fn a_forgotten_object_is_an_unreported_loss() {
         let expected = "unreported loss: still alive: 1 retains, 1 streams, 1 device allocations";
         assert!(reason.starts_with(expected), "{reason}");
     });
+}
+
+#[test]
+fn a_release_that_only_its_thread_can_make_is_completed_there() {
+    thread_local! {
+        static KEPT: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
+    }
+    fn settle() {
+        KEPT.take();
+    }
+    fn scenario() {
+        explore::spawn("keeps", || KEPT.with_borrow_mut(|kept| kept.push(context()))).join();
+    }
+    explores(explorer().settle(settle), scenario, |report| {
+        assert!(report.violation.is_none(), "{:?}", report.violation);
+        let reason = violation(explorer().explore(scenario)).reason;
+        assert_eq!(reason, "unreported loss: still alive: 1 retains");
+    });
+}
+
+#[test]
+fn a_failure_of_a_thread_at_its_end_is_a_violation() {
+    fn settle() {
+        assert!(!explore::is_explored(), "on purpose");
+    }
+    explores(
+        explorer().settle(settle),
+        || std::mem::forget(context()),
+        |report| {
+            let reason = violation(report).reason;
+            assert!(reason.starts_with("a thread at its end panicked: on purpose"), "{reason}");
+        },
+    );
 }
 
 #[test]

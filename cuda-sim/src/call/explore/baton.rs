@@ -448,6 +448,11 @@ pub(super) fn begin(plan: Plan) {
     *run = Run { plan, random, is_over: false, ..Run::new() };
 }
 
+/// Returns the number of threads that the schedule has had.
+pub(super) fn count() -> usize {
+    run().threads.len()
+}
+
 /// Gives the baton to the first thread.
 pub(super) fn start() {
     TURN.store(0, Ordering::Release);

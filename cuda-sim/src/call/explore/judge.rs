@@ -92,7 +92,8 @@ impl Explorer {
     }
 
     /// Sets a function that completes deferred releases of the tested library. It runs after each
-    /// schedule, before live objects are counted.
+    /// schedule, before live objects are counted. If objects are alive then, it runs again on each
+    /// thread of the schedule, one after the other.
     pub const fn settle(mut self, settle: fn()) -> Self {
         self.settle = settle;
         self
@@ -175,7 +176,7 @@ impl Explorer {
         baton::begin(plan);
         pool::set_judge(Some(std::thread::current()));
         let scenario = Arc::clone(scenario);
-        pool::spawn_first(move || scenario());
+        pool::add("the scenario", move || scenario());
         baton::start();
         let (steps, stuck) = wait();
         pool::set_judge(None);
@@ -202,6 +203,11 @@ impl Explorer {
             return Some(misuse);
         }
         (self.settle)();
+        if alive() != account::Alive::default() {
+            if let Some(failure) = self.settle_on_threads() {
+                return Some(failure);
+            }
+        }
         let alive = alive();
         if let Some(misuse) = misuse() {
             return Some(misuse);
@@ -224,6 +230,20 @@ impl Explorer {
             }
             _ => Some(format!("reported loss: {lost}, still alive: {}", brief(&alive))),
         }
+    }
+
+    /// Calls the function of [`settle`](Self::settle) on each thread of the schedule that has ended. Returns the
+    /// failure, if any.
+    fn settle_on_threads(&self) -> Option<String> {
+        let settle = self.settle;
+        let threads = baton::count();
+        baton::begin(Plan { serial: Some(false), ..Plan::default() });
+        pool::set_judge(Some(std::thread::current()));
+        (0..threads).for_each(|_| pool::add("a thread at its end", settle));
+        baton::start();
+        let (_, stuck) = wait();
+        pool::set_judge(None);
+        stuck.or(baton::take_failure())
     }
 }
 

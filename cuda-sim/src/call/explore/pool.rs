@@ -153,8 +153,8 @@ pub(crate) fn spawn_callback(body: impl FnOnce() + Send + 'static) -> ThreadId {
     give(number, Box::new(body))
 }
 
-/// Starts the thread that runs the scenario itself.
-pub(super) fn spawn_first(body: impl FnOnce() + Send + 'static) {
-    let number = baton::add("the scenario", false, Location::caller());
+/// Adds a thread to a schedule that [`baton::start`] starts.
+pub(super) fn add(name: &str, body: impl FnOnce() + Send + 'static) {
+    let number = baton::add(name, false, Location::caller());
     give(number, Box::new(body));
 }
