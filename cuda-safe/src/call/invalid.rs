@@ -34,6 +34,11 @@ texts! {
             "the object was dropped during a capture or in a host function, where it cannot be released, and its \
              release cannot be deferred, because its context or stream is only borrowed (use from_foreign, which \
              takes an owner that keeps the handle alive)";
+        /// A deferred release that only a thread could make that has ended.
+        ThreadHasEnded =>
+            "the object was dropped where it cannot be released, and its release was deferred, but the thread has \
+             ended that alone can make it: the thread that registers a resource of OpenGL must end its mappings while \
+             their streams are not captured, or outlive the captures and call attempt_deferred_releases";
         /// A NUL byte inside a name or PTX text. `position` is its byte offset.
         NulInText { position: usize } => "the text contains a NUL byte at offset {position}";
         /// Text for the driver that is not Unicode.

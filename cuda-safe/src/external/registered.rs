@@ -7,13 +7,12 @@ use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::memory::buffer::allocation::Release;
 use crate::memory::{DeviceBuffer, DeviceSliceMut};
-use crate::release::{self, Handle, Keep, destroy, relaxed, release};
+use crate::release::{self, Handle, Keep, OwnThread, destroy, relaxed, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUgraphicsMapResourceFlags, CUgraphicsRegisterFlags, CUgraphicsResource, CUstream};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 c_enum! {
     /// What CUDA does with a resource while it is mapped (`CUgraphicsMapResourceFlags`). It is a hint, which nothing
@@ -88,7 +87,8 @@ impl RegisteredImageOptions {
 /// [`map`](Self::map) gives its memory to CUDA for a time. In between it belongs to OpenGL.
 ///
 /// It is not `Send`, because the context of OpenGL is current in one thread. A [deferred](crate::deferred_releases) end of
-/// a mapping or of the registration is retried only in this thread. If the thread ends before, the registration is leaked.
+/// a mapping or of the registration is retried only in this thread. If the thread ends before, the registration is leaked,
+/// and the leak is [reported](crate::set_report_hook).
 ///
 /// # Ordering
 /// A mapping orders the work of both APIs, so there is no semaphore: the stream begins the work after a mapping when the
@@ -125,20 +125,12 @@ pub(super) struct Registration {
 }
 
 /// The handle of a registration.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Resource {
     raw: Handle<CUgraphicsResource>,
-    /// The thread where the context of OpenGL is current, or `None` for a resource of another API.
-    thread: Option<ThreadId>,
-}
-
-impl Resource {
-    /// Returns whether this thread may map, unmap and unregister the resource. Without a current context of OpenGL, the
-    /// driver (580) refuses that.
-    #[inline]
-    fn is_usable_here(&self) -> bool {
-        self.thread.is_none_or(|its| its == std::thread::current().id())
-    }
+    /// The thread where the context of OpenGL is current, or `None` for a resource of another API. Without a current
+    /// context of OpenGL, the driver (580) maps, unmaps and unregisters nothing of it.
+    thread: Option<OwnThread>,
 }
 
 impl Registration {
@@ -165,11 +157,11 @@ impl Registration {
     /// Owns a resource that only this thread maps, unmaps and unregisters.
     #[inline]
     fn own_here(raw: CUgraphicsResource, context: &Context) -> Arc<Self> {
-        Self::own(raw, Some(std::thread::current().id()), context)
+        Self::own(raw, Some(OwnThread::current()), context)
     }
 
     #[inline]
-    fn own(raw: CUgraphicsResource, thread: Option<ThreadId>, context: &Context) -> Arc<Self> {
+    fn own(raw: CUgraphicsResource, thread: Option<OwnThread>, context: &Context) -> Arc<Self> {
         let resource = Resource { raw: Handle(raw), thread };
         Arc::new(Self { resource, context: context.clone() })
     }
@@ -194,15 +186,15 @@ destroy! {
     |its| unsafe { answer!(cuGraphicsUnregisterResource(its.raw.0)) };
 
     #[inline]
-    fn is_possible_here(&self) -> bool {
-        self.is_usable_here()
+    fn thread(&self) -> Option<&OwnThread> {
+        self.thread.as_ref()
     }
 }
 
 impl Drop for Registration {
     #[inline]
     fn drop(&mut self) {
-        release(self.resource, &self.context);
+        release(self.resource.clone(), &self.context);
     }
 }
 
@@ -307,8 +299,8 @@ destroy! {
     };
 
     #[inline]
-    fn is_possible_here(&self) -> bool {
-        self.registration.resource.is_usable_here()
+    fn thread(&self) -> Option<&OwnThread> {
+        self.registration.resource.thread()
     }
 
     /// The driver does not end the registration of a resource that is mapped.

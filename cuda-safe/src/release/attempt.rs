@@ -16,11 +16,23 @@ pub(super) fn attempt(
     handle: &mut (impl Destroy + ?Sized),
     owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
-    refuse_if!(in_host_function() || !handle.is_possible_here(), Failure::Obstacle);
+    refuse_if!(in_host_function(), Failure::Obstacle);
+    check_thread(handle)?;
     let _calls = count_calls(owners)?;
     check_and_destroy(handle, owners)?;
     handle.has_been_destroyed();
     Ok(())
+}
+
+/// Returns an error if another thread alone can make the call.
+#[inline(always)]
+fn check_thread(handle: &(impl Destroy + ?Sized)) -> Result<(), Failure> {
+    match handle.thread() {
+        Some(thread) if thread.is_current() => Ok(()),
+        Some(thread) if thread.has_ended() => Err(Failure::ThreadHasEnded),
+        Some(_) => Err(Failure::Obstacle),
+        None => Ok(()),
+    }
 }
 
 /// Counts the release as a call on the streams of the owners.
@@ -387,6 +399,8 @@ pub(crate) const MAX_RETRIES: u32 = 16;
 pub(super) enum Failure {
     /// A capture or a host function prevents the release until it ends, or only another thread can make the call.
     Obstacle,
+    /// Only a thread that has ended could make the call.
+    ThreadHasEnded,
     /// The driver returned this error from a call of the release.
     Refused(Answer),
     /// A query before the release failed with this error, so the release might invalidate a capture or
@@ -402,7 +416,7 @@ impl Failure {
             Self::Refused(answer) | Self::Unanswered(answer) => {
                 answer.code == CUresult::CUDA_ERROR_INVALID_CONTEXT
             }
-            Self::Obstacle => false,
+            Self::Obstacle | Self::ThreadHasEnded => false,
         }
     }
 
@@ -430,6 +444,7 @@ impl Failure {
     fn retried(self, retries: u32) -> Option<u32> {
         match self {
             Self::Obstacle => Some(retries),
+            Self::ThreadHasEnded => None,
             // The thread runs a callback, or the work that the release comes after is not complete.
             Self::Refused(Answer {
                 code: CUresult::CUDA_ERROR_NOT_PERMITTED | CUresult::CUDA_ERROR_NOT_READY,
@@ -449,6 +464,7 @@ impl Failure {
         };
         let answer = match self {
             Self::Obstacle => return leaked(Invalid::BorrowedCannotWait.into()),
+            Self::ThreadHasEnded => return leaked(Invalid::ThreadHasEnded.into()),
             Self::Refused(answer) | Self::Unanswered(answer) => answer,
         };
         let leftover = handle.leftover();

@@ -18,7 +18,7 @@
 //! [`attempt`](attempt::attempt) does these steps, and stops at the first one that fails:
 //!
 //! 1. In a host function of this crate, no driver call is allowed: stop. Stop also on a thread that cannot make
-//!    the call ([`Destroy::is_possible_here`]).
+//!    the call ([`Destroy::thread`]).
 //! 2. Count a call on each stream of the owners, so that no capture begins there. Stop if one of them is
 //!    capturing.
 //! 3. On a thread that runs another callback of the driver, stop, unless the call waits for nothing.
@@ -35,7 +35,8 @@
 //! - **Deferred.** The obstacle ends by itself: a capture, a callback, a query that the driver did not
 //!   answer, or the wrong thread. The handle and a clone of the owners enter the release queue. Every function that creates,
 //!   copies or synchronizes calls [`drain`] first, which repeats the attempts.
-//! - **Leaked.** The driver refused the call, or the attempts are used up. The handle learns of it
+//! - **Leaked.** The driver refused the call, the attempts are used up, or the thread has ended that alone can make the
+//!   call. The handle learns of it
 //!   ([`Destroy::has_leaked`]), and the leak is reported, or only counted if nothing can be done about it
 //!   ([`Leftover`]).
 //!
@@ -67,10 +68,12 @@
 
 mod attempt;
 pub(crate) mod attempts;
+mod thread;
 
 pub(crate) use attempt::{
     MAX_RETRIES, may_block, relaxed, release_now, release_stream_ordered, restore_mode,
 };
+pub(crate) use thread::OwnThread;
 
 use crate::call::{Answer, ContextHandle, Entered, Outcome, Result, count_leak, fork, out};
 use crate::capture_state::StreamRef;
@@ -112,9 +115,10 @@ pub(crate) trait Destroy: Send + 'static {
         false
     }
 
-    /// Returns whether the calling thread can make the call. Otherwise the release is deferred.
-    fn is_possible_here(&self) -> bool {
-        true
+    /// Returns the thread that alone can make the call, if not every thread can. On other threads the release is
+    /// deferred.
+    fn thread(&self) -> Option<&OwnThread> {
+        None
     }
 
     /// Returns what a failed release leaves behind.
@@ -226,8 +230,8 @@ impl Destroy for Box<dyn Destroy> {
     }
 
     #[inline]
-    fn is_possible_here(&self) -> bool {
-        (**self).is_possible_here()
+    fn thread(&self) -> Option<&OwnThread> {
+        (**self).thread()
     }
 
     #[inline]
@@ -464,7 +468,8 @@ static QUEUED: AtomicUsize = AtomicUsize::new(0);
 ///
 /// A release is deferred during a capture of its stream, or on a driver callback thread. The next call
 /// that creates, copies or synchronizes retries it, and so does [`attempt_deferred_releases`]. The release
-/// of a resource of OpenGL is retried only in the thread that registered it.
+/// of a resource of OpenGL is retried only in the thread that registered it, and the resource is leaked if that thread
+/// has ended.
 #[inline]
 pub fn deferred_releases() -> usize {
     QUEUED.load(Ordering::Acquire)

@@ -2,14 +2,15 @@
 
 use crate::prelude::*;
 use cuda_safe::array::{Sampler, Surface, Texture};
-use cuda_safe::attempt_deferred_releases;
 use cuda_safe::external::{
     AccessHint, EglConsumer, EglImage, EglLocation, EglProducer, OpenGlDevices, RegisteredBuffer,
     RegisteredImage, RegisteredImageOptions,
 };
+use cuda_safe::{attempt_deferred_releases, set_report_hook};
 use cuda_sim::external::{egl_image, opengl_buffer, opengl_texture};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::{Barrier, Mutex};
 
 const SIZE: u64 = 4096;
 const GL_TEXTURE_2D: u32 = 0x0DE1;
@@ -179,6 +180,40 @@ fn a_mapping_in_a_captured_stream_ends_after_the_capture() {
     drop(error.expect("mapped again"));
     stream.synchronize().expect("a wait");
     assert_eq!(word(&file), 4);
+}
+
+/// No thread can end the mapping once the thread has ended that registered the buffer.
+#[test]
+fn a_mapping_is_leaked_and_reported_if_its_thread_ends_during_a_capture() {
+    let (_end, context) = in_child!(leaking());
+    static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    set_report_hook(|report| SEEN.lock().expect("no panic").push(report.to_string()));
+    let stream = context.stream().expect("a stream");
+    let (mapped, drops) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let (_file, mut registered) = buffer(&context);
+            let mapping = registered.map::<u32>(&stream).expect("mapped");
+            mapped.wait();
+            drops.wait();
+            drop(mapping);
+        });
+        mapped.wait();
+        let graph = stream.capture(Default::default(), |_| {
+            drops.wait();
+            owner.join().expect("no panic");
+            assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (0, 1));
+            Ok::<_, Error>(())
+        });
+        graph.expect("a graph");
+    });
+    attempt_deferred_releases();
+    assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (1, 0));
+    let seen = SEEN.lock().expect("no panic");
+    let [report] = &seen[..] else { panic!("{seen:?}") };
+    assert!(report.starts_with("a mapped resource was not released: "), "{report}");
+    assert!(report.contains("the thread has ended"), "{report}");
+    assert_eq!(alive().graphics_resources, 1);
 }
 
 #[test]
