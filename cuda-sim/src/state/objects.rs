@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) after: Option<u64>,
     /// The last operation of each blocking stream on which work was enqueued since work was last
     /// enqueued on the legacy default stream. The next work on that stream runs after all of them and
-    /// clears this map.
+    /// clears this map. It also has copies to or from the device in the default streams of other contexts.
     pub(crate) given: BTreeMap<usize, u64>,
     /// The number of these after the unneeded ones were last removed.
     pub(crate) given_kept: usize,

@@ -4,7 +4,7 @@
 use crate::prelude::*;
 use crate::virtual_memory::{access_of, create_on, location};
 
-/// The primary context of each device, and a stream in it.
+/// The primary context of each device, and a blocking stream in it.
 struct Both([(CUcontext, CUstream); 2]);
 
 impl Both {
@@ -12,7 +12,7 @@ impl Both {
         let second: CUcontext = out!(cuDevicePrimaryCtxRetain(1));
         Self([bench.context, second].map(|context| {
             succeeds!(cuCtxSetCurrent(context));
-            (context, out!(cuStreamCreate(1)))
+            (context, out!(cuStreamCreate(0)))
         }))
     }
 
@@ -28,12 +28,12 @@ impl Both {
 
 #[track_caller]
 fn on_both(body: impl FnOnce(&Both)) {
-    on_both_of(Profile::h200(), body);
+    on_both_of(without_misuse_on, Profile::h200(), body);
 }
 
 #[track_caller]
-fn on_both_of(profile: Profile, body: impl FnOnce(&Both)) {
-    let bench = &in_child!(without_misuse_on(profile.with_devices(2)));
+fn on_both_of(bench: fn(Profile) -> Bench, profile: Profile, body: impl FnOnce(&Both)) {
+    let bench = &in_child!(bench(profile.with_devices(2)));
     let both = Both::new(bench);
     body(&both);
     for (_, stream) in both.0 {
@@ -298,7 +298,7 @@ fn copy_two_rows(target: CUdeviceptr, source: CUdeviceptr) {
 /// memory must have been copied before `later` fills it with another value. Without an order, there is a race.
 #[track_caller]
 fn copy_between(copy: Copy, before: fn(&Both, CUdeviceptr), later: fn(&Both, CUdeviceptr)) {
-    on_both_of(Profile::h200().with_race_detection(), |both| {
+    on_both_of(without_misuse_on, Profile::h200().with_race_detection(), |both| {
         both.enter(1);
         let source: CUdeviceptr = out!(cuMemAlloc_v2(4));
         before(both, source);
@@ -328,17 +328,17 @@ fn fill_again_on(stream: CUstream, source: CUdeviceptr) {
 }
 
 #[test]
-fn a_copy_between_devices_in_the_default_stream_is_ordered_with_all_work_of_both() {
+fn a_copy_between_devices_in_the_default_stream_is_ordered_with_the_work_of_both() {
     copy_between(copy_one_row, fill, |both, source| fill_again_on(both.0[1].1, source));
 }
 
 #[test]
-fn a_copy_of_rows_between_devices_in_the_default_stream_is_ordered_with_all_work_of_both() {
+fn a_copy_of_rows_between_devices_in_the_default_stream_is_ordered_with_the_work_of_both() {
     copy_between(copy_two_rows, fill, |both, source| fill_again_on(both.0[1].1, source));
 }
 
 #[test]
-fn a_copy_between_devices_in_the_default_stream_of_a_green_context_is_ordered_with_all_work_of_both()
+fn a_copy_between_devices_in_the_default_stream_of_a_green_context_is_ordered_with_the_work_of_both()
  {
     let copy = |target, source| {
         let mut sms = CUdevResource::default();
@@ -352,6 +352,54 @@ fn a_copy_between_devices_in_the_default_stream_of_a_green_context_is_ordered_wi
         succeeds!(cuGreenCtxDestroy(green));
     };
     copy_between(copy, fill, |both, source| fill_again_on(both.0[1].1, source));
+}
+
+#[test]
+fn a_copy_between_devices_in_the_default_stream_is_ordered_with_that_of_the_other_device() {
+    let fill_there = |_: &Both, source| succeeds!(cuMemsetD8Async(source, 7, 4, null_mut()));
+    copy_between(copy_one_row, fill_there, |_, source| fill_again_on(null_mut(), source));
+}
+
+/// Measured with two H200: the copy reads the memory before the earlier work of a nonblocking stream has written it.
+#[test]
+fn a_copy_between_devices_in_the_default_stream_has_no_order_with_nonblocking_streams() {
+    on_both_of(Bench::new, Profile::h200().with_race_detection(), |both| {
+        both.enter(1);
+        let [source, target]: [CUdeviceptr; 2] = [out!(cuMemAlloc_v2(4)), {
+            both.enter(0);
+            out!(cuMemAlloc_v2(4))
+        }];
+        let races_of = |calls: &dyn Fn(CUstream)| {
+            both.enter(1);
+            let stream: CUstream = out!(cuStreamCreate(1));
+            calls(stream);
+            succeeds!(cuStreamDestroy_v2(stream));
+            for device in 0..2 {
+                both.enter(device);
+                succeeds!(cuCtxSynchronize());
+            }
+            cuda_sim::races().len()
+        };
+        let fill = |stream| succeeds!(cuMemsetD8Async(source, 7, 4, stream));
+        let copy = || {
+            both.enter(0);
+            copy_one_row(target, source);
+        };
+        let before = races_of(&|stream| {
+            fill(stream);
+            copy();
+        });
+        let after = races_of(&|stream| {
+            copy();
+            both.enter(1);
+            fill(stream);
+        });
+        assert_eq!((before, after), (1, 2));
+        both.enter(0);
+        succeeds!(cuMemFree_v2(target));
+        both.enter(1);
+        succeeds!(cuMemFree_v2(source));
+    });
 }
 
 #[test]
@@ -375,7 +423,7 @@ fn a_new_stream_waits_for_a_copy_between_devices_although_its_context_waits_for_
             succeeds!(cuCtxWaitEvent(both.0[1].0, event));
             succeeds!(cuEventDestroy_v2(event));
         }
-        let stream: CUstream = out!(cuStreamCreate(1));
+        let stream: CUstream = out!(cuStreamCreate(0));
         fill_again_on(stream, source);
         succeeds!(cuStreamDestroy_v2(stream));
     });
