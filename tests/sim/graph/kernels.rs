@@ -80,6 +80,37 @@ fn kernel_nodes_with_invalid_launches_are_refused() {
     assert!(bench.run(graph).is_empty());
 }
 
+/// The answers are those of driver 580.
+#[test]
+fn a_kernel_node_needs_blocks_and_threads() {
+    let bench = &in_child!(without_misuse());
+    let graph = graph();
+    let node = bench.append(graph, &[], 1);
+    let executable = instantiate(graph);
+    let value = 2u32;
+    let arguments = [(&raw const bench.log).cast(), (&raw const value).cast()];
+    let good = kernel_params(bench.append, &arguments);
+    let empty = [
+        CUDA_KERNEL_NODE_PARAMS { gridDimX: 0, ..good },
+        CUDA_KERNEL_NODE_PARAMS { gridDimY: 0, ..good },
+        CUDA_KERNEL_NODE_PARAMS { gridDimZ: 0, ..good },
+        CUDA_KERNEL_NODE_PARAMS { blockDimX: 0, ..good },
+        CUDA_KERNEL_NODE_PARAMS { blockDimZ: 0, ..good },
+    ];
+    for params in &empty {
+        let params = from_ref(params);
+        let mut other = null_mut();
+        refused!(INVALID, cuGraphAddKernelNode_v2(&raw mut other, graph, null(), 0, params));
+        refused!(INVALID, cuGraphKernelNodeSetParams_v2(node, params));
+        refused!(INVALID, cuGraphExecKernelNodeSetParams_v2(executable, node, params));
+    }
+    assert_eq!(bench.run(graph), [1]);
+    bench.clear();
+    bench.launch(executable);
+    assert_eq!(bench.logged(), [1]);
+    destroy_executable(executable);
+}
+
 #[test]
 fn the_parameters_of_a_kernel_node_can_be_read_and_replaced() {
     let bench = &in_child!(without_misuse());
