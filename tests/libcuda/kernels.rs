@@ -13,8 +13,7 @@ use std::process::Command;
 
 /// Returns the code of a language in the README of `cuda-sim` that contains `part`.
 fn documented(language: &str, part: &str) -> String {
-    let page = Path::new(REPOSITORY).join("cuda-sim/README.md");
-    let page = fs::read_to_string(page).expect("the README of cuda-sim");
+    let page = include_str!("../../cuda-sim/README.md");
     let start = format!("```{language}\n");
     let blocks = page.split("\n```\n").filter_map(|block| block.split_once(&start));
     let mut blocks = blocks.filter(|(_, code)| code.contains(part));

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The maximum size of a pack in bytes, so that it can be copied to any machine.
-const LIMIT: u64 = 192 << 20;
+const LIMIT: u64 = 256 << 20;
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let [folder] = args else {
@@ -129,9 +129,13 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
             None if is_example && is_library => {
                 let library = message.filenames.into_iter().next();
                 let library = library.with_context(|| format!("{name} without a library"))?;
-                // The script that uses the library is packed too.
+                // The script that uses the library is packed too. Other libraries are for programs in C++.
                 let script = format!("examples/{name}/share.py");
-                binaries.insert(script.clone(), root().join(script));
+                let path = root().join(&script);
+                if !path.exists() {
+                    continue;
+                }
+                binaries.insert(script, path);
                 (format!("examples/{name}/lib{name}.so"), library)
             }
             _ => continue,
@@ -233,9 +237,9 @@ launch() (
     esac
     binary=$here/tests/$1
     # These tests measure the free memory of the device.
-    if [ "$1" = gpu ]; then
-        export RUST_TEST_THREADS=1
-    fi
+    case $1 in
+        gpu | nccl) export RUST_TEST_THREADS=1 ;;
+    esac
     shift
     ${sanitizer:+sanitized} "$binary" "$@"
 )
