@@ -165,6 +165,8 @@ pub(crate) fn may_leak(function: &str, span: Option<Span>) -> bool {
         || is_end_of_guard(function)
         // The driver may have accepted the function despite the error.
         || matches!(function, "cuLaunchHostFunc" | "cuStreamAddCallback")
+        // Tells whether a host function was captured. If it fails, the function may run now.
+        || function == "cuStreamGetCaptureInfo_v3"
         // Queries before a release, and the wait before synchronous memory is freed.
         || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
         || AROUND_SLABS.contains(&function) && span == Some(Span::Elsewhere)

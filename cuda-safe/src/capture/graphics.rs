@@ -90,9 +90,7 @@ impl Stream {
             unsafe { answer!(cuStreamBeginCaptureToCig(self.raw(), parameters)) }
         });
         let has_begun = !begun.as_ref().is_err_and(has_not_begun);
-        if begun.is_ok() {
-            open.has_begun();
-        } else if !has_begun {
+        if !has_begun {
             open.close();
         }
         // If the call failed, this value is dropped, which ends the capture.
@@ -128,7 +126,6 @@ impl GraphicsCapture {
     #[inline]
     fn end_once(&mut self) -> Result<()> {
         refuse_if!(fork::in_child(), Error::Forked);
-        self.open.will_end();
         without_current(self.stream.context(), || {
             // SAFETY: the stream is alive.
             unsafe { call!(cuStreamEndCaptureToCig(self.stream.raw())) }

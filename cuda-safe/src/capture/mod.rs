@@ -165,9 +165,6 @@ impl Stream {
             }
             result => result,
         };
-        if result.is_ok() {
-            open.has_begun();
-        }
         let mut capture = Capture {
             stream: self.clone(),
             open,
@@ -256,7 +253,6 @@ impl Capture {
     #[inline]
     fn end_capture(&mut self) -> Result<Graph> {
         refuse_if!(fork::in_child(), Error::Forked);
-        self.open.will_end();
         let first = match self.end_once() {
             Err(error) if !has_ended(&error) => error,
             ended => return self.close(ended),
@@ -437,7 +433,8 @@ impl Stream {
     ///
     /// The graph owns the function. If the function panics,
     /// [`ExecutableGraph::take_panic`](crate::ExecutableGraph::take_panic) returns the panic, and the
-    /// launch continues. See [`Graph::add_host_function`](crate::Graph::add_host_function).
+    /// launch continues. See [`Graph::add_host_function`](crate::Graph::add_host_function). If another thread ends or
+    /// invalidates the capture during this call, the driver may run the function now, so the function is leaked.
     ///
     /// # Errors
     /// - [`Invalid::NotCaptured`] if the stream is not part of a capture that this crate began. Use
@@ -459,25 +456,31 @@ impl Stream {
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn capture_host_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let entry = self.entry(Operation::HostFunction)?;
-        let open = match &entry.captured_by {
-            CapturedBy::Crate(open) if open.is_recording() => open,
-            _ => {
-                let what = "a host function of a graph";
-                return Err(Invalid::NotCaptured { what }.into());
-            }
+        // The capture has a driver ID once the driver has begun it.
+        let begun = match &entry.captured_by {
+            CapturedBy::Crate(open) => open.driver_id().map(|id| (open, id)),
+            _ => None,
         };
+        let what = "a host function of a graph";
+        let (open, id) = begun.ok_or(Invalid::NotCaptured { what })?;
+        // Another thread may have ended the capture.
+        let status = self.driver_status()?;
+        refuse_if!(status == DriverStatus::None, Invalid::NotCaptured { what });
         let function = HostFunction::new(function);
         let parameters = function.parameters();
         let retained = Retained::HostFunction(Arc::clone(&function));
         open.retain(Arc::new(retained));
         let launched = without_current(self.context(), || {
             let (run, data) = (parameters.fn_, parameters.userData);
-            // SAFETY: the stream is alive. The graph owns the function until its launches are complete;
-            // if the call is not captured after all, the function is leaked below.
+            // SAFETY: the stream is alive. The graph owns the function until its launches are complete. If it is
+            // not certain that the call was captured, the function is leaked below.
             unsafe { answer!(cuLaunchHostFunc(self.raw(), run, data)) }
         });
-        if !open.is_recording() {
-            // Another thread ends the capture meanwhile. The driver may run the function now.
+        // No stream joins or begins a capture while this call is counted. So if the stream is part of the capture now,
+        // it was before. Otherwise another thread has ended or invalidated the capture, and the driver may run the
+        // function now.
+        let is_captured = || self.driver_status().is_ok_and(|its| its == DriverStatus::Active(id));
+        if !launched.as_ref().is_err_and(Error::is_refusal) && !is_captured() {
             count_leak();
             std::mem::forget(function);
         }

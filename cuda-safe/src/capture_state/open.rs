@@ -18,32 +18,16 @@ pub(crate) struct Open {
     content: Mutex<Content>,
 }
 
-/// The progress of a capture. The streams of a capture count as captured from before the driver begins it until
-/// after the driver has ended it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
-    #[default]
-    Beginning,
-    Recording,
-    Ending,
-    Closed,
-}
-
 #[derive(Debug, Default)]
 struct Content {
-    phase: Phase,
+    /// The streams of a capture count as captured from before the driver begins it until this is set, after the driver
+    /// has ended it.
+    is_closed: bool,
     /// The states of the streams that belong to the capture, and of the events that it has marked.
     states: Vec<Arc<State>>,
     /// The streams themselves, which are not destroyed before the capture ends.
     streams: Vec<Arc<dyn Retain>>,
     retained: Vec<Arc<dyn Retain>>,
-}
-
-impl Content {
-    #[inline]
-    fn is_closed(&self) -> bool {
-        self.phase == Phase::Closed
-    }
 }
 
 /// A stream that belongs to a capture or may join one.
@@ -101,15 +85,18 @@ impl Open {
         self.driver_id.store(id, Ordering::Release);
     }
 
+    /// Returns the driver ID, if the driver has begun the capture and has told the ID.
+    #[inline]
+    pub(crate) fn driver_id(&self) -> Option<u64> {
+        Some(self.driver_id.load(Ordering::Acquire)).filter(|id| *id != 0)
+    }
+
     /// Returns whether a stream with this driver status may belong to this capture.
     #[inline]
     pub(crate) fn may_be(&self, status: DriverStatus) -> bool {
         match status {
             DriverStatus::None => false,
-            DriverStatus::Active(id) => {
-                let known = self.driver_id.load(Ordering::Acquire);
-                known == 0 || known == id
-            }
+            DriverStatus::Active(id) => self.driver_id().is_none_or(|known| known == id),
             DriverStatus::Invalidated | DriverStatus::Other(_) => true,
         }
     }
@@ -117,7 +104,7 @@ impl Open {
     /// Returns the open capture with this driver ID.
     #[inline]
     pub(crate) fn with_driver_id(id: u64) -> Option<Arc<Self>> {
-        let its = |open: &&Arc<Self>| open.driver_id.load(Ordering::Acquire) == id;
+        let its = |open: &&Arc<Self>| open.driver_id() == Some(id);
         all().iter().find(its).cloned()
     }
 
@@ -133,10 +120,10 @@ impl Open {
     #[inline]
     pub(super) fn add_state(&self, state: &Arc<State>) -> bool {
         let mut content = lock(&self.content);
-        if !content.is_closed() && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
+        if !content.is_closed && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
             content.states.push(Arc::clone(state));
         }
-        !content.is_closed()
+        !content.is_closed
     }
 
     /// Adds a stream: its state is cleared when the capture ends, it is not destroyed before that, and
@@ -147,7 +134,7 @@ impl Open {
         let is_open = self.add_state(member.state);
         let Some(stream) = member.stream.as_ref().filter(|_| is_open) else { return };
         let mut content = lock(&self.content);
-        if !content.is_closed() && !content.streams.iter().any(|its| stream.is_same(&**its)) {
+        if !content.is_closed && !content.streams.iter().any(|its| stream.is_same(&**its)) {
             content.streams.push(Arc::clone(stream));
         }
     }
@@ -157,7 +144,7 @@ impl Open {
     #[inline]
     pub(crate) fn retain(&self, retained: Arc<dyn Retain>) {
         let mut content = lock(&self.content);
-        if content.is_closed() || content.retained.iter().any(|its| retained.is_same(&**its)) {
+        if content.is_closed || content.retained.iter().any(|its| retained.is_same(&**its)) {
             drop(content);
             // Dropped without the lock, because this may be the last clone.
             drop(retained);
@@ -168,26 +155,7 @@ impl Open {
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        lock(&self.content).is_closed()
-    }
-
-    /// Notes that the driver has begun the capture.
-    #[inline]
-    pub(crate) fn has_begun(&self) {
-        lock(&self.content).phase = Phase::Recording;
-    }
-
-    /// Notes that the driver is about to end the capture.
-    #[inline]
-    pub(crate) fn will_end(&self) {
-        lock(&self.content).phase = Phase::Ending;
-    }
-
-    /// Returns whether the driver has begun the capture, and nothing has tried to end it. If this is so before
-    /// and after a call on a stream of the capture, the call was captured. Otherwise it may have run for real.
-    #[inline]
-    pub(crate) fn is_recording(&self) -> bool {
-        lock(&self.content).phase == Phase::Recording
+        lock(&self.content).is_closed
     }
 
     /// Clears all states after the driver has ended the capture. Returns the objects that the graph
@@ -201,7 +169,7 @@ impl Open {
         }
         let content = {
             let mut content = lock(&self.content);
-            std::mem::replace(&mut *content, Content { phase: Phase::Closed, ..Content::default() })
+            std::mem::replace(&mut *content, Content { is_closed: true, ..Content::default() })
         };
         content.states.iter().for_each(|state| state.clear(self.id));
         content.retained

@@ -739,6 +739,12 @@ fn settle(stream: &Member<'_>, known: [Option<Arc<Open>>; 2], status: DriverStat
         DriverStatus::Active(id) => Open::with_driver_id(id),
         _ => None,
     };
+    let known = match (known, status) {
+        // No wait moves a stream from one capture to another. If the first one was closed meanwhile, it is not known
+        // which one was invalidated.
+        ([before @ Some(_), _], DriverStatus::Invalidated) => [before, None],
+        (known, _) => known,
+    };
     let open = listed.or_else(|| {
         let mut known = known.into_iter().flatten();
         known.find(|open| open.may_be(status) && !open.is_closed())

@@ -30,6 +30,10 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario::new("hole/refused-capture-of-a-joined-stream", refused_capture),
         Scenario::new("hole/wait-while-a-capture-begins", wait_while_a_capture_begins),
         Scenario::new("hole/import-waits-in-a-host-function", import_in_a_host_function),
+        Scenario {
+            may_report: true,
+            ..Scenario::new("hole/host-function-after-a-failed-merge", failed_merge)
+        },
     ]
 }
 
@@ -51,6 +55,36 @@ fn destroyed_stream() {
         unsafe { manager.free(block, Order::NONE) };
     }
     let _ = manager.trim(0);
+}
+
+/// A stream that is captured waits for an event of another capture, which invalidates both. It does not belong to the
+/// other capture afterwards, so the function runs now if the first capture has ended, and is leaked.
+fn failed_merge() {
+    let context = context(0);
+    let streams = [(); 2].map(|()| context.stream().expect("a stream"));
+    let event = context.event().expect("an event");
+    let [stream, other] = streams.clone();
+    let is_open = Flag::default();
+    let opens = is_open.clone();
+    let captures = explore::spawn("the first capture", move || {
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("begins");
+        opens.set();
+        capture.end().ok()
+    });
+    let [stream, _] = streams.clone();
+    let merges = explore::spawn("the second capture", move || {
+        let capture = other.begin_capture(CaptureMode::ThreadLocal).expect("begins");
+        event.record(&other).expect("a record");
+        is_open.wait();
+        let _ = stream.wait_event(&event);
+        capture.end().ok()
+    });
+    captures.join();
+    let _ = streams[0].capture_host_function(|| ());
+    merges.join();
+    for stream in &streams {
+        stream.synchronize().expect("a wait");
+    }
 }
 
 /// The graph of an empty capture contains no kernel of this crate, so it may be launched.
