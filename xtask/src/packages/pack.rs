@@ -293,7 +293,9 @@ for path in "$here"/tests/*; do
     count "$name"
 done
 
-# The examples have to come to their end, which takes a GPU.
+# The examples have to come to their end, which takes a GPU. The longest takes 20 s.
+limit=
+command -v timeout >/dev/null && limit='timeout 120'
 for path in "$here"/examples/*; do
     [ -z "$sanitizer" ] || break
     name=${path##*/}
@@ -304,7 +306,7 @@ for path in "$here"/examples/*; do
         keep python3 "$path/share.py"
         [ "$code" -ne 127 ] || code=77
     else
-        keep "$path"
+        keep $limit "$path"
     fi
     if [ "$code" -eq 0 ]; then
         passed=$((passed + 1))
