@@ -12,8 +12,10 @@ pub(crate) struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
+        for bytes in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.write_u64(u64::from_le_bytes(word));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::program::{Constant, Image, Instruction, Special};
 
 /// Operations that a warp runs before another warp of its block does.
-const SLICE: u32 = 20_000;
+const SLICE: u32 = if cfg!(miri) { 500 } else { 20_000 };
 
 /// The bytes of shared memory that the driver reserves in each block.
 const RESERVED_SHARED: u64 = 1024;

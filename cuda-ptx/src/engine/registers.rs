@@ -88,8 +88,11 @@ impl Registers {
     pub(crate) fn set<T: Lane>(&mut self, mask: u32, d: Slot, f: impl Fn(usize) -> T) {
         let to = self.get_mut::<T>(d);
         if mask == ALL {
-            for (lane, to) in to.iter_mut().enumerate() {
-                *to = f(lane).word();
+            // For each element of an iterator, Miri executes several calls, half of all that a kernel takes.
+            let mut lane = 0;
+            while lane < LANES {
+                to[lane] = f(lane).word();
+                lane += 1;
             }
         } else {
             each_lane(mask, |lane| to[lane] = f(lane).word());
@@ -136,9 +139,10 @@ impl Registers {
     #[inline(always)]
     pub(crate) fn test<T: Lane>(&self, [a, b]: [Slot; 2], f: impl Fn(T, T) -> bool) -> u32 {
         let (a, b) = (self.get::<T>(a), self.get::<T>(b));
-        let mut found = 0;
-        for lane in 0..LANES {
+        let (mut found, mut lane) = (0, 0);
+        while lane < LANES {
             found |= u32::from(f(T::of(a[lane]), T::of(b[lane]))) << lane;
+            lane += 1;
         }
         found
     }
