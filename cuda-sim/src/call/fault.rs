@@ -49,7 +49,8 @@ impl Calls {
     /// Returns `None` if no function has this name or symbol.
     fn named(name: &str) -> Option<Self> {
         let function = Function::find(name);
-        let is_version = |function: &Function| function.base() == name;
+        let is_version =
+            |function: &Function| function.symbol().starts_with(name) && function.base() == name;
         // The first version of a function may be gone, and then no symbol is its name.
         let version = match function {
             Some(function) => Some(function).filter(is_version),

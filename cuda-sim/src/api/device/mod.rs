@@ -137,14 +137,17 @@ const RECORDED: &str = include_str!("../../../data/nvidia-h200-13.0/attributes.t
 
 /// Returns a recorded attribute.
 fn recorded(attribute: Attribute) -> Option<u32> {
-    let mut lines = RECORDED.lines().filter_map(|line| line.split_once(": "));
     let name = attribute.name()?.strip_prefix("CU_DEVICE_ATTRIBUTE_")?;
-    let line = lines.clone().find(|(its, _)| *its == name);
+    let value = RECORDED.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     // An attribute may have several names for one number.
-    let is_attribute = |name: &str| {
-        Attribute::from_name(&format!("CU_DEVICE_ATTRIBUTE_{name}")) == Some(attribute)
+    let of_another_name = || {
+        let mut lines = RECORDED.lines().filter_map(|line| line.split_once(": "));
+        let is_attribute = |name: &str| {
+            Attribute::from_name(&format!("CU_DEVICE_ATTRIBUTE_{name}")) == Some(attribute)
+        };
+        lines.find(|(its, _)| is_attribute(its)).map(|(_, value)| value)
     };
-    match line.or_else(|| lines.find(|(its, _)| is_attribute(its)))?.1 {
+    match value.or_else(of_another_name)? {
         "true" => Some(1),
         "false" => Some(0),
         value => value.parse().ok().or_else(|| value.split(" | ").map(constant).sum()),
