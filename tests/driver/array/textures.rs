@@ -3,7 +3,7 @@
 use super::rejected;
 use crate::common;
 use crate::green::{partition, resource_alone};
-use crate::module::kernels::{Busy, TEXTURE, kernel};
+use crate::module::kernels::{Busy, TEXTURE, alone, kernel};
 use cuda_safe::array::{
     AddressMode, Array, ArrayOptions, ArrayShape, FilterMode, Half, MipmappedArray, Normalized,
     ReadMode, Sampler, Surface, SurfaceObject, Texel, Texture, TextureObject,
@@ -382,8 +382,8 @@ fn a_launch_on_another_stream_is_refused() {
     assert!(refused.to_string().contains("argument 0"), "{refused}");
     drop(texture);
     let mut surface = Surface::new(made).expect("a surface");
-    let module = Module::from_ptx(&context, TEXTURE).expect("the test kernels");
-    let add = module.kernel("add_to_surface").expect("a kernel");
+    let module = Module::from_ptx(&context, &alone(TEXTURE, "add_to_surface"));
+    let add = module.expect("the test kernels").kernel("add_to_surface").expect("a kernel");
     let mut launch = add.launch_builder(&other);
     launch.arg(&mut surface).arg(1u32).arg(1u32).arg(1u32);
     // SAFETY: the launch is refused.

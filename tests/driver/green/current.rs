@@ -1,7 +1,7 @@
 use crate::call::raw::succeeds;
 use crate::common::{self, child};
 use crate::green::{alone, refusal, resource, resource_alone, smallest, two};
-use crate::module::kernels::{RecordSmid, SMID, kernel};
+use crate::module::kernels::{FILLING, RecordSmid, SHORT, SMID, WARP, kernel};
 use core::ffi::c_void;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
@@ -108,7 +108,6 @@ fn a_stream_of_foreign_code_reports_the_partition_that_was_current() {
 
 #[test]
 fn the_default_stream_of_a_partition_runs_on_its_sms() {
-    const BLOCKS: u32 = 64 * 132;
     child::in_child(&[], || {
         let (_alone, [one, _]) = or_skip!(two());
         let context = one.context();
@@ -116,10 +115,10 @@ fn the_default_stream_of_a_partition_runs_on_its_sms() {
         let record = kernel::<(&'static mut [u32], u32)>(context, SMID, "record_smid");
         let function = record.kernel().as_raw();
         let stream = context.stream().expect("a stream");
-        let smids = DeviceBuffer::<u32>::zeroed(&stream, BLOCKS as usize).expect("memory");
+        let smids = DeviceBuffer::<u32>::zeroed(&stream, FILLING as usize).expect("memory");
         stream.synchronize().expect("a wait");
         let launched = one.with_current(|current| {
-            let (mut address, mut cycles) = (smids.as_raw(), 50_000u32);
+            let (mut address, mut cycles) = (smids.as_raw(), SHORT);
             let mut arguments: [*mut c_void; 2] =
                 [(&raw mut address).cast(), (&raw mut cycles).cast()];
             let (list, none) = (arguments.as_mut_ptr(), null_mut());
@@ -127,7 +126,7 @@ fn the_default_stream_of_a_partition_runs_on_its_sms() {
             // SAFETY: the kernel writes one element for each block, and the memory has that many and
             // stays alive.
             succeeds(unsafe {
-                cuLaunchKernel(function, BLOCKS, 1, 1, 32, 1, 1, 0, legacy, list, none)
+                cuLaunchKernel(function, FILLING, 1, 1, WARP, 1, 1, 0, legacy, list, none)
             });
             current.legacy_stream().synchronize().expect("a wait");
         });

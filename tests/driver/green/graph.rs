@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::green::{alone, partition, resource, resource_alone};
-use crate::module::kernels::{SMID, VECTOR, kernel};
+use crate::module::kernels::{FILLING, SHORT, SMID, VECTOR, WARP, kernel};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{NodeContext, NodeId};
 use cuda_safe::green::{GreenContext, SmProbe};
@@ -11,20 +11,17 @@ use cuda_safe::{
 };
 use std::collections::BTreeSet;
 
-/// Enough blocks to fill every SM of the device.
-const BLOCKS: u32 = 64 * 132;
-
 /// Returns the SMs that a kernel ran on when it was captured on one stream and launched into
 /// another, and whether the launch was refused because the kernel would leave the partition. It is then
 /// repeated without this crate.
 fn sms_of_graph(context: &Context, recorded: &Stream, launched: &Stream) -> (BTreeSet<u32>, bool) {
     let record = kernel::<(&'static mut [u32], u32)>(context, SMID, "record_smid");
-    let mut smids = DeviceBuffer::<u32>::zeroed(recorded, BLOCKS as usize).expect("memory");
+    let mut smids = DeviceBuffer::<u32>::zeroed(recorded, FILLING as usize).expect("memory");
     recorded.synchronize().expect("a wait");
     let graph = recorded.capture(CaptureMode::ThreadLocal, |stream| {
-        let config = LaunchConfig::linear(BLOCKS, 32);
+        let config = LaunchConfig::linear(FILLING, WARP);
         // SAFETY: the kernel writes one element for each block, and the buffer has that many.
-        unsafe { record.launch(stream, config, (&mut smids, 50_000)) }
+        unsafe { record.launch(stream, config, (&mut smids, SHORT)) }
     });
     let graph = graph.expect("a graph").instantiate().expect("an executable graph");
     // SAFETY: the buffer and the kernel are alive until the wait, and nothing else uses them.

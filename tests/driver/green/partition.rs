@@ -50,7 +50,8 @@ fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
         cases.push(vec![PartitionSize::Sms(unit), PartitionSize::Rest]);
         cases.push(vec![PartitionSize::Rest, PartitionSize::Percent(10)]);
     }
-    for case in cases {
+    // Miri tests the cases with all remaining SMs.
+    for case in cases.into_iter().skip(if cfg!(miri) { 4 } else { 0 }) {
         let asked = request_of(&case);
         let plan = again(&device).plan(&asked).expect("a plan");
         let partitions = again(&device).partition(&asked).expect("partitions");

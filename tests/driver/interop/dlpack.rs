@@ -1,3 +1,4 @@
+use super::LEN;
 use crate::common::{self, child};
 use crate::module::kernels::Scale;
 use cuda_safe::capture::CaptureMode;
@@ -8,8 +9,6 @@ use cuda_safe::{Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-const LEN: usize = 1 << 12;
 
 /// Returns a buffer of a producer with pending work on it.
 fn produced(context: &Context) -> DeviceBuffer<i32> {

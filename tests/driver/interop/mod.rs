@@ -4,7 +4,7 @@ pub(crate) mod dlpack;
 pub(crate) mod views;
 
 use crate::common::{self, child};
-use crate::module::kernels::{RecordSmid, Scale};
+use crate::module::kernels::{LONG, RecordSmid, Scale};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{
     ArrayInterface, ExportedStream, ImportedArray, Index, Kind, Layout, StreamSync, TypeString,
@@ -12,6 +12,9 @@ use cuda_safe::interop::{
 use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Stream};
 use std::sync::Arc;
+
+/// The number of elements of an array.
+const LEN: usize = if cfg!(miri) { 80 } else { 1 << 12 };
 
 /// The kernels of a test. They stay loaded until its end, because unloading a module waits for the work
 /// that should be pending. For the same reason, tests of an order run in a child process: other tests
@@ -29,7 +32,7 @@ impl Kernels {
     /// Enqueues work that overtakes work of other streams only if these wait for it: about 100 ms on a
     /// GPU, and many operations for the software driver, which selects the next stream at random.
     fn delay(&self, stream: &Stream) {
-        let mut smids = self.record.run(stream, 1, 200_000_000);
+        let mut smids = self.record.run(stream, 1, LONG);
         for _ in 0..20 {
             smids.fill(0).expect("a fill");
         }
@@ -38,7 +41,7 @@ impl Kernels {
     /// Returns a buffer of a producer with pending work on it, and its array interface.
     fn produced(&self, context: &Context) -> (DeviceBuffer<i32>, ArrayInterface) {
         let stream = context.stream().expect("a stream");
-        let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1 << 12).expect("memory");
+        let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, LEN).expect("memory");
         self.delay(&stream);
         self.scale.run(&stream, &mut buffer, 1, 5).expect("a launch");
         let array = buffer.array_interface().expect("an interface");
@@ -58,7 +61,7 @@ impl Kernels {
     fn check_returned(&self, buffer: &mut DeviceBuffer<i32>) {
         let home = buffer.stream().clone();
         self.scale.run(&home, &mut *buffer, 1, 1).expect("a launch");
-        assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+        assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
     }
 }
 
@@ -79,14 +82,14 @@ fn an_array_is_ordered_across_streams_in_both_directions() {
             // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
             // dropped.
             let imported = unsafe { array.import::<i32>(&stream, sync, ()) }.expect("an import");
-            assert_eq!((imported.len(), imported.stream()), (1 << 12, &stream));
-            let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
+            assert_eq!((imported.len(), imported.stream()), (LEN, &stream));
+            let mut copy = DeviceBuffer::<i32>::uninit(&stream, LEN).expect("memory");
             copy.copy_from(&imported).expect("a copy");
             kernels.delay(&stream);
             kernels.use_array(imported);
             // The producer continues after the consumer's work.
             kernels.check_returned(&mut buffer);
-            assert_eq!(copy.to_vec().expect("a copy"), [5; 1 << 12]);
+            assert_eq!(copy.to_vec().expect("a copy"), [5; LEN]);
         }
     });
 }
@@ -112,10 +115,10 @@ fn an_array_on_a_default_stream_is_ordered() {
                 let imported =
                     unsafe { array.import::<i32>(&stream, sync, ()) }.expect("an import");
                 // A copy to the host would also wait for the legacy stream.
-                let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
+                let mut copy = DeviceBuffer::<i32>::uninit(&stream, LEN).expect("memory");
                 copy.copy_from(&imported).expect("a copy");
                 drop(imported);
-                assert_eq!(copy.to_vec().expect("a copy"), [5; 1 << 12]);
+                assert_eq!(copy.to_vec().expect("a copy"), [5; LEN]);
             }
         }
         current.end().expect("innermost");
@@ -148,7 +151,7 @@ fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
         kernels.delay(&stream);
         kernels.use_array(imported);
         assert!(stream.is_complete().expect("an answer"));
-        assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
+        assert_eq!(buffer.to_vec().expect("a copy"), [50; LEN]);
     }
 }
 
@@ -192,7 +195,7 @@ fn an_array_of_another_type_is_refused_and_its_owner_dropped() {
     let ty = TypeString::native(Kind::Int, 4).expect("i4");
     let of =
         |layout: Layout, address| ArrayInterface::new(ty, layout, address).expect("an interface");
-    let (base, all) = (array.address(), 1 << 12);
+    let (base, all) = (array.address(), LEN);
     let contiguous = |len: usize| Layout::c_contiguous(&[len], 4).expect("a layout");
     let cases = [
         (of(Layout::strided(&[8], &[8], 4).expect("a layout"), base), "strides"),
@@ -271,7 +274,7 @@ fn an_untyped_import_accepts_any_type_and_layout() {
     let kernels = Kernels::new(&context);
     let (buffer, array) = kernels.produced(&context);
     let stream = buffer.stream();
-    let (base, size) = (array.address(), 1 << 14);
+    let (base, size) = (array.address(), 4 * LEN as isize);
     let layout = |shape: &[usize], strides: &[isize], item| {
         Layout::strided(shape, strides, item).expect("a layout")
     };
@@ -344,7 +347,7 @@ fn the_consumers_stream_is_used_if_the_producer_gives_none() {
             assert!(stream.is_complete().expect("an answer"));
         }
         stream.synchronize().expect("a wait");
-        assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
+        assert_eq!(buffer.to_vec().expect("a copy"), [50; LEN]);
     }
 }
 
@@ -379,9 +382,9 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
         let home = buffer.stream().clone();
         home.synchronize().expect("a wait");
         let [side, other] = common::streams(&context);
-        let (low, high) = buffer.as_mut_slice().split_at(1 << 11).expect("two parts");
+        let (low, high) = buffer.as_mut_slice().split_at(LEN / 2).expect("two parts");
         for (stream, part) in [(&side, low), (&other, high)] {
-            let whole = 1 << 11;
+            let whole = LEN / 2;
             // SAFETY: the buffer stays alive, its stream has no work on it, and the parts do not
             // overlap.
             let foreign = unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) };
@@ -397,7 +400,7 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
         // SAFETY: the buffer owns the memory and the stream, and outlives the array.
         let imported = unsafe { array.import::<i32>(&consumer, StreamSync::WaitEvent, ()) }
             .expect("an import");
-        assert_eq!(imported.as_slice().to_vec().expect("a copy"), [50; 1 << 12]);
+        assert_eq!(imported.as_slice().to_vec().expect("a copy"), [50; LEN]);
     });
 }
 

@@ -195,7 +195,7 @@ fn passes_flags_on<M: MemoryManager>(
 ) {
     let context = context_with(device, make);
     assert!(context.memory_manager_as::<M>().expect("made").is_some());
-    for bits in 0..8 {
+    for bits in if cfg!(miri) { 7..8 } else { 0..8 } {
         let [portable, mapped, write_combined] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
         let options = PinnedOptions { portable, mapped, write_combined, ..Default::default() };
         let mut asked = PinnedFlags::empty();

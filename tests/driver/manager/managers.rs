@@ -194,9 +194,10 @@ fn work(context: &Context, seed: u64, steps: usize) {
     assert_eq!(model.0.len(), 0);
 }
 
-/// Returns the number of steps, which is lower in a debug build.
+/// Returns the number of steps, which is lower in a debug build and under Miri.
 fn steps(release: usize) -> usize {
     match cfg!(debug_assertions) {
+        _ if cfg!(miri) => 120,
         true => (release / 50).max(4000),
         false => release,
     }
@@ -444,14 +445,15 @@ fn threads_share_streams_and_a_pool() {
         let context = context_with(&device, move |context| CachingManager::with(context, options));
         let streams: Vec<Stream> = (0..3).map(|_| context.stream().expect("a stream")).collect();
         let model = Mutex::new(Model::default());
+        let (threads, count) = if cfg!(miri) { (2, 20) } else { (8, steps(40_000)) };
         std::thread::scope(|scope| {
-            for seed in 0..8 {
+            for seed in 0..threads {
                 let (streams, model) = (&streams, &model);
-                scope.spawn(move || beside_others(streams, model, seed, steps(40_000)));
+                scope.spawn(move || beside_others(streams, model, seed, count));
             }
             // One thread creates and destroys streams.
             scope.spawn(|| {
-                for seed in 8..40 {
+                for seed in threads..5 * threads {
                     let own = [context.stream().expect("a stream")];
                     beside_others(&own, &model, seed, 20);
                     let manager =

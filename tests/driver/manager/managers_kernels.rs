@@ -21,6 +21,12 @@ type Check = TypedKernel<(&'static [u32], u32, u32, &'static mut [u32])>;
 const THREADS: usize = 3;
 const STREAMS: usize = 6;
 
+/// The threads of a block, and the elements of the largest memory, as a power of two.
+const BLOCK: u32 = if cfg!(miri) { 8 } else { 256 };
+const LARGEST: usize = if cfg!(miri) { 5 } else { 18 };
+/// The patterns that the threads check together at least.
+const CHECKED: usize = if cfg!(miri) { 3 } else { 100 };
+
 /// Memory that holds the pattern of its tag.
 struct Live {
     memory: DeviceBuffer<u32>,
@@ -37,6 +43,7 @@ struct End {
 impl End {
     fn new() -> Self {
         let (steps, seconds) = match (common::is_software(), cfg!(debug_assertions)) {
+            _ if cfg!(miri) => (15, 3600),
             (true, true) => (300, 3600),
             (true, false) => (20_000, 3600),
             (false, _) => (usize::MAX, 7),
@@ -77,7 +84,8 @@ impl Kernels {
     /// Launches a kernel that spins and then writes.
     fn write(&self, memory: &mut DeviceBuffer<u32>, tag: u32, cycles: u32) {
         let (stream, n) = (memory.stream().clone(), memory.len() as u32);
-        let config = LaunchConfig::linear(n.div_ceil(256).clamp(1, 8), 256);
+        let config = LaunchConfig::linear(n.div_ceil(BLOCK).clamp(1, 8), BLOCK);
+        let cycles = if cfg!(miri) { 0 } else { cycles };
         // SAFETY: the kernel writes the first n elements of the memory, which has n.
         let given = unsafe { self.write.launch(&stream, config, (memory, n, tag, cycles)) };
         given.expect("a launch");
@@ -86,7 +94,7 @@ impl Kernels {
     /// Counts the elements without the pattern of their tag.
     fn check(&self, live: &Live, wrong: &mut DeviceBuffer<u32>) {
         let (stream, n) = (live.memory.stream().clone(), live.memory.len() as u32);
-        let config = LaunchConfig::linear(n.div_ceil(256).clamp(1, 8), 256);
+        let config = LaunchConfig::linear(n.div_ceil(BLOCK).clamp(1, 8), BLOCK);
         let arguments = (&live.memory, n, live.tag, wrong);
         // SAFETY: the kernel reads the first n elements of the memory, which has n, and writes
         // three others.
@@ -111,7 +119,7 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
     while !end.has_come(step) {
         step += 1;
         // Small and large sizes are equally frequent, up to 512 KiB.
-        let most = 1 << random.below(18);
+        let most = 1 << random.below(LARGEST);
         let len = 1 + random.below(most);
         let stream = &streams[random.below(STREAMS)];
         let tag = (thread << 28 | step & 0x0fff_ffff) as u32;
@@ -148,7 +156,8 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
             96 => {
                 // The stream is destroyed with pending work, and its handle may soon be reused.
                 let own = context.stream().expect("a stream");
-                let mut memory = DeviceBuffer::<u32>::uninit(&own, 5000).expect("memory");
+                let some = if cfg!(miri) { 5 } else { 5000 };
+                let mut memory = DeviceBuffer::<u32>::uninit(&own, some).expect("memory");
                 kernels.write(&mut memory, 7, 50_000);
                 drop(memory);
                 let shows = end.shows_handles(step);
@@ -195,7 +204,7 @@ fn with<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + '
             ended.sum()
         });
         eprintln!("note: {checked} patterns of kernels were checked");
-        assert!(checked > 100);
+        assert!(checked > CHECKED);
         drop((streams, kernels, context));
         assert!(!device.primary_state().expect("known").active);
         assert_eq!(cuda_safe::leaked(), leaked);

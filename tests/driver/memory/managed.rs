@@ -27,22 +27,23 @@ fn moving() -> Option<(Context, Stream, MemoryLocation)> {
 
 #[test]
 fn host_and_device_use_managed_memory_in_turn() {
+    const LEN: usize = if cfg!(miri) { 50 } else { 5000 };
     let (context, stream) = or_skip!(stage());
     let scale = Scale::new(&context);
-    let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 5000).expect("memory");
-    assert_eq!(buffer.host().expect("a wait"), [0; 5000]);
+    let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, LEN).expect("memory");
+    assert_eq!(buffer.host().expect("a wait"), [0; LEN]);
     for round in 1..4 {
         buffer.host().expect("a wait").fill(round);
         let x = buffer.device_mut().expect("device access");
         scale.run(&stream, x, 10, 1).expect("a launch");
-        assert_eq!(buffer.host().expect("a wait"), [10 * round + 1; 5000]);
+        assert_eq!(buffer.host().expect("a wait"), [10 * round + 1; LEN]);
     }
     let there = buffer.device().expect("device access");
-    assert_eq!(there.slice(4999..).expect("within").to_vec().expect("a copy"), [31]);
-    let mut copy = DeviceBuffer::<i32>::zeroed(&stream, 5000).expect("memory");
+    assert_eq!(there.slice(LEN - 1..).expect("within").to_vec().expect("a copy"), [31]);
+    let mut copy = DeviceBuffer::<i32>::zeroed(&stream, LEN).expect("memory");
     copy.copy_from(buffer.device().expect("device access")).expect("a copy");
     drop(buffer);
-    assert_eq!(copy.to_vec().expect("a copy"), [31; 5000]);
+    assert_eq!(copy.to_vec().expect("a copy"), [31; LEN]);
 }
 
 #[test]

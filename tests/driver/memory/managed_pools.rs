@@ -46,12 +46,13 @@ fn pool(context: &Context, location: Option<MemoryLocation>) -> MemoryPool {
 
 #[test]
 fn memory_of_a_managed_pool_is_used_by_the_host_and_the_device() {
+    const LEN: usize = if cfg!(miri) { 50 } else { 5000 };
     let (context, stream, device) = or_skip!(stage());
     let scale = Scale::new(&context);
     for location in [None, Some(device), Some(MemoryLocation::Host)] {
         let pool = pool(&context, location);
         let mut buffer =
-            DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, 5000).expect("memory");
+            DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, LEN).expect("memory");
         scale.run(&stream, &mut buffer, 1, 7).expect("a launch");
         stream.synchronize().expect("a wait");
         let info = context.pointer_info(buffer.as_raw()).expect("a query").expect("known memory");
@@ -61,12 +62,12 @@ fn memory_of_a_managed_pool_is_used_by_the_host_and_the_device() {
         assert_eq!(info.device_address, Some(buffer.as_raw()));
         assert!(info.context.is_null() && info.pool == pool.as_raw());
         let first: *mut i32 = core::ptr::with_exposed_provenance_mut(buffer.as_raw() as usize);
-        // SAFETY: the memory is managed, 5000 elements long, and the device does not use it.
-        let there = unsafe { core::slice::from_raw_parts_mut(first, 5000) };
-        assert_eq!(*there, [7; 5000]);
+        // SAFETY: the memory is managed, `LEN` elements long, and the device does not use it.
+        let there = unsafe { core::slice::from_raw_parts_mut(first, LEN) };
+        assert_eq!(*there, [7; LEN]);
         there.fill(9);
         scale.run(&stream, &mut buffer, 2, 1).expect("a launch");
-        assert_eq!(buffer.to_vec().expect("a copy"), [19; 5000]);
+        assert_eq!(buffer.to_vec().expect("a copy"), [19; LEN]);
     }
 }
 

@@ -22,7 +22,7 @@ use cuda_safe::{CUresult, DeviceBuffer, Error, Invalid, PinnedBuffer};
 #[test]
 fn copies_to_the_device_and_back_preserve_the_data() {
     let (_, stream) = or_skip!(common::context_and_stream());
-    for len in [1, 2, 255, 4096, 1 << 20] {
+    for len in [1, 2, 255, 4096, if cfg!(miri) { 5000 } else { 1 << 20 }] {
         let there: Vec<u64> = (0..len).map(|i| i * 0x9e37_79b9).collect();
         let buffer = DeviceBuffer::from_slice(&stream, &there).expect("a copy");
         assert_eq!(buffer.len(), there.len());
@@ -152,19 +152,20 @@ fn pinned_memory_is_a_slice_that_can_be_copied() {
 
 #[test]
 fn memory_is_freed_after_the_work_that_uses_it() {
+    const LEN: usize = if cfg!(miri) { 8 } else { 1 << 20 };
     child::with_stream(|context, stream| {
         let scale = Scale::new(&context);
         let work = Busy::new(&context, &stream);
-        let mut last = DeviceBuffer::<i32>::zeroed(&stream, 1 << 20).expect("memory");
+        let mut last = DeviceBuffer::<i32>::zeroed(&stream, LEN).expect("memory");
         for round in 1..=20 {
             // Dropped while the stream is still busy. The pool reuses the memory in stream order.
-            let mut next = DeviceBuffer::<i32>::uninit(&stream, 1 << 20).expect("memory");
+            let mut next = DeviceBuffer::<i32>::uninit(&stream, LEN).expect("memory");
             next.copy_from(&last).expect("a copy");
             scale.run(&stream, &mut next, 1, round).expect("a launch");
             last = next;
         }
         assert!(!stream.is_complete().expect("a query"), "nothing waited");
-        assert_eq!(last.to_vec().expect("a copy"), vec![210; 1 << 20]);
+        assert_eq!(last.to_vec().expect("a copy"), vec![210; LEN]);
         drop(work);
     });
 }

@@ -1,7 +1,7 @@
 //! Memory pools.
 
 use crate::common;
-use crate::module::kernels::{RecordSmid, Scale};
+use crate::module::kernels::{LONG, RecordSmid, Scale};
 use cuda_safe::memory::pool::attribute::{
     LOCATION_TYPE, RELEASE_THRESHOLD, RESERVED_CURRENT, RESERVED_HIGH, REUSE_ALLOW_OPPORTUNISTIC,
     USED_CURRENT, USED_HIGH,
@@ -76,7 +76,7 @@ fn dropping_a_pool_waits_only_for_the_frees_of_its_memory() {
         let [stream, other] = common::streams(&context);
         let (pool, unused) = (new(&context), new(&context));
         let record = RecordSmid::new(&context);
-        let work = [&stream, &other].map(|stream| record.run(stream, 1, 200_000_000));
+        let work = [&stream, &other].map(|stream| record.run(stream, 1, LONG));
         let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 100).expect("memory");
         drop((buffer, unused));
         assert!(!stream.is_complete().expect("a query"), "nothing waited");
@@ -92,11 +92,12 @@ fn dropping_a_pool_waits_only_for_the_frees_of_its_memory() {
 #[test]
 fn memory_keeps_its_pool_alive_while_other_threads_allocate() {
     let context = or_skip!(common::context());
+    let (threads, rounds) = if cfg!(miri) { (3, 3) } else { (16, 50) };
     std::thread::scope(|scope| {
-        for _ in 0..16 {
+        for _ in 0..threads {
             scope.spawn(|| {
                 let stream = context.stream().expect("a stream");
-                for round in 0..50 {
+                for round in 0..rounds {
                     let pool = new(&context);
                     let mut buffer =
                         DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 4096).expect("memory");

@@ -370,11 +370,13 @@ fn an_executable_graph_keeps_the_types_of_memory_of_its_copies() {
         (DEVICE, memory.as_raw()),
     ];
     let pairs = || (sides.iter()).flat_map(|from| sides.iter().map(|to| [*from, *to]));
-    for old in pairs() {
+    // Miri compares some of the pairs.
+    let step = if cfg!(miri) { 3 } else { 1 };
+    for old in pairs().step_by(step) {
         let (graph, node, code) = graph_of(&context, &row(old, 64));
         succeeds(code);
         let executable = instantiated(graph);
-        for new in pairs() {
+        for new in pairs().step_by(step) {
             let (copy, its) = (row(new, 64), context.as_raw());
             let code =
                 call!(cuGraphExecMemcpyNodeSetParams(executable, node, &raw const copy, its));

@@ -2,10 +2,12 @@ use crate::common::{self, child};
 use crate::module::kernels::{Busy, Scale};
 use cuda_safe::{DeviceBuffer, Invalid};
 
+const LEN: usize = if cfg!(miri) { 50 } else { 1 << 16 };
+
 #[test]
 fn shared_memory_can_be_read_on_every_stream() {
     let (context, home) = or_skip!(common::context_and_stream());
-    let mut buffer = DeviceBuffer::<i32>::zeroed(&home, 1 << 16).expect("memory");
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&home, LEN).expect("memory");
     // This work is still pending when the memory is shared.
     Scale::new(&context).run(&home, &mut buffer, 1, 5).expect("a launch");
     let shared = buffer.share().expect("an event");
@@ -14,7 +16,7 @@ fn shared_memory_can_be_read_on_every_stream() {
             let stream = context.stream().expect("a stream");
             let reader = shared.on(&stream).expect("a reader");
             assert_eq!(reader.stream(), &stream);
-            let mut own = DeviceBuffer::<i32>::uninit(&stream, 1 << 16).expect("memory");
+            let mut own = DeviceBuffer::<i32>::uninit(&stream, LEN).expect("memory");
             own.copy_from(&reader).expect("a copy");
             own
         })
@@ -22,7 +24,7 @@ fn shared_memory_can_be_read_on_every_stream() {
     // The memory is freed after the copies on all streams.
     drop(shared);
     for own in copies {
-        assert_eq!(own.to_vec().expect("a copy"), vec![5; 1 << 16]);
+        assert_eq!(own.to_vec().expect("a copy"), vec![5; LEN]);
     }
 }
 
@@ -30,11 +32,11 @@ fn shared_memory_can_be_read_on_every_stream() {
 fn shared_memory_is_written_again_after_its_readers() {
     child::with_stream(|context, home| {
         let other = context.stream().expect("a stream");
-        let shared = DeviceBuffer::from_slice(&home, &[1; 1 << 16])
+        let shared = DeviceBuffer::from_slice(&home, &[1; LEN])
             .and_then(|buffer| buffer.share())
             .expect("shared memory");
         let work = Busy::new(&context, &other);
-        let mut read = DeviceBuffer::<i32>::uninit(&other, 1 << 16).expect("memory");
+        let mut read = DeviceBuffer::<i32>::uninit(&other, LEN).expect("memory");
         let reader = shared.on(&other).expect("a reader");
         read.copy_from(&reader).expect("a copy");
         let shared = shared.into_buffer().expect_err("there is a reader");
@@ -42,8 +44,8 @@ fn shared_memory_is_written_again_after_its_readers() {
         let mut buffer = shared.into_buffer().expect("there is no reader");
         buffer.fill(2).expect("a fill");
         assert!(!other.is_complete().expect("a query"), "nothing waited");
-        assert_eq!(buffer.to_vec().expect("a copy"), vec![2; 1 << 16]);
-        assert_eq!(read.to_vec().expect("a copy"), vec![1; 1 << 16]);
+        assert_eq!(buffer.to_vec().expect("a copy"), vec![2; LEN]);
+        assert_eq!(read.to_vec().expect("a copy"), vec![1; LEN]);
         drop(work);
     });
 }

@@ -3,6 +3,7 @@
 use cuda_safe::launch::Params;
 use cuda_safe::{Context, LaunchConfig, Module, Result, Stream, TypedKernel};
 use cuda_safe::{DeviceBuffer, DeviceSliceMut, PinnedBuffer};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 pub(crate) const ARGUMENTS: &str = include_str!("../../kernels/arguments.ptx");
@@ -20,7 +21,20 @@ pub(crate) const TWICE: &str = include_str!("../../kernels/twice.ptx");
 
 /// Returns a kernel of a newly loaded module.
 pub(crate) fn kernel<P: Params>(context: &Context, ptx: &str, name: &str) -> TypedKernel<P> {
-    kernel_of(&Module::from_ptx(context, ptx).expect("the test kernels"), name)
+    kernel_of(&Module::from_ptx(context, &alone(ptx, name)).expect("the test kernels"), name)
+}
+
+/// Returns the PTX of a kernel. Under Miri, in which the software driver needs seconds to load all kernels of a file, it
+/// has no other kernel.
+pub(crate) fn alone<'a>(ptx: &'a str, name: &str) -> Cow<'a, str> {
+    const START: &str = ".visible .entry ";
+    if !cfg!(miri) {
+        return ptx.into();
+    }
+    let (head, kernels) = ptx.split_once(START).expect("a kernel");
+    let is_it = |kernel: &&str| kernel.strip_prefix(name).is_some_and(|its| its.starts_with('('));
+    let kernel = kernels.split(START).find(is_it).expect("a kernel of this name");
+    [head, START, kernel].concat().into()
 }
 
 pub(crate) fn kernel_of<P: Params>(module: &Module, name: &str) -> TypedKernel<P> {
@@ -34,9 +48,7 @@ pub(crate) fn vector(context: &Context) -> Module {
 
 /// Returns the kernel that takes no parameters and does nothing.
 pub(crate) fn nothing(context: &Context) -> TypedKernel<()> {
-    let kernel = vector(context).kernel("nothing");
-    let kernel = kernel.expect("a kernel");
-    kernel.typed().expect("no parameters")
+    kernel(context, VECTOR, "nothing")
 }
 
 /// `x[i] = x[i] * factor + offset`
@@ -44,8 +56,7 @@ pub(crate) struct Scale(TypedKernel<(&'static mut [i32], i32, i32, u32)>);
 
 impl Scale {
     pub(crate) fn new(context: &Context) -> Self {
-        let kernel = vector(context).kernel("scale").expect("a kernel");
-        Self(kernel.typed().expect("its parameters"))
+        Self(kernel(context, VECTOR, "scale"))
     }
 
     pub(crate) fn run<'a>(
@@ -63,20 +74,26 @@ impl Scale {
     }
 }
 
+/// Clock cycles of about 100 ms of work. The software driver has no time: work is pending until a call waits for it.
+pub(crate) const LONG: u32 = if cfg!(miri) { 1 } else { 200_000_000 };
+/// Blocks that fill every SM, if each takes [`SHORT`] cycles. The software driver distributes blocks evenly.
+pub(crate) const FILLING: u32 = if cfg!(miri) { 132 } else { 64 * 132 };
+pub(crate) const SHORT: u32 = if cfg!(miri) { 1 } else { 50_000 };
+/// The threads of such a block. Only the first records the SM.
+pub(crate) const WARP: u32 = if cfg!(miri) { 1 } else { 32 };
+
 /// Keeps a stream busy, and records the SMs that it ran on.
 pub(crate) struct RecordSmid(TypedKernel<(&'static mut [u32], u32)>);
 
 impl RecordSmid {
     pub(crate) fn new(context: &Context) -> Self {
-        let module = Module::from_ptx(context, SMID).expect("the test kernel");
-        let kernel = module.kernel("record_smid").expect("a kernel");
-        Self(kernel.typed().expect("its parameters"))
+        Self(kernel(context, SMID, "record_smid"))
     }
 
     /// Launches `blocks` blocks that take `cycles` clock cycles each.
     pub(crate) fn run(&self, stream: &Stream, blocks: u32, cycles: u32) -> DeviceBuffer<u32> {
         let mut smids = DeviceBuffer::zeroed(stream, blocks as usize).expect("memory");
-        let config = LaunchConfig::linear(blocks, 32);
+        let config = LaunchConfig::linear(blocks, WARP);
         // SAFETY: the kernel writes one element for each block, and the buffer has that many.
         unsafe { self.0.launch(stream, config, (&mut smids, cycles)) }.expect("a launch");
         smids
@@ -84,7 +101,12 @@ impl RecordSmid {
 
     /// Returns the SMs that work on the stream runs on.
     pub(crate) fn sms(&self, stream: &Stream) -> BTreeSet<u32> {
-        let smids = self.run(stream, 64 * 132, 50_000);
+        // Under Miri, one block more than a partition has SMs finds an SM too many.
+        let blocks = match stream.green_context() {
+            Some(green) if cfg!(miri) => green.sm_count() + 1,
+            _ => FILLING,
+        };
+        let smids = self.run(stream, blocks, SHORT);
         smids.to_vec().expect("the SM numbers").into_iter().collect()
     }
 }
@@ -104,7 +126,7 @@ pub(crate) struct Busy {
 impl Busy {
     pub(crate) fn new(context: &Context, stream: &Stream) -> Self {
         let record = RecordSmid::new(context);
-        Self { smids: record.run(stream, 1, 200_000_000), record }
+        Self { smids: record.run(stream, 1, LONG), record }
     }
 }
 
@@ -113,7 +135,7 @@ pub(crate) struct Fault(TypedKernel<(u64, i32, i32, u32)>);
 
 impl Fault {
     pub(crate) fn new(context: &Context) -> Result<Self> {
-        Module::from_ptx(context, VECTOR)?.kernel("scale")?.typed().map(Self)
+        Module::from_ptx(context, &alone(VECTOR, "scale"))?.kernel("scale")?.typed().map(Self)
     }
 
     /// Launches the kernel. The process cannot use the device afterwards.

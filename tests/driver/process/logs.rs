@@ -28,6 +28,9 @@ fn a_position_starts_at_the_end_of_the_log() {
 mod provoked {
     use super::*;
 
+    /// The number of failures of a thread.
+    const COUNT: usize = if cfg!(miri) { 5 } else { 200 };
+
     type Seen = Arc<Mutex<Vec<String>>>;
 
     /// Registers a closure that collects the entries.
@@ -84,7 +87,7 @@ mod provoked {
                 };
                 for _ in 0..3 {
                     scope.spawn(move || {
-                        for _ in 0..200 {
+                        for _ in 0..COUNT {
                             let error = Device::by_pci_bus_id("no bus").expect_err("no device");
                             let log = log_of(error);
                             assert!(!log.contains("0 byte"), "{log}");
@@ -92,7 +95,7 @@ mod provoked {
                     });
                 }
                 // Other threads may overwrite the entries before they are read, so a log may be empty.
-                let logs: Vec<String> = (0..200).map(|_| log_of(fail(&context))).collect();
+                let logs: Vec<String> = (0..COUNT).map(|_| log_of(fail(&context))).collect();
                 let known: Vec<&String> = logs.iter().filter(|log| !log.is_empty()).collect();
                 assert!(!known.is_empty());
                 let is_own = |log: &&String| log.contains("0 byte") && log.lines().count() == 1;
@@ -192,7 +195,7 @@ mod provoked {
             let callback = LogCallback::new(move |_, _| drop(Arc::clone(&owner)));
             let callback = callback.expect("registered");
             std::thread::scope(|scope| {
-                let failing = scope.spawn(|| (0..200).for_each(|_| drop(fail(&context))));
+                let failing = scope.spawn(|| (0..COUNT).for_each(|_| drop(fail(&context))));
                 drop(callback);
                 failing.join().expect("no panic");
             });
