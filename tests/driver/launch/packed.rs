@@ -2,7 +2,7 @@
 
 use crate::call::raw::succeeds;
 use crate::common;
-use crate::module::kernels::ARGUMENTS;
+use crate::module::kernels::{ARGUMENTS, alone};
 use core::ffi::c_void;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{
@@ -66,8 +66,8 @@ impl Setup {
     fn since(major: u16, minor: u16) -> Option<Self> {
         let context = common::context_since(major, minor)?;
         let stream = context.stream().expect("a stream");
-        let module = Module::from_ptx(&context, ARGUMENTS).expect("the test kernels");
-        let kernel = module.kernel("by_value").expect("a kernel");
+        let module = Module::from_ptx(&context, &alone(ARGUMENTS, "by_value"));
+        let kernel = module.expect("the test kernels").kernel("by_value").expect("a kernel");
         let out = DeviceBuffer::zeroed(&stream, RESULTS.len()).expect("memory");
         let bytes = packed(&kernel, &out);
         Some(Self { context, stream, kernel, out, bytes })
@@ -210,9 +210,11 @@ mod provoked {
     #[test]
     fn arguments_in_both_forms_are_refused() {
         let Setup { context, stream, kernel, out, mut bytes } = or_skip!(Setup::since(12, 4));
-        let mut pointers = super::places(&kernel).map(|at| bytes[at..].as_mut_ptr().cast());
         let mut size = bytes.len();
         let mut extra = list(&mut bytes, &mut size);
+        // Another borrow of the bytes would invalidate the pointer in the list.
+        let buffer = extra[1];
+        let mut pointers = super::places(&kernel).map(|at| buffer.wrapping_byte_add(at));
         let _current = context.make_current().expect("current");
         let (kernel, stream) = (kernel.as_raw(), stream.as_raw());
         let launch = |params, extra| {
