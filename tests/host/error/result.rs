@@ -23,7 +23,8 @@ fn every_named_code_has_its_own_text() {
 
 #[test]
 fn no_unnamed_code_has_a_text() {
-    for code in (0..=2000).chain([u32::MAX]).map(CUresult) {
+    let codes = (0..=2000).step_by(if cfg!(miri) { 40 } else { 1 });
+    for code in codes.chain([u32::MAX]).map(CUresult) {
         assert_eq!(code.name().is_some(), code.text().is_some(), "{}", code.0);
     }
 }

@@ -19,10 +19,12 @@ fn a_pool_removes_the_complete_events_of_frees_when_it_has_64_of_them() {
         assert_eq!(free(), count);
     }
     assert_eq!(free(), 1, "the last one is not complete");
-    for count in 2..64 {
-        assert_eq!(free(), count);
+    if !cfg!(miri) {
+        for count in 2..64 {
+            assert_eq!(free(), count);
+        }
+        assert_eq!(free(), 1);
     }
-    assert_eq!(free(), 1);
     cuda_sim::clear_calls();
     drop(pool);
     let calls: Vec<_> = cuda_sim::calls().iter().map(|call| call.function).collect();

@@ -125,7 +125,8 @@ fn random_changes_of_compressed_images_are_refused_or_loaded() {
             (state >> 33) as usize % below
         };
         let mut refused = 0;
-        for round in 0..3000 {
+        let (rounds, refusals) = if cfg!(miri) { (8, 1..9) } else { (3000, 1000..2900) };
+        for round in 0..rounds {
             let mut image = [ZSTD, LZ4][round % 2].to_vec();
             for _ in 0..=random(3) {
                 // Half of the changes are in the headers of the first member and of its frame. The header of the image
@@ -141,7 +142,7 @@ fn random_changes_of_compressed_images_are_refused_or_loaded() {
             }
             refused += usize::from(!load(&image).is_success());
         }
-        assert!((1000..2900).contains(&refused), "{refused}");
+        assert!(refusals.contains(&refused), "{refused}");
     });
 }
 

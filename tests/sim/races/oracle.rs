@@ -184,7 +184,7 @@ fn the_races_of_random_programs_are_those_of_all_unordered_pairs() {
         other => panic!("no operation runs on {other}"),
     };
     let (mut with_races, mut without) = (0, 0);
-    for seed in 0..300 {
+    for seed in 0..if cfg!(miri) { 6 } else { 300 } {
         let mut random = Random(seed);
         let calls = 4 + random.below(24);
         let events: Vec<CUevent> = (0..3).map(|_| out!(cuEventCreate(0))).collect();
@@ -214,5 +214,6 @@ fn the_races_of_random_programs_are_those_of_all_unordered_pairs() {
             break;
         }
     }
-    assert!(with_races > 20 && without > 5, "{with_races}, {without}");
+    let least = if cfg!(miri) { (1, 0) } else { (20, 5) };
+    assert!(with_races > least.0 && without > least.1, "{with_races}, {without}");
 }
