@@ -173,16 +173,10 @@ impl Explorer {
         let reported = (self.reported)();
         let is_serial = plan.serial.is_some();
         state::renew(plan.seed, Interleavings((!is_serial).then_some(plan.seed)));
-        baton::begin(plan);
-        pool::set_judge(Some(std::thread::current()));
         let scenario = Arc::clone(scenario);
-        pool::add("the scenario", move || scenario());
-        baton::start();
-        let (steps, stuck) = wait();
-        pool::set_judge(None);
-        let failure = baton::take_failure();
+        let (steps, failure) = execute(plan, || pool::add("the scenario", move || scenario()));
         let calls = account::call_count();
-        if let Some(failure) = stuck.or(failure) {
+        if let Some(failure) = failure {
             // The misuse is usually the cause of a panic.
             let reason = match account::first_misuse() {
                 Some(misuse) => format!("misuse: {misuse}; then {failure}"),
@@ -235,15 +229,9 @@ impl Explorer {
     /// Calls the function of [`settle`](Self::settle) on each thread of the schedule that has ended. Returns the
     /// failure, if any.
     fn settle_on_threads(&self) -> Option<String> {
-        let settle = self.settle;
-        let threads = baton::count();
-        baton::begin(Plan { serial: Some(false), ..Plan::default() });
-        pool::set_judge(Some(std::thread::current()));
-        (0..threads).for_each(|_| pool::add("a thread at its end", settle));
-        baton::start();
-        let (_, stuck) = wait();
-        pool::set_judge(None);
-        stuck.or(baton::take_failure())
+        let (settle, threads) = (self.settle, baton::count());
+        let plan = Plan { serial: Some(false), ..Plan::default() };
+        execute(plan, || (0..threads).for_each(|_| pool::add("a thread at its end", settle))).1
     }
 }
 
@@ -252,6 +240,19 @@ fn clear() {
     account::clear();
     crate::races::report::clear();
     crate::checks::clear();
+}
+
+/// Runs the threads that `add` adds to a schedule. Returns its steps and its failure, if any.
+fn execute(plan: Plan, add: impl FnOnce()) -> (u64, Option<String>) {
+    baton::begin(plan);
+    pool::set_judge(Some(std::thread::current()));
+    add();
+    baton::start();
+    let (steps, stuck) = wait();
+    pool::set_judge(None);
+    // Taken in any case, since this also ends the turn of the last thread.
+    let failure = baton::take_failure();
+    (steps, stuck.or(failure))
 }
 
 /// Waits for the end of a schedule. Returns its steps and, if it does not end, a description of the
