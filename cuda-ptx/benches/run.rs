@@ -25,11 +25,11 @@ impl Device for Memory {
         if !(BASE..end).contains(&address) {
             return Err("nothing is allocated there".to_owned());
         }
-        Ok(Region { base: BASE, words: &self.0, start: BASE, end, is_writable: true })
+        Ok(Region::new(BASE, &self.0))
     }
     fn validity(&self, _address: u64, _len: u64) -> Validity<'_> {
         let end = BASE + 8 * self.1.len() as u64;
-        let written = Region { base: BASE, words: &self.1, start: BASE, end, is_writable: true };
+        let written = Region::new(BASE, &self.1);
         Validity { start: BASE, end, written: Some(written), is_host_visible: false }
     }
     fn print(&self, _text: &str) {}

@@ -3,7 +3,7 @@
 use crate::check::{Finding, SiteId};
 use crate::texture::{Texels, Texture};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// The purpose of an access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +22,12 @@ pub enum Access {
 /// words, so a race in a kernel is no data race on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Region<'a> {
-    /// The address of the first byte of `words`, a multiple of 8.
+    /// The address of the first byte of `words`, a multiple of 8, or of `edge`.
     pub base: u64,
     /// The words. The bytes of a word are in little-endian order.
     pub words: &'a [AtomicU64],
+    /// The bytes of a region without words.
+    pub edge: Option<Edge<'a>>,
     /// The address of the first byte that may be accessed.
     pub start: u64,
     /// The address after the last byte that may be accessed.
@@ -34,7 +36,27 @@ pub struct Region<'a> {
     pub is_writable: bool,
 }
 
+/// Bytes of memory that are not part of a whole word of it, since the memory starts or ends within the word. Their
+/// address is a multiple of their count. A byte must be part of the same edge in all accesses: otherwise accesses of
+/// different sizes would race on the host.
+#[derive(Clone, Copy, Debug)]
+pub enum Edge<'a> {
+    /// One byte.
+    One(&'a AtomicU8),
+    /// Two bytes in little-endian order.
+    Two(&'a AtomicU16),
+    /// Four bytes in little-endian order.
+    Four(&'a AtomicU32),
+}
+
 impl<'a> Region<'a> {
+    /// Returns a region of all bytes of `words`, which may be written. The first byte is at `base`, a multiple of 8.
+    #[must_use]
+    pub const fn new(base: u64, words: &'a [AtomicU64]) -> Self {
+        let end = base + 8 * words.len() as u64;
+        Self { base, words, edge: None, start: base, end, is_writable: true }
+    }
+
     /// Returns whether the region contains `len` bytes at `address`, for this purpose.
     #[inline]
     pub fn contains(&self, address: u64, len: u64, access: Access) -> bool {
@@ -44,17 +66,73 @@ impl<'a> Region<'a> {
             && (self.is_writable || access == Access::Read)
     }
 
-    /// Loads the word that contains the byte at `address`.
+    /// Loads the word that contains the byte at `address`. The bytes around an edge are zero.
     #[inline]
     pub(crate) fn word(&self, address: u64) -> u64 {
-        let index = (address.wrapping_sub(self.base) >> 3) as usize;
-        self.words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
+        match self.atomic(address) {
+            Some(word) => word.load(Ordering::Relaxed),
+            None => self.edge_word(),
+        }
     }
 
-    /// Returns the atomic word that contains the byte at `address`.
+    /// Returns the atomic word that contains the byte at `address`. An edge has none.
     #[inline]
     pub(crate) fn atomic(&self, address: u64) -> Option<&'a AtomicU64> {
         self.words.get((address.wrapping_sub(self.base) >> 3) as usize)
+    }
+
+    /// Replaces the word that contains the byte at `address` by a function of it, and returns the old one. The bytes
+    /// around an edge stay as they are.
+    #[inline]
+    pub(crate) fn update(&self, address: u64, f: impl Fn(u64) -> u64) -> u64 {
+        loop {
+            let old = self.word(address);
+            let is_replaced = match self.atomic(address) {
+                Some(word) => {
+                    let order = Ordering::Relaxed;
+                    word.compare_exchange_weak(old, f(old), order, order).is_ok()
+                }
+                None => self.replace_edge(old, f(old)),
+            };
+            if is_replaced {
+                return old;
+            }
+        }
+    }
+
+    #[cold]
+    fn edge_word(&self) -> u64 {
+        let order = Ordering::Relaxed;
+        let bytes = match self.edge {
+            Some(Edge::One(its)) => its.load(order).into(),
+            Some(Edge::Two(its)) => its.load(order).into(),
+            Some(Edge::Four(its)) => its.load(order).into(),
+            None => 0,
+        };
+        bytes << self.shift()
+    }
+
+    /// Replaces the bytes of an edge in a word, unless they have changed. Returns whether they are replaced.
+    #[cold]
+    fn replace_edge(&self, old: u64, new: u64) -> bool {
+        let (old, new, order) = (old >> self.shift(), new >> self.shift(), Ordering::Relaxed);
+        match self.edge {
+            Some(Edge::One(its)) => {
+                its.compare_exchange(old as u8, new as u8, order, order).is_ok()
+            }
+            Some(Edge::Two(its)) => {
+                its.compare_exchange(old as u16, new as u16, order, order).is_ok()
+            }
+            Some(Edge::Four(its)) => {
+                its.compare_exchange(old as u32, new as u32, order, order).is_ok()
+            }
+            None => true,
+        }
+    }
+
+    /// Returns the number of bits in a word before an edge.
+    fn shift(&self) -> u64 {
+        8 * (self.base & 7)
     }
 }
 

@@ -47,8 +47,7 @@
 //! impl Device for Memory {
 //!     fn region(&self, _address: u64, _len: u64, _access: Access, _: SiteId) -> Result<Region<'_>, String> {
 //!         // The engine checks that the access is in the region.
-//!         let end = BASE + 8 * self.0.len() as u64;
-//!         Ok(Region { base: BASE, words: &self.0, start: BASE, end, is_writable: true })
+//!         Ok(Region::new(BASE, &self.0))
 //!     }
 //!     fn print(&self, text: &str) {
 //!         print!("{text}");
@@ -133,6 +132,6 @@ pub mod tensor_map;
 pub mod texture;
 
 pub use decode::is_device_function;
-pub use device::{Access, Device, Region, Validity};
+pub use device::{Access, Device, Edge, Region, Validity};
 pub use engine::{Fault, FaultKind, Launch, run};
 pub use program::{Instruction, Kernel, LinkError, Param, Program, Relocation, Target, Variable};

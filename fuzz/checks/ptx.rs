@@ -40,8 +40,7 @@ impl Device for Memory {
         _access: Access,
         _: SiteId,
     ) -> Result<Region<'_>, String> {
-        let end = BASE + 8 * self.0.len() as u64;
-        Ok(Region { base: BASE, words: &self.0, start: BASE, end, is_writable: true })
+        Ok(Region::new(BASE, &self.0))
     }
 
     fn print(&self, _text: &str) {}

@@ -55,7 +55,7 @@ impl Device for Memory {
         let found = index.and_then(|index| Some((index, self.ranges.get(index as usize)?)));
         let (index, (words, size)) = found.ok_or("nothing is there")?;
         let start = BASE + STEP * index;
-        Ok(Region { base: start, words, start, end: start + size, is_writable: true })
+        Ok(Region { end: start + size, ..Region::new(start, words) })
     }
 
     fn print(&self, _text: &str) {}

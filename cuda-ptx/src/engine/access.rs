@@ -1,6 +1,7 @@
 //! Loads and stores.
 
 use super::Launch;
+use super::atomic::update_word;
 use super::block::{BlockState, Cluster};
 use super::fault::{FaultKind, Raise};
 use super::interleave::Interleaver;
@@ -67,7 +68,7 @@ pub(super) struct Regions<'a> {
 }
 
 impl<'a> Regions<'a> {
-    const EMPTY: Region<'a> = Region { base: 0, words: &[], start: 0, end: 0, is_writable: false };
+    const EMPTY: Region<'a> = Region::new(0, &[]);
 
     pub(super) fn new(grid: &'a [AtomicU64]) -> Self {
         Self { cached: [Self::EMPTY; CACHED], next: 0, grid, texture: None, surface: None }
@@ -98,9 +99,7 @@ impl<'a> Regions<'a> {
         by: SiteId,
     ) -> Result<usize, String> {
         let region = if address.wrapping_sub(GRID_WINDOW) < 8 * self.grid.len() as u64 {
-            let end = GRID_WINDOW + 8 * self.grid.len() as u64;
-            let words = self.grid;
-            Region { base: GRID_WINDOW, words, start: GRID_WINDOW, end, is_writable: true }
+            Region::new(GRID_WINDOW, self.grid)
         } else {
             device.region(address, len, access, by)?
         };
@@ -730,7 +729,10 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     #[inline]
     pub(super) fn write(&mut self, region: &Region<'a>, address: u64, size: u32, value: u64) {
-        let Some(word) = region.atomic(address) else { return };
+        let Some(word) = region.atomic(address) else {
+            update_word(region, address, size, |_| value);
+            return;
+        };
         if !self.word.is_some_and(|its| std::ptr::eq(its, word)) {
             self.flush();
             self.word = Some(word);

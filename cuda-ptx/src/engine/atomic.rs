@@ -7,7 +7,6 @@ use super::warp::{Warp, lanes_of};
 use crate::device::{Access, Region};
 use crate::number::{Mode, bf16, f16, f32 as single, f64 as double, integer, packed2};
 use crate::program::{Atomic, AtomicFunction, AtomicWide, Float, Int};
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 impl Warp {
@@ -111,19 +110,10 @@ pub(super) fn update_word(
     size: u32,
     f: impl Fn(u64) -> u64,
 ) -> u64 {
-    let Some(word) = region.atomic(address) else { return 0 };
     let shift = 8 * (address & 7);
     let field = u64::MAX >> (64 - 8 * size);
-    let mut old = word.load(Ordering::Relaxed);
-    loop {
-        let its = old >> shift & field;
-        let next = old & !(field << shift) | (f(its) & field) << shift;
-        let order = Ordering::Relaxed;
-        match word.compare_exchange_weak(old, next, order, order) {
-            Ok(_) => return its,
-            Err(other) => old = other,
-        }
-    }
+    let of = |word: u64| word >> shift & field;
+    of(region.update(address, |old| old & !(field << shift) | (f(of(old)) & field) << shift))
 }
 
 /// Returns the new value. Additions of f32 flush denormals in global memory, and not in shared memory.

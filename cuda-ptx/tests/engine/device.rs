@@ -118,8 +118,7 @@ impl Device for Memory {
         _: SiteId,
     ) -> Result<Region<'_>, String> {
         let (start, its) = self.find(address).ok_or("nothing is allocated there")?;
-        let end = start + its.len;
-        Ok(Region { base: start, words: &its.words, start, end, is_writable: true })
+        Ok(Region { end: start + its.len, ..Region::new(start, &its.words) })
     }
 
     fn validity(&self, address: u64, len: u64) -> Validity<'_> {
@@ -129,8 +128,7 @@ impl Device for Memory {
         };
         let end = start + its.len;
         let written = its.written.as_deref();
-        let written =
-            written.map(|words| Region { base: start, words, start, end, is_writable: true });
+        let written = written.map(|words| Region { end, ..Region::new(start, words) });
         Validity { start, end, written, is_host_visible: its.is_host_visible }
     }
 

@@ -8,10 +8,12 @@ use crate::coverage;
 use crate::memory::{Known, Memory, Use};
 use crate::thread;
 use cuda_ptx::texture::{Texels, Texture};
-use cuda_ptx::{Access, Device, FaultKind, Launch, Program, Region, Validity};
+use cuda_ptx::{Access, Device, Edge, FaultKind, Launch, Program, Region, Validity};
 use cuda_sys::CUresult;
 use std::io::Write;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The bytes of local memory that a thread may use, as many as on a GPU.
@@ -157,11 +159,17 @@ impl Device for Memories<'_> {
         let found =
             found.and_then(|()| memory.region_for(range, wanted, access == Access::Atomic, by));
         let (start, host, size) = found.map_err(|what| without_bytes(what, address, len))?;
-        // SAFETY: the memory is alive until the kernel ends: nothing is freed meanwhile, since the driver is locked. It
-        // is in memory of the host at `host`, and the words of its first and last byte are too: allocations have whole
-        // words, and those of registered memory are in its pages. The device accesses it through these words only, and
-        // the program must not access memory on the host while a device uses it.
-        Ok(unsafe { words(start, host, size, wanted == Use::Write) })
+        let region = match memory.registered_around(address) {
+            // SAFETY: the memory is registered until the kernel ends: the driver is locked. `region_for` has compared
+            // the alignments. The device accesses the memory by such operations only, and the program must not access
+            // memory on the host while a device uses it.
+            Some(memory) => unsafe { registered_region(address..address + len, memory) },
+            // SAFETY: the same holds for allocations, which have whole words.
+            None => unsafe { words(start, host, size) },
+        };
+        let end = region.end.min(start + size as u64);
+        let start = region.start.max(start);
+        Ok(Region { start, end, is_writable: wanted == Use::Write, ..region })
     }
 
     fn validity(&self, address: u64, _len: u64) -> Validity<'_> {
@@ -169,7 +177,7 @@ impl Device for Memories<'_> {
         let size = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         // SAFETY: the words are alive until the kernel ends, as the allocation is, which has whole words. They are
         // accessed as atomic words only.
-        let words = |host| unsafe { words(range.start, host, size, true) };
+        let words = |host| unsafe { words(range.start, host, size) };
         let written = written.map(words);
         Validity { start: range.start, end: range.end, written, is_host_visible }
     }
@@ -189,8 +197,10 @@ impl Device for Memories<'_> {
         let found = found.map_err(|what| without_bytes(what, address, len))?;
         // SAFETY: the bytes are in a view of physical memory, which a binding keeps until the kernel ends: the driver is
         // locked. A view has whole pages, and so whole words. For the accesses see `region`.
-        let words = |(start, host)| unsafe { words(start, host, size, wanted == Use::Write) };
-        Ok(found.into_iter().map(words).collect())
+        let words = |(start, host)| unsafe { words(start, host, size) };
+        let is_writable = wanted == Use::Write;
+        let regions = found.into_iter().map(words);
+        Ok(regions.map(|its| Region { is_writable, ..its }).collect())
     }
 
     fn print(&self, text: &str) {
@@ -252,17 +262,53 @@ fn without_bytes(error: String, address: u64, len: u64) -> String {
     }
 }
 
+/// Returns the whole words of registered memory, or an edge of it: the memory may start and end within a word, and the
+/// bytes around it are not the device's.
+///
+/// # Safety
+/// The bytes of the range are at the address on the host, whose alignment is the same. They are alive as long as the
+/// region, and are accessed by the atomic operations of such regions only.
+unsafe fn registered_region<'a>(
+    access: Range<u64>,
+    (memory, host): (Range<u64>, usize),
+) -> Region<'a> {
+    let host_of = |address: u64| host + (address - memory.start) as usize;
+    let (start, end) = (memory.start.next_multiple_of(8), memory.end & !7);
+    if start <= access.start && access.end <= end {
+        // SAFETY: the words are part of the memory, whose bytes are alive.
+        return unsafe { words(start, host_of(start), (end - start) as usize) };
+    }
+    for size in [4, 2, 1] {
+        let start = access.start & !(size - 1);
+        let end = start + size;
+        if start < memory.start || memory.end < end || end < access.end {
+            continue;
+        }
+        let pointer = core::ptr::with_exposed_provenance_mut::<u8>(host_of(start));
+        let edge = match size {
+            // SAFETY: the bytes are part of the memory, which is alive. Their address is a multiple of their count.
+            4 => Edge::Four(unsafe { AtomicU32::from_ptr(pointer.cast()) }),
+            // SAFETY: as above.
+            2 => Edge::Two(unsafe { AtomicU16::from_ptr(pointer.cast()) }),
+            // SAFETY: as above.
+            _ => Edge::One(unsafe { AtomicU8::from_ptr(pointer) }),
+        };
+        return Region { edge: Some(edge), end, ..Region::new(start, &[]) };
+    }
+    // The engine refuses an access that is not aligned.
+    Region { end: access.end, ..Region::new(access.start, &[]) }
+}
+
 /// Returns the words of `size` bytes, whose address on the device is `start`.
 ///
 /// # Safety
 /// The bytes at `host`, and those of their first and last word, are alive as long as the region, and are accessed as
 /// atomic words only.
-unsafe fn words<'a>(start: u64, host: usize, size: usize, is_writable: bool) -> Region<'a> {
+unsafe fn words<'a>(start: u64, host: usize, size: usize) -> Region<'a> {
     let before = (start & 7) as usize;
     let pointer = core::ptr::with_exposed_provenance(host - before);
     let count = (before + size).div_ceil(8);
     // SAFETY: the caller guarantees that the words are alive, and accessed as atomic words.
     let words = unsafe { core::slice::from_raw_parts(pointer, count) };
-    let base = start - before as u64;
-    Region { base, words, start, end: start + size as u64, is_writable }
+    Region { start, end: start + size as u64, ..Region::new(start - before as u64, words) }
 }

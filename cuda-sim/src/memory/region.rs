@@ -1,8 +1,9 @@
 //! Memory as kernels access it that run by their PTX.
 
-use super::{BASE, Kind, Memory, Use};
+use super::{BASE, HostKind, Kind, Memory, Use};
 use crate::races::Access;
 use cuda_ptx::check::SiteId;
+use std::ops::Range;
 
 impl Memory {
     /// Returns a part of memory around some bytes that a kernel may access: its address on the device, its address on
@@ -50,6 +51,13 @@ impl Memory {
         // Both are parts of the memory on the host.
         let (before, size) = ((part.start - start) as usize, (part.end - part.start) as usize);
         Ok((part.start, host + before, size))
+    }
+
+    /// Returns the range of the registered memory that contains an address, and where it is on the host.
+    pub(crate) fn registered_around(&self, address: u64) -> Option<(Range<u64>, usize)> {
+        let (start, at, its) = self.host_around(address)?;
+        let first = address - (at - start) as u64;
+        matches!(its.kind, HostKind::Registered).then(|| (first..first + its.len as u64, start))
     }
 
     /// Notes an access of a thread of a kernel.

@@ -3,7 +3,10 @@
 use crate::common;
 use crate::module::kernels::{Scale, pinned};
 use cuda_safe::memory::{MappedBuffer, PinnedFlags, PinnedOptions, RegisterOptions};
-use cuda_safe::{CUresult, Context, DeviceBuffer, DeviceSlice, Error, Invalid, PinnedBuffer};
+use cuda_safe::{
+    CUresult, Context, DeviceBuffer, DeviceSlice, Error, Invalid, LaunchConfig, Module,
+    PinnedBuffer, sys,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LEN: usize = if cfg!(miri) { 50 } else { 5000 };
@@ -15,11 +18,40 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the first numbers. The software driver accesses words of eight bytes. Under Miri, a vector may begin within
-/// one, which another vector has too.
+/// Adds 1 to each byte, and then 1 to each byte of the elements of more bytes at the edges.
+const EDGES: &str = "
+.version 6.0
+.target sm_52
+.address_size 64
+.visible .entry edges(.param .u64 bytes, .param .u32 count) {
+    .reg .pred %p<2>; .reg .b16 %h<2>; .reg .b32 %r<4>; .reg .b64 %d<3>;
+    ld.param.u64 %d0, [bytes];
+    ld.param.u32 %r0, [count];
+    mov.u32 %r1, %tid.x;
+    setp.ge.u32 %p0, %r1, %r0;
+    @%p0 bra added;
+    cvt.u64.u32 %d1, %r1;
+    add.u64 %d1, %d0, %d1;
+    ld.global.u8 %h0, [%d1];
+    add.u16 %h0, %h0, 1;
+    st.global.u8 [%d1], %h0;
+added:
+    bar.sync 0;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra end;
+    ld.global.u16 %h1, [%d0+1];
+    add.u16 %h1, %h1, 0x0101;
+    st.global.u16 [%d0+1], %h1;
+    atom.global.add.u32 %r2, [%d0+3], 0x01010101;
+    ld.global.u32 %r3, [%d0+15];
+    add.u32 %r3, %r3, 0x01010101;
+    st.global.u32 [%d0+15], %r3;
+end:
+    ret;
+}";
+
 fn numbers() -> Vec<i32> {
-    let mut vectors = std::iter::repeat_with(|| (0..LEN as i32).collect::<Vec<_>>());
-    vectors.find(|its| its.as_ptr().addr() % 8 == 0).expect("an aligned vector")
+    (0..LEN as i32).collect()
 }
 
 #[test]
@@ -137,6 +169,41 @@ fn kernels_access_a_mapped_registered_vector() {
     let memory = PinnedBuffer::register_with(&context, numbers(), options).expect("registered");
     let memory = use_mapped(&context, memory);
     assert_eq!(memory.unregister().expect("a vector"), [0; LEN]);
+}
+
+#[test]
+fn kernels_change_no_byte_around_registered_memory() {
+    let context = or_skip!(common::context());
+    let _alone = one_at_a_time();
+    let stream = context.stream().expect("a stream");
+    let kernel = Module::from_ptx(&context, EDGES).expect("a module").kernel("edges");
+    let kernel = kernel.expect("a kernel").typed::<(u64, u32)>().expect("its parameters");
+    // The elements of the kernel are aligned. The vector ends within a word, so Miri reports accesses of whole words.
+    let mut vectors = std::iter::repeat_with(|| vec![0_u8; 23]);
+    let mut bytes = vectors.find(|its| its.as_ptr().addr() % 8 == 0).expect("an aligned vector");
+    let (start, size) = (bytes[1..].as_mut_ptr().cast(), 22);
+    let current = context.make_current().expect("current");
+    // SAFETY: the bytes are alive until they are unregistered.
+    let registered =
+        unsafe { sys::cuMemHostRegister_v2(start, size, sys::CU_MEMHOSTREGISTER_DEVICEMAP) };
+    assert_eq!(registered, CUresult::CUDA_SUCCESS);
+    let mut address = 0;
+    // SAFETY: the bytes are registered, and the address is a variable.
+    let mapped = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, start, 0) };
+    assert_eq!(mapped, CUresult::CUDA_SUCCESS);
+    let config = LaunchConfig::new([1; 3], [32, 1, 1]);
+    // SAFETY: the kernel accesses the bytes, and the host does not until it has waited.
+    unsafe { kernel.launch(&stream, config, (address, size as u32)) }.expect("a launch");
+    stream.synchronize().expect("no error");
+    // SAFETY: the bytes are registered, and no work uses them.
+    let unregistered = unsafe { sys::cuMemHostUnregister(start) };
+    assert_eq!(unregistered, CUresult::CUDA_SUCCESS);
+    drop(current);
+    let mut right = [1; 23];
+    right[0] = 0;
+    right[2..8].fill(2);
+    right[16..20].fill(2);
+    assert_eq!(bytes, right);
 }
 
 #[test]
