@@ -115,7 +115,10 @@ fn expected(x: f32, y: f32, mode: AddressMode, filter: FilterMode) -> f32 {
 
 /// Points in texels, also outside of the texture, none of them at an edge between texels.
 fn points() -> Vec<[f32; 2]> {
-    let steps = |len: usize| (-9..=4 * len as i32 + 9).map(|step| step as f32 * 0.25 + 0.0625);
+    let steps = |len: usize| {
+        let steps = (-9..=4 * len as i32 + 9).step_by(if cfg!(miri) { 9 } else { 1 });
+        steps.map(|step| step as f32 * 0.25 + 0.0625)
+    };
     steps(WIDTH).flat_map(|x| steps(HEIGHT).map(move |y| [x, y])).collect()
 }
 

@@ -5,7 +5,6 @@
 use crate::common::{self, child};
 use crate::green::{partition, resource};
 use crate::launch::packed::one_thread;
-use crate::module::kernels::VECTOR;
 use cuda_safe::context::CurrentContext;
 use cuda_safe::sys::{
     self, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUmodule, CUresult, CUstream,
@@ -13,6 +12,10 @@ use cuda_safe::sys::{
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
+
+/// A small module: the calls load it many times.
+const NOTHING: &str =
+    ".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }";
 
 /// The objects of the primary context.
 struct Its {
@@ -183,7 +186,7 @@ const CALLS: [Call; 63] = [
         sys::cuModuleLoadData(&mut null_mut(), its.text.as_ptr().cast())
     }),
     call!("cuModuleGetFunction", Nothing, |its| {
-        sys::cuModuleGetFunction(&mut null_mut(), its.module, c"add".as_ptr())
+        sys::cuModuleGetFunction(&mut null_mut(), its.module, c"nothing".as_ptr())
     }),
     call!("cuModuleUnload", Nothing, |its| sys::cuModuleUnload(its.spare().module)),
     call!("cuFuncGetAttribute", Nothing, |its| {
@@ -368,13 +371,13 @@ mod provoked {
             let resource = or_skip!(resource());
             let event = context.event().expect("an event");
             event.record(&stream).expect("a record");
-            let module = Module::from_ptx(&context, VECTOR).expect("a module");
+            let module = Module::from_ptx(&context, NOTHING).expect("a module");
             let kernel = module.kernel("nothing").expect("a kernel");
             let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 1024).expect("memory");
             let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
             let pool = MemoryPool::default_of(&context).expect("a pool");
-            let library = Library::from_ptx(VECTOR).expect("a library");
-            let text = CString::new(VECTOR).expect("no NUL");
+            let library = Library::from_ptx(NOTHING).expect("a library");
+            let text = CString::new(NOTHING).expect("no NUL");
             let green = partition(resource);
             let (function, raw) = (kernel.as_raw(), stream.as_raw());
             let prepare = |_: &CurrentContext| {

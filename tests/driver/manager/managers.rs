@@ -197,7 +197,7 @@ fn work(context: &Context, seed: u64, steps: usize) {
 /// Returns the number of steps, which is lower in a debug build and under Miri.
 fn steps(release: usize) -> usize {
     match cfg!(debug_assertions) {
-        _ if cfg!(miri) => 120,
+        _ if cfg!(miri) => 60,
         true => (release / 50).max(4000),
         false => release,
     }

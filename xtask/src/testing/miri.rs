@@ -148,7 +148,6 @@ const NOT_RUN: &[(&str, &[&str])] = &[
         "They go through many cases. Miri has executed none of them in five minutes.",
         &[
             "driver::capture::modes::provoked::calls_invalidate_captures_by_their_mode_and_thread",
-            "driver::manager::managers_kernels::kernels_with_driver_pools",
             "host::interop::array_interface::a_record_follows_from_its_descr_alone",
             "host::interop::array_interface::corpus::the_corpus_of_array_interfaces",
             "host::interop::array_interface::corpus::the_corpus_of_likely_interfaces",
