@@ -51,12 +51,12 @@ fn quote(before: &str, text: &str, after: &str) -> String {
 }
 
 /// Splits a text into tokens.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Lexer<'a> {
     text: &'a str,
-    /// The bytes of the text, and their number. Bytes are read by index: Miri does more work for each call that
-    /// takes the whole slice, the more tokens refer to parts of it.
-    bytes: &'a [u8],
+    /// A copy of the text, and its length. Miri does more work for each access of the text itself, the more tokens refer
+    /// to parts of it, and for each call that takes a slice. Bytes are therefore read by index.
+    bytes: Box<[u8]>,
     length: usize,
     /// The offset of the first byte that is not part of a token yet.
     offset: usize,
@@ -64,12 +64,14 @@ pub(super) struct Lexer<'a> {
     line: u32,
     /// The offset of the first byte of this line.
     line_start: usize,
+    /// The line from this byte on, without its end.
+    line_text: &'a str,
 }
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        let bytes = text.as_bytes();
-        Self { text, bytes, length: bytes.len(), offset: 0, line: 1, line_start: 0 }
+        let (bytes, line_text) = (text.as_bytes().into(), first_line(text));
+        Self { text, bytes, length: text.len(), offset: 0, line: 1, line_start: 0, line_text }
     }
 
     /// Returns the offset after the last token.
@@ -79,7 +81,20 @@ impl<'a> Lexer<'a> {
 
     /// Returns a part of the text. Both offsets are ends of tokens.
     pub(super) fn slice(&self, start: usize, end: usize) -> &'a str {
-        self.text.get(start..end).unwrap_or_default()
+        let in_line = |offset: usize| offset.wrapping_sub(self.line_start);
+        match self.line_text.get(in_line(start)..in_line(end)) {
+            Some(part) => part,
+            // It starts in another line.
+            None => self.text.get(start..end).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the next token, and stays before it.
+    pub(super) fn peek(&mut self) -> Token<'a> {
+        let place = (self.offset, self.line, self.line_start, self.line_text);
+        let (token, ..) = self.next();
+        (self.offset, self.line, self.line_start, self.line_text) = place;
+        token
     }
 
     /// Returns the next token with its place and offset.
@@ -147,6 +162,7 @@ impl<'a> Lexer<'a> {
     fn start_line(&mut self) {
         self.line = self.line.saturating_add(1);
         self.line_start = self.offset;
+        self.line_text = self.text.get(self.offset..).map_or("", first_line);
     }
 
     /// Skips to an offset and counts the lines on the way.
@@ -249,6 +265,10 @@ impl<'a> Lexer<'a> {
         }
         Token::Number(self.slice(start, self.offset))
     }
+}
+
+fn first_line(text: &str) -> &str {
+    text.split('\n').next().unwrap_or_default()
 }
 
 /// Whether each byte is part of a name, except for the first of a name. A table makes the lexer faster.

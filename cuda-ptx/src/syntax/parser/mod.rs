@@ -77,8 +77,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns the token after the current one.
-    fn peek(&self) -> Token<'a> {
-        self.lexer.clone().next().0
+    fn peek(&mut self) -> Token<'a> {
+        self.lexer.peek()
     }
 
     fn mark(&self) -> Mark<'a> {
