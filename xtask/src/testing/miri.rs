@@ -20,9 +20,10 @@ use crate::{root, status};
 /// The test binaries with the harness.
 const BINARIES: [&str; 3] = ["host", "driver", "sim"];
 
-/// The rules that say which pointers may access memory, and the option of each.
+/// The rules that say which pointers may access memory, and the options of each. Under Tree Borrows, the more often Miri
+/// forgets pointers that no longer exist, the less work each access is: a test that loads a module takes half the time.
 const MODELS: [(&str, &str); 2] =
-    [("Stacked Borrows", ""), ("Tree Borrows", "-Zmiri-tree-borrows")];
+    [("Stacked Borrows", ""), ("Tree Borrows", "-Zmiri-tree-borrows -Zmiri-provenance-gc=1000")];
 
 /// The number of slowest tests that are printed.
 const SLOWEST: usize = 5;
