@@ -50,7 +50,7 @@ pub enum Edge<'a> {
 }
 
 impl<'a> Region<'a> {
-    /// Returns a region of all bytes of `words`, which may be written. The first byte is at `base`, a multiple of 8.
+    /// Returns a region of all bytes of `words`, which may be written. The first byte is at [`base`](Self::base).
     #[must_use]
     pub const fn new(base: u64, words: &'a [AtomicU64]) -> Self {
         let end = base + 8 * words.len() as u64;

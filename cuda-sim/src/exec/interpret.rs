@@ -198,9 +198,8 @@ impl Device for Memories<'_> {
         // SAFETY: the bytes are in a view of physical memory, which a binding keeps until the kernel ends: the driver is
         // locked. A view has whole pages, and so whole words. For the accesses see `region`.
         let words = |(start, host)| unsafe { words(start, host, size) };
-        let is_writable = wanted == Use::Write;
-        let regions = found.into_iter().map(words);
-        Ok(regions.map(|its| Region { is_writable, ..its }).collect())
+        let of = |place| Region { is_writable: wanted == Use::Write, ..words(place) };
+        Ok(found.into_iter().map(of).collect())
     }
 
     fn print(&self, text: &str) {
