@@ -13,6 +13,7 @@ pub(crate) mod random;
 use cuda_safe::device::attribute::{Attribute, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED};
 use cuda_safe::error::Rejected;
 use cuda_safe::{Context, ContextFlags, CudaVersion, Device, Error, Event, Invalid, Stream};
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -43,6 +44,23 @@ pub(crate) fn scratch() -> PathBuf {
     // A test binary that runs on another machine finds none. A test that needs the folder reports that it is missing.
     let _ = std::fs::create_dir_all(&folder);
     folder
+}
+
+/// Returns PTX with a kernel. Under Miri, in which the software driver needs seconds to load all kernels of a file, lines
+/// without text replace the other kernels.
+pub(crate) fn alone<'a>(ptx: &'a str, name: &str) -> Cow<'a, str> {
+    const START: &str = ".visible .entry ";
+    if !cfg!(miri) {
+        return ptx.into();
+    }
+    let (head, kernels) = ptx.split_once(START).expect("a kernel");
+    let is_it = |kernel: &str| kernel.strip_prefix(name).is_some_and(|its| its.starts_with('('));
+    assert!(kernels.split(START).any(is_it), "a kernel of this name");
+    let kernels = kernels.split(START).map(|kernel| match is_it(kernel) {
+        true => [START, kernel].concat(),
+        false => "\n".repeat(kernel.matches('\n').count()),
+    });
+    (head.to_owned() + &kernels.collect::<String>()).into()
 }
 
 /// Returns the first device of the current driver: a real GPU if there is one, else a device of the

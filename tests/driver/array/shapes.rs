@@ -1,7 +1,6 @@
 //! Textures and surfaces of further shapes: cubemaps, layers, levels, gathers, and accesses outside.
 
 use crate::common;
-use crate::module::kernels::alone;
 use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, FilterMode, MipmappedArray, Sampler, SparseArray, Surface,
     SurfaceObject, Texel, Texture, TextureObject,
@@ -21,7 +20,7 @@ fn stage() -> Option<Stream> {
 }
 
 fn kernel<P: Params>(stream: &Stream, image: &str, name: &str) -> TypedKernel<P> {
-    let module = Module::from_ptx(stream.context(), &alone(image, name)).expect("a module");
+    let module = Module::from_ptx(stream.context(), &common::alone(image, name)).expect("a module");
     let kernel = module.kernel(name).expect("a kernel");
     kernel.typed().expect("its parameters")
 }

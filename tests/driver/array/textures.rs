@@ -3,7 +3,7 @@
 use super::rejected;
 use crate::common;
 use crate::green::{partition, resource_alone};
-use crate::module::kernels::{Busy, TEXTURE, alone, kernel};
+use crate::module::kernels::{Busy, TEXTURE, kernel};
 use cuda_safe::array::{
     AddressMode, Array, ArrayOptions, ArrayShape, FilterMode, Half, MipmappedArray, Normalized,
     ReadMode, Sampler, Surface, SurfaceObject, Texel, Texture, TextureObject,
@@ -385,7 +385,7 @@ fn a_launch_on_another_stream_is_refused() {
     assert!(refused.to_string().contains("argument 0"), "{refused}");
     drop(texture);
     let mut surface = Surface::new(made).expect("a surface");
-    let module = Module::from_ptx(&context, &alone(TEXTURE, "add_to_surface"));
+    let module = Module::from_ptx(&context, &common::alone(TEXTURE, "add_to_surface"));
     let add = module.expect("the test kernels").kernel("add_to_surface").expect("a kernel");
     let mut launch = add.launch_builder(&other);
     launch.arg(&mut surface).arg(1u32).arg(1u32).arg(1u32);

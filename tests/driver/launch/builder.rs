@@ -1,7 +1,7 @@
 //! Launches whose arguments are added one by one, and parameters that are passed by value.
 
 use crate::common;
-use crate::module::kernels::{ARGUMENTS, MEET, alone, nothing, vector};
+use crate::module::kernels::{ARGUMENTS, MEET, nothing, vector};
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayView, ArrayViewMut};
 use cuda_safe::launch::{KernelValue, LaunchArgument, LaunchAttributes, Value};
@@ -12,7 +12,8 @@ use cuda_safe::{LaunchConfig, Module};
 const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
 
 fn kernel(context: &Context, name: &str) -> Kernel {
-    let module = Module::from_ptx(context, &alone(ARGUMENTS, name)).expect("the test kernels");
+    let module =
+        Module::from_ptx(context, &common::alone(ARGUMENTS, name)).expect("the test kernels");
     module.kernel(name).expect("is in the module")
 }
 

@@ -2,7 +2,7 @@
 
 use crate::call::raw::succeeds;
 use crate::common;
-use crate::module::kernels::{ARGUMENTS, alone};
+use crate::module::kernels::ARGUMENTS;
 use core::ffi::c_void;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{
@@ -66,7 +66,7 @@ impl Setup {
     fn since(major: u16, minor: u16) -> Option<Self> {
         let context = common::context_since(major, minor)?;
         let stream = context.stream().expect("a stream");
-        let module = Module::from_ptx(&context, &alone(ARGUMENTS, "by_value"));
+        let module = Module::from_ptx(&context, &common::alone(ARGUMENTS, "by_value"));
         let kernel = module.expect("the test kernels").kernel("by_value").expect("a kernel");
         let out = DeviceBuffer::zeroed(&stream, RESULTS.len()).expect("memory");
         let bytes = packed(&kernel, &out);

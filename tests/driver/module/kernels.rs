@@ -1,9 +1,9 @@
 //! The kernels that tests run, with typed parameters.
 
+use crate::common::alone;
 use cuda_safe::launch::Params;
 use cuda_safe::{Context, LaunchConfig, Module, Result, Stream, TypedKernel};
 use cuda_safe::{DeviceBuffer, DeviceSliceMut, PinnedBuffer};
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 pub(crate) const ARGUMENTS: &str = include_str!("../../kernels/arguments.ptx");
@@ -22,19 +22,6 @@ pub(crate) const TWICE: &str = include_str!("../../kernels/twice.ptx");
 /// Returns a kernel of a newly loaded module.
 pub(crate) fn kernel<P: Params>(context: &Context, ptx: &str, name: &str) -> TypedKernel<P> {
     kernel_of(&Module::from_ptx(context, &alone(ptx, name)).expect("the test kernels"), name)
-}
-
-/// Returns the PTX of a kernel. Under Miri, in which the software driver needs seconds to load all kernels of a file, it
-/// has no other kernel.
-pub(crate) fn alone<'a>(ptx: &'a str, name: &str) -> Cow<'a, str> {
-    const START: &str = ".visible .entry ";
-    if !cfg!(miri) {
-        return ptx.into();
-    }
-    let (head, kernels) = ptx.split_once(START).expect("a kernel");
-    let is_it = |kernel: &&str| kernel.strip_prefix(name).is_some_and(|its| its.starts_with('('));
-    let kernel = kernels.split(START).find(is_it).expect("a kernel of this name");
-    [head, START, kernel].concat().into()
 }
 
 pub(crate) fn kernel_of<P: Params>(module: &Module, name: &str) -> TypedKernel<P> {

@@ -442,17 +442,10 @@ fn a_surface_access_outside_is_fatal() {
     assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
 }
 
-/// Loads a kernel of tests/kernels, which runs by its PTX. Under Miri, lines without text replace the other kernels.
+/// Loads a kernel of tests/kernels, which runs by its PTX.
 fn ptx(kernel: &str) -> CUmodule {
-    const START: &str = ".visible .entry ";
-    let text = include_str!("../../kernels/texture.ptx");
-    let (head, kernels) = text.split_once(START).expect("a kernel");
-    let is_it = |its: &str| its.strip_prefix(kernel).is_some_and(|its| its.starts_with('('));
-    let kernels = kernels.split(START).map(|its| match cfg!(miri) && !is_it(its) {
-        true => "\n".repeat(its.matches('\n').count()),
-        false => [START, its].concat(),
-    });
-    let text = CString::new(head.to_owned() + &kernels.collect::<String>()).expect("no NUL");
+    let text = common::alone(include_str!("../../kernels/texture.ptx"), kernel);
+    let text = CString::new(&*text).expect("no NUL");
     out!(cuModuleLoadData(text.as_ptr().cast()))
 }
 
