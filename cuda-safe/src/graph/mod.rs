@@ -222,7 +222,7 @@ impl Graph {
     ///
     /// # Safety
     /// `raw` must be a live graph that is not a child of another graph, and no other code may destroy
-    /// or use it. Its work must belong to `context`, or to contexts and green contexts that outlive the
+    /// or use it. Its edges must form no cycle. Its work must belong to `context`, or to contexts and green contexts that outlive the
     /// returned object and the executable graphs created from it. The events and modules that it uses
     /// must outlive them too.
     #[inline]
@@ -238,8 +238,8 @@ impl Graph {
     ///
     /// # Safety
     /// `raw` must be a live graph that stays alive until the returned object is dropped, and that no
-    /// other thread uses at the same time as the returned object. Other code must not remove nodes that the
-    /// returned object added or returned. Its contexts, events and modules must
+    /// other thread uses at the same time as the returned object. Its edges must form no cycle. Other code must not
+    /// remove nodes that the returned object added or returned. Its contexts, events and modules must
     /// be alive as for [`from_raw`](Self::from_raw). The returned object keeps the objects alive that
     /// nodes added or changed through it use, so other code must not use these nodes after it is
     /// dropped.

@@ -405,17 +405,44 @@ mod provoked {
     }
 
     #[test]
-    fn a_cycle_is_refused_when_the_graph_is_instantiated() {
-        let (_context, _stream, mut graph) = or_skip!(stage());
-        let a = graph.add_empty(&[]).expect("a node");
-        let b = graph.add_empty(&[a.id()]).expect("a node");
-        graph.add_dependency(b, a).expect("an edge");
-        match invalid(graph.instantiate()) {
-            Invalid::Instantiation { reason, .. } => assert!(reason.contains("cycle"), "{reason}"),
-            why => panic!("{why}"),
+    fn an_edge_that_closes_a_cycle_is_refused() {
+        let (_context, stream, mut graph) = or_skip!(stage());
+        let nodes: Vec<_> = (0..4).map(|_| graph.add_empty(&[]).expect("a node").id()).collect();
+        let [a, b, c, d] = nodes[..] else { unreachable!() };
+        let edges = [(d, c), (c, b), (b, a)];
+        for (from, to) in edges {
+            graph.add_dependency(from, to).expect("an edge");
+            let refused = graph.add_dependency(to, d);
+            assert!(matches!(invalid(refused), Invalid::Edge { .. }));
         }
-        graph.remove_dependency(b, a).expect("an edge");
-        graph.instantiate().expect("no cycle any more");
+        graph.instantiate().expect("no cycle");
+        graph.remove_dependency(c, b).expect("an edge");
+        graph.add_dependency(a, d).expect("the path is gone");
+        let refused = graph.add_dependency(c, b);
+        assert!(matches!(invalid(refused), Invalid::Edge { .. }));
+        graph.remove(a).expect("removed");
+        graph.add_dependency(c, b).expect("the path is gone");
+
+        // The slots of removed nodes are used again.
+        for node in [b, c] {
+            graph.remove(node).expect("removed");
+        }
+        let before = graph.add_empty(&[]).expect("a node").id();
+        let after = graph.add_empty(&[d, before]).expect("a node").id();
+        for (from, to) in [(after, d), (after, before)] {
+            let refused = graph.add_dependency(from, to);
+            assert!(matches!(invalid(refused), Invalid::Edge { .. }));
+        }
+
+        let mut captured = stream
+            .capture(Default::default(), |stream| {
+                stream.capture_host_function(|| {})?;
+                stream.capture_host_function(|| {})
+            })
+            .expect("a graph");
+        let edge = captured.edges().expect("a query")[0];
+        let refused = captured.add_dependency(edge.to, edge.from);
+        assert!(matches!(invalid(refused), Invalid::Edge { .. }));
     }
 
     #[test]

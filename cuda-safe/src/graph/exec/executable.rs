@@ -641,7 +641,6 @@ impl Graph {
     /// - [`Invalid::UnallocatedAccess`] if a node uses memory of an allocation node before that node, or
     ///   after the node that frees the memory.
     /// - [`Invalid::MemoryNodes`] if `device_launch` is set for a graph with allocation or free nodes.
-    /// - [`Invalid::GraphCycle`] if the edges form a cycle.
     /// - [`Invalid::SecondExecutable`] if the graph owns memory or has conditional nodes, and another
     ///   executable graph of it exists. One with conditional nodes exists until its launches are complete.
     /// - [`Invalid::ConditionalHandleWithoutNode`]; [`Invalid::GraphHasConditionals`] for the body of a

@@ -314,7 +314,7 @@ impl Graph {
     }
 
     #[inline]
-    fn raw_edges(&self) -> Result<Vec<(CUgraphNode, CUgraphNode, CUgraphEdgeData)>> {
+    pub(crate) fn raw_edges(&self) -> Result<Vec<(CUgraphNode, CUgraphNode, CUgraphEdgeData)>> {
         let (graph, none) = (self.raw, std::ptr::null_mut());
         let mut count = out(|count| {
             newest_or(

@@ -7,9 +7,9 @@ use crate::graph::{Graph, NodeId, NodeType, kind};
 use cuda_sys::{
     CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER as LAUNCH_ORDER,
     CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as PROGRAMMATIC, CUgraphDependencyType, CUgraphEdgeData,
-    CUresult,
+    CUgraphNode, CUresult,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// An edge: `to` comes after `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,16 +72,37 @@ impl Graph {
     /// Adds a full edge: `to` starts when `from` is complete. Calls `cuGraphAddDependencies`.
     ///
     /// # Errors
-    /// - [`Invalid::Edge`] if the edge exists, or connects a node with itself.
+    /// - [`Invalid::Edge`] if the edge exists, connects a node with itself, or closes a cycle. The driver accepts a
+    ///   cycle, and may crash when it instantiates the graph.
     /// - [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
     ///
-    /// A cycle is an error only when the graph is instantiated.
+    /// # Cost
+    /// An edge from a node to one that was added later takes constant time. Any other edge, an edge that is added after
+    /// such a one, and an edge of a graph with captured or foreign nodes take time for all edges.
     ///
     /// Since CUDA 10.0 (through `cuGraphAddDependencies_v2` since 12.3). Raw:
     /// [`cuGraphAddDependencies_v2`](fn@cuda_sys::cuGraphAddDependencies_v2).
     #[doc(alias = "cuGraphAddDependencies")]
     pub fn add_dependency(&mut self, from: impl Into<NodeId>, to: impl Into<NodeId>) -> Result<()> {
         self.add_dependency_with(from, to, EdgeKind::Full)
+    }
+
+    /// Returns whether a path leads from one node to another.
+    #[inline]
+    fn leads_to(&self, from: CUgraphNode, to: CUgraphNode) -> Result<bool> {
+        let mut after: HashMap<CUgraphNode, Vec<CUgraphNode>> = HashMap::new();
+        for (from, to, _) in self.raw_edges()? {
+            after.entry(from).or_default().push(to);
+        }
+        let mut open = vec![from];
+        while let Some(node) = open.pop() {
+            if node == to {
+                return Ok(true);
+            }
+            // Each node is visited once.
+            open.extend(after.remove(&node).unwrap_or_default());
+        }
+        Ok(false)
     }
 
     /// Adds an edge of the given kind. Calls `cuGraphAddDependencies`.
@@ -108,6 +129,14 @@ impl Graph {
         if kind != EdgeKind::Full && !types.into_iter().flatten().all(is_kernel) {
             return Err(self.edge_error(from, to, "is not full, and only kernels have such edges"));
         }
+        let is_back = from.index() > to.index();
+        let slots = self.slots();
+        if (is_back || slots.has_edges_back || slots.is_foreign)
+            && self.leads_to(raw_to, raw_from)?
+        {
+            return Err(self.edge_error(from, to, "closes a cycle"));
+        }
+        self.slots_mut().has_edges_back |= is_back;
         let data = kind.raw();
         let (graph, from_raw, to_raw) = (self.raw, &raw const raw_from, &raw const raw_to);
         // SAFETY: the graph and its nodes are alive, and the arrays have one element each.

@@ -51,6 +51,8 @@ pub(crate) struct Slots {
     pub(crate) borrows_memory: bool,
     /// Whether nodes may exist that have no slot, because other code added them.
     pub(crate) is_foreign: bool,
+    /// Whether an edge may lead to a slot from a later one. Otherwise the edges form no cycle.
+    pub(crate) has_edges_back: bool,
     /// Whether the graph or a child graph has allocation or free nodes.
     has_memory_nodes: bool,
     /// The conditional handles and nodes of the graph, if it has any.
@@ -214,6 +216,7 @@ impl Slots {
             is_borrowed,
             borrows_memory: false,
             is_foreign: false,
+            has_edges_back: false,
             has_memory_nodes: false,
             conditional: None,
             is_captured: false,
@@ -240,6 +243,7 @@ impl Slots {
         let slots = self.slots.change();
         let (index, generation) = match self.free.pop() {
             Some(index) => {
+                self.has_edges_back |= before.iter().any(|edge| edge.index > index);
                 let slot = &mut slots[index as usize];
                 let generation = slot.generation;
                 *slot = Slot { generation, node, before, is_copied: false };
