@@ -234,7 +234,11 @@ impl Memory {
         let id = self.new_id();
         let kind = Kind::Ordered { ready: false, freed: false };
         let allocation = Allocation::new(kind, (context, device), bytes, id);
-        self.insert(address, Allocation { managed: Some(pages), ..allocation });
+        // Measured: managed memory has the setting `SYNC_MEMOPS` until it is turned off.
+        self.insert(
+            address,
+            Allocation { managed: Some(pages), is_synchronous: true, ..allocation },
+        );
         Ok(address)
     }
 

@@ -32,6 +32,5 @@ pub(crate) const RULES: &[Rule] = &[
     rule("cuGraphExecDestroy", "900", "1", ORDER),
     rule("cuStreamWaitEvent", "1", "901", ORDER),
     rule("cuStreamWaitEvent", "1", "401", ORDER),
-    rule("cuStreamWaitEvent", "901", "1", ORDER),
     rule("cuStreamCopyAttributes", "", "", ORDER),
 ];

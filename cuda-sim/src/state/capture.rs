@@ -230,6 +230,11 @@ impl World {
         Ok(())
     }
 
+    /// Returns whether the capture of an event has ended.
+    pub(crate) fn is_over(&self, event: &Branch) -> bool {
+        self.objects.captures.get(event.capture).is_none()
+    }
+
     pub(crate) fn break_capture(&mut self, id: u64) {
         self.objects.captures.invalidate(id);
     }

@@ -219,6 +219,8 @@ pub(crate) fn create_mipmapped(
     world.home()?;
     world.forbidden_in_capture()?;
     let format = check(&descriptor)?;
+    // Measured for a depth of 2^20. A 3-D array without levels can have it.
+    fail_if(is_volume(&descriptor) && descriptor.Depth > 16_384, INVALID)?;
     let levels = levels.clamp(1, max_levels(&descriptor));
     let limit = fault::memory_limit(world.settings.profile.gpu.memory);
     make_mipmapped(world, descriptor, levels, |world, its| {

@@ -190,6 +190,8 @@ pub(crate) fn advise(
         true => Some(place_of_one(world, location)?),
         false => None,
     };
+    // Measured: advice that needs no location is refused too, if the type of the location is unknown.
+    fail_if(location.type_ > CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, INVALID)?;
     let is_processor = matches!(
         location.type_,
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE

@@ -141,10 +141,7 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
         Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER => {
             Value::Address(of(|its| its.host_address.unwrap_or(0)))
         }
-        // Measured: on for managed memory.
-        Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => {
-            Value::Flag(is(|its| its.is_synchronous || its.managed))
-        }
+        Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Flag(is(|its| its.is_synchronous)),
         Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Flag(false),
         Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(of(|its| its.id)),
         Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(is(|its| its.managed)),
@@ -243,7 +240,7 @@ pub(crate) fn attribute(
     let is_host_pointer = attribute == Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER;
     fail_if(is_host_pointer && its.host_address.is_none(), INVALID)?;
     if attribute == Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER {
-        world.none_or_alive().map_err(|_| CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        world.current().map_err(|_| CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     }
     let (mut attribute, mut data) = (attribute, data);
     attributes(world, 1, &raw mut attribute, &raw mut data, address)

@@ -102,13 +102,14 @@ pub(crate) fn wait_event(
     event: CUevent,
     flags: c_uint,
 ) -> Answer {
+    // Measured: a capture that forbids the call takes precedence over wrong flags.
+    let stream = world.stream(stream.addr())?;
+    let recording = world.recording(stream)?;
     let external = match CUevent_wait_flags(flags) {
         CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT => false,
         CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL => true,
         _ => return Err(INVALID),
     };
-    let stream = world.stream(stream.addr())?;
-    let recording = world.recording(stream)?;
     if event.is_null() {
         recording.into_iter().for_each(|capture| world.break_capture(capture));
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -117,11 +118,11 @@ pub(crate) fn wait_event(
     let (captured, recorded) = (its.captured.clone(), its.recorded);
     match (external, recording) {
         (true, None) => return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE),
-        (true, Some(_)) => {
+        (true, Some(_)) if !captured.as_ref().is_some_and(|its| world.is_over(its)) => {
             let event = event.addr();
             return world.give_or_capture(stream, Work::WaitFor { event });
         }
-        (false, _) => {}
+        _ => {}
     }
     if let Some(captured) = captured {
         let joined = world.join_capture(stream, &captured);

@@ -5,7 +5,7 @@ use crate::account::misuse;
 use crate::state::INVALID;
 use crate::state::handles::State;
 use crate::state::needs::Needs;
-use crate::state::{Answer, World};
+use crate::state::{Answer, World, fail_if};
 use cuda_sys::{CUgraphInstantiate_flags as Flags, CUgraphInstantiateResult as Outcome, CUresult};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -167,7 +167,12 @@ impl World {
     ) -> Result<(), Failure> {
         let invalid = Outcome::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
         let order = self.ordered_nodes(graph);
-        let order = order.map_err(|node| (INVALID, invalid, node))?;
+        let order = order.map_err(|node| {
+            misuse(
+                "cuGraphInstantiate of a graph whose edges form a cycle; a real driver may crash",
+            );
+            (INVALID, invalid, node)
+        })?;
         if let Some(its) = self.objects.graphs.get(graph) {
             handles.extend(&its.conditionals);
             for (object, count) in &its.objects {
@@ -182,6 +187,11 @@ impl World {
             let stale = |code| (code, Outcome::CUDA_GRAPH_INSTANTIATE_ERROR, *handle);
             self.check_node(&node.kind, &node.needs, "instantiated").map_err(stale)?;
             self.check_mapped_node(&node.kind).map_err(stale)?;
+            if let Kind::Fill(fill) = &node.kind {
+                // Measured for 2^40 elements, which a capture accepts.
+                let len = fill.width.saturating_mul(fill.element) as u64;
+                fail_if(len > self.settings.profile.gpu.memory, INVALID).map_err(stale)?;
+            }
             if is_body || is_device_launch {
                 self.check_body_node(node).map_err(|outcome| (INVALID, outcome, *handle))?;
             }
