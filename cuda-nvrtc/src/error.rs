@@ -165,7 +165,7 @@ impl Error {
     /// use cuda_nvrtc::Program;
     /// use cuda_safe::{Context, Module};
     ///
-    /// # const SOURCE: &str = "";
+    /// # const SOURCE: &str = "extern \"C\" __global__ void empty() {}";
     /// # const PTX: &str = "";
     /// fn load(context: &Context) -> cuda_nvrtc::Result<Module> {
     ///     let compile = || Program::new(SOURCE).compile_for(&context.device())?.load(context);
@@ -174,6 +174,8 @@ impl Error {
     ///         compiled => compiled,
     ///     }
     /// }
+    /// # load(&Context::primary(&cuda_safe::Device::get(0)?)?)?;
+    /// # Ok::<_, cuda_nvrtc::Error>(())
     /// ```
     #[inline]
     pub fn is_unavailable(&self) -> bool {

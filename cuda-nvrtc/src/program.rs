@@ -109,12 +109,12 @@ impl Program {
     ///
     /// ```no_run
     /// use cuda_nvrtc::Program;
-    /// use cuda_safe::Context;
+    /// use cuda_safe::{Context, Device};
     ///
-    /// # fn load(context: &Context, source: &str) -> cuda_nvrtc::Result<cuda_safe::Module> {
-    /// let module = Program::new(source).compile_for(&context.device())?.load(context)?;
-    /// # Ok(module)
-    /// # }
+    /// # let source = "extern \"C\" __global__ void empty() {}";
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let module = Program::new(source).compile_for(&context.device())?.load(&context)?;
+    /// # Ok::<_, cuda_nvrtc::Error>(())
     /// ```
     ///
     /// # Errors

@@ -1,14 +1,20 @@
-//! Finds the examples in the documentation and writes them as a table of functions. build.rs
-//! includes this file.
+//! Finds the examples in the documentation and writes a test for each. build.rs includes this file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// The files and folders that contain examples.
-const SOURCES: [&str; 3] = ["README.md", "cuda-memory/src", "cuda-safe/src"];
+const SOURCES: [&str; 4] = ["README.md", "cuda-memory/src", "cuda-nvrtc/src", "cuda-safe/src"];
 
-/// Writes `$OUT_DIR/examples.rs`: an expression that lists names and closures.
+/// The files with examples that need two processes.
+const TWO_PROCESSES: [&str; 3] = [
+    "cuda-safe/src/event/ipc.rs",
+    "cuda-safe/src/manager/ipc.rs",
+    "cuda-safe/src/memory/pool/share.rs",
+];
+
+/// Writes `$OUT_DIR/examples.rs`: a module for each file, with a test for each line where an example begins.
 pub(super) fn write() -> io::Result<()> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?);
     let out = PathBuf::from(env::var("OUT_DIR").map_err(io::Error::other)?);
@@ -18,27 +24,66 @@ pub(super) fn write() -> io::Result<()> {
         list(&root.join(source), &mut files)?;
     }
     files.sort();
-    let mut table = String::from("&[\n");
+    let mut tests = String::new();
     for file in files {
-        let name = file.strip_prefix(&root).unwrap_or(&file).display();
         let in_comments = file.extension().is_some_and(|its| its == "rs");
-        for (line, code) in examples(&fs::read_to_string(&file)?, in_comments) {
-            // An example is a function body, defines `run` or `main`, or defines a future to await.
-            let end = match code.as_str() {
-                code if code.contains("fn run()") => "run()",
-                code if code.contains("fn main()") => "main()",
-                code if code.contains("async fn compute()") => "crate::block_on(compute())",
-                _ => "",
-            };
-            // An empty string stands for kernel code that the documentation does not show.
-            let code = code.replace("\"\"", "crate::KERNELS");
-            // The error types differ.
-            let call = format!("|| crate::outcome((|| {{\n{code}{end}\n}})())");
-            let _ = writeln!(table, "(\"{name}:{line}\", {call}),");
+        let examples = examples(&fs::read_to_string(&file)?, in_comments);
+        if examples.is_empty() {
+            continue;
+        }
+        let name = file.strip_prefix(&root).unwrap_or(&file).display().to_string();
+        let module = name.replace(|character: char| !character.is_alphanumeric(), "_");
+        let _ = writeln!(tests, "mod {} {{\nuse crate::libraries::*;", module.to_lowercase());
+        for (line, code) in examples {
+            let _ = writeln!(tests, "{}", test(&name, line, &code));
+        }
+        tests.push_str("}\n");
+    }
+    fs::write(out.join("examples.rs"), tests)
+}
+
+/// Returns the test of an example.
+fn test(file: &str, line: usize, code: &str) -> String {
+    let attributes = match TWO_PROCESSES.contains(&file) {
+        true => "#[test]\n#[ignore = \"it needs two processes\"]",
+        false => "#[test]",
+    };
+    // An example is a function body, defines `run` or `main`, or defines a future to await.
+    let end = match code {
+        code if code.contains("fn run()") => "run()",
+        code if code.contains("fn main()") => "main()",
+        code if code.contains("async fn compute()") => "crate::block_on(compute())",
+        _ => "",
+    };
+    let libraries = match code.contains("cuda_nvrtc") {
+        true if code.contains("Linker") => "nvrtc, nvjitlink",
+        true => "nvrtc",
+        false => "",
+    };
+    // An empty string stands for kernel code that the documentation does not show. The programs of the guide read it
+    // from a file.
+    let kernels = format!("{:?}", kernels(code));
+    let code = code.replace("\"\"", &kernels);
+    let read = format!("std::io::Result::Ok({kernels}.to_owned())");
+    let code = code.replace("std::fs::read_to_string(\"kernels.ptx\")", &read);
+    // The error types differ.
+    format!(
+        "{attributes}\nfn line_{line}() {{\ncrate::check(&[{libraries}], || crate::outcome((|| {{\n{code}{end}\n}})()));\n}}"
+    )
+}
+
+/// Returns PTX with the kernels that an example names. (Under Miri, the software driver needs seconds to load all of them.)
+fn kernels(code: &str) -> String {
+    let mut parts = include_str!("kernels.ptx").split(".visible .entry ");
+    let mut ptx = parts.next().unwrap_or_default().to_owned();
+    for kernel in parts {
+        let name = kernel.split('(').next().unwrap_or_default();
+        if code.contains(&format!("\"{name}\"")) {
+            ptx += ".visible .entry ";
+            ptx += kernel;
         }
     }
-    table.push(']');
-    fs::write(out.join("examples.rs"), table)
+    ptx
 }
 
 fn list(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -1,23 +1,25 @@
 //! Runs the examples of the documentation on the software driver. (A test of `cuda-safe` itself
 //! checks that they compile.)
 
+#![cfg_attr(miri, feature(custom_test_frameworks, test), test_runner(miri::run))]
+
 #[allow(dead_code, reason = "the examples need only NVRTC")]
 #[path = "../nvrtc/libraries.rs"]
 mod libraries;
 
+#[cfg(miri)]
+#[path = "../common/miri.rs"]
+mod miri;
+
 use cuda_safe::Result;
 use std::fmt::Display;
 use std::future::Future;
+use std::panic::{catch_unwind, resume_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, Once, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-
-/// The place of an example, and a function that runs it and returns the text of its error.
-type Example = (&'static str, fn() -> Result<(), String>);
-
-/// The code for examples that do not show the code they load.
-const KERNELS: &str = include_str!("kernels.ptx");
 
 #[allow(
     warnings,
@@ -26,43 +28,50 @@ const KERNELS: &str = include_str!("kernels.ptx");
     clippy::multiple_unsafe_ops_per_block,
     reason = "examples are short"
 )]
-const ALL: &[Example] = include!(concat!(env!("OUT_DIR"), "/examples.rs"));
+mod examples {
+    include!(concat!(env!("OUT_DIR"), "/examples.rs"));
+}
 
-/// The examples that cannot run in one process, and why.
-const NOT_RUN: [(&str, &str); 3] = [
-    ("cuda-safe/src/event/ipc.rs", "it needs two processes"),
-    ("cuda-safe/src/manager/ipc.rs", "it needs two processes"),
-    ("cuda-safe/src/memory/pool/share.rs", "it needs two processes"),
-];
+/// Opens a library, or reports a skip.
+type Open = fn() -> Option<()>;
 
-#[test]
-fn every_example_runs_and_leaks_nothing() {
-    // Two devices, with a driver that supports every feature.
-    let profile: cuda_sim::Profile = "h200@13.5".parse().expect("a profile");
-    cuda_sim::install(profile.with_devices(2)).expect("nothing was called before");
-    // A skip names its thread.
-    let thread = std::thread::Builder::new().name("the examples that need NVRTC".to_owned());
-    let opened = thread.spawn(libraries::nvrtc).expect("a thread").join();
-    opened.expect("no panic");
-    // Here the programs of the guide find their kernels.
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documentation");
-    std::env::set_current_dir(folder).expect("the folder of this test");
-    assert!(ALL.len() > 40, "{} examples", ALL.len());
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+/// Runs an example, which must return no error, leak nothing and misuse nothing. It needs these libraries.
+fn check(libraries: &[Open], example: fn() -> Result<(), String>) {
+    // What is alive, and the choice of a memory manager, are of the whole process.
+    static ALONE: Mutex<()> = Mutex::new(());
+    static INSTALLED: Once = Once::new();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    INSTALLED.call_once(|| {
+        // Two devices, with a driver that supports every feature.
+        let profile: cuda_sim::Profile = "h200@13.5".parse().expect("a profile");
+        cuda_sim::install(profile.with_devices(2)).expect("nothing was called before");
+    });
+    if libraries.iter().any(|open| open().is_none()) {
+        #[cfg(miri)]
+        miri::skipped();
+        return;
+    }
+    let misuses = cuda_sim::misuses().len();
+    let (over, ended) = channel::<()>();
+    let done = std::thread::scope(move |scope| {
         // A GPU makes progress by itself. The software driver makes progress only when it is
         // called. Under Miri, a call takes milliseconds.
-        scope.spawn(|| {
-            while !over.load(Ordering::SeqCst) {
+        let period = Duration::from_millis(if cfg!(miri) { 100 } else { 1 });
+        scope.spawn(move || {
+            while ended.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 cuda_sim::alive();
-                std::thread::sleep(Duration::from_millis(if cfg!(miri) { 100 } else { 1 }));
             }
         });
-        let wrong = ALL.iter().filter_map(run);
-        let wrong: Vec<String> = wrong.collect();
-        over.store(true, Ordering::SeqCst);
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let done = catch_unwind(example);
+        drop(over);
+        done
     });
+    cuda_safe::manager::clear_memory_manager();
+    let (misuses, alive) = (cuda_sim::misuses().split_off(misuses), cuda_sim::alive());
+    let done = done.unwrap_or_else(|panic| resume_unwind(panic));
+    assert_eq!(done, Ok(()));
+    assert!(misuses.is_empty(), "{misuses:?}");
+    assert_eq!(alive, cuda_sim::Alive::default());
 }
 
 /// Returns the part of a program that a page shows: what is between the comment about the file and `main`.
@@ -93,27 +102,6 @@ fn the_pages_of_bridges_show_the_files_that_are_tested() {
     for (page, program, name) in pairs {
         let shown = shown(program);
         assert!(page.contains(&format!("\n{shown}\n")), "copy {name} into its page");
-    }
-}
-
-/// Returns what is wrong with an example, if anything.
-fn run((name, example): &Example) -> Option<String> {
-    let is_of = |(file, _): &(&str, &str)| name.starts_with(file);
-    if NOT_RUN.iter().any(is_of) {
-        return None;
-    }
-    let done = std::panic::catch_unwind(example);
-    // The choice of a memory manager applies to the whole process.
-    cuda_safe::manager::clear_memory_manager();
-    let (misuses, alive) = (cuda_sim::misuses(), cuda_sim::alive());
-    match done {
-        Err(_) => Some(format!("{name} panicked")),
-        // The skip was reported above.
-        Ok(Err(why)) if why.starts_with("NVRTC was not found") => None,
-        Ok(Err(error)) => Some(format!("{name}: {error}")),
-        Ok(Ok(())) if !misuses.is_empty() => Some(format!("{name}: {misuses:?}")),
-        Ok(Ok(())) if alive != cuda_sim::Alive::default() => Some(format!("{name}: {alive}")),
-        Ok(Ok(())) => None,
     }
 }
 

@@ -255,9 +255,9 @@ impl Stream {
     /// };
     /// let write = MemoryOperation::Write32 { address, value: 1 };
     /// // SAFETY: the flag outlives both operations, and no other code uses it.
-    /// unsafe { consumer.memory_operations(&[wait]) }?;
-    /// // SAFETY: as above.
     /// unsafe { producer.memory_operations(&[write]) }?;
+    /// // SAFETY: as above.
+    /// unsafe { consumer.memory_operations(&[wait]) }?;
     /// consumer.synchronize()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```

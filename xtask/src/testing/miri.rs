@@ -2,8 +2,8 @@
 //! is written in Rust, so Miri executes it too. CI runs a sample with `--sample`. `--stacked` and `--tree` choose one of the
 //! models of borrows, and an argument such as `sim::event` chooses the tests whose names start with it.
 //!
-//! `tests/common/miri.rs` is the harness: Miri executes a test binary once for each test. The examples in the
-//! documentation of `cuda-safe`, `cuda-memory` and `cuda-nvrtc` only compile. The binary `documentation` runs them.
+//! `tests/common/miri.rs` is the harness: Miri executes a test binary once for each test. In the binary `documentation`,
+//! each example of `cuda-safe`, `cuda-memory` and `cuda-nvrtc` is a test.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::testing::asan;
 use crate::{root, status};
 
 /// The test binaries with the harness.
-const BINARIES: [&str; 3] = ["host", "driver", "sim"];
+const BINARIES: [&str; 4] = ["host", "driver", "sim", "documentation"];
 
 /// The rules that say which pointers may access memory, and the options of each. Under Tree Borrows, the more often Miri
 /// forgets pointers that no longer exist, the less work each access is: a test that loads a module takes half the time.
@@ -46,6 +46,7 @@ const WITH_DRIVER_THREADS: [&str; 2] = ["sim::software::explore::", "sim::stream
 
 /// The tests of the sample: some of each subject.
 const SAMPLE: &[&str] = &[
+    "documentation::examples::cuda_safe_src_manager_choice_rs",
     "sim::array::textures::a_linear_filter_of_integers_is_reported",
     "sim::call::waits::memory_outlives_the_work_of_a_dropped_stream",
     "sim::event::an_event_that_another_thread_drops_returns_to_the_thread_that_created_it",
@@ -79,6 +80,10 @@ const NOT_RUN: &[(&str, &[&str])] = &[
         &[
             "::external::",
             "::virtual_memory::",
+            "examples::cuda_memory_src_caching_rs",
+            "examples::cuda_safe_src_array_sparse_rs",
+            "examples::cuda_safe_src_external_memory_rs",
+            "examples::cuda_safe_src_virtual_memory_",
             "driver::array::sparse::",
             "driver::call::answers::provoked::after_a_fatal_error",
             "driver::manager::managers::random_work_with_a_small_expandable_pool",
@@ -130,6 +135,7 @@ const NOT_RUN: &[(&str, &[&str])] = &[
             "host::bindings::rows::",
             "sim::arguments::every_option",
             "sim::device::report::a_report_has_no_secrets",
+            "examples::cuda_safe_src_device_attribute_rs",
             "sim::device::report::a_report_names",
             "sim::device::report::the_attributes",
         ],
@@ -146,8 +152,12 @@ const NOT_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "They go through many cases. Miri has executed none of them in five minutes.",
+        "They go through many cases, or use megabytes of memory. Miri has executed none of them in five minutes.",
         &[
+            "examples::cuda_safe_src__guide_01_first_kernel_md",
+            "examples::cuda_safe_src__guide_02_streams_md",
+            "examples::cuda_safe_src__guide_09_memory_pool_md",
+            "examples::cuda_safe_src_memory_copy_pending_rs",
             "driver::capture::modes::provoked::calls_invalidate_captures_by_their_mode_and_thread",
             "host::interop::array_interface::a_record_follows_from_its_descr_alone",
             "host::interop::array_interface::corpus::the_corpus_of_array_interfaces",
@@ -222,21 +232,15 @@ fn is_not_run(test: &str) -> bool {
     NOT_RUN.iter().any(|(_, parts)| parts.iter().any(|part| test.contains(part)))
 }
 
-/// Runs the examples in the documentation.
+/// Runs the examples in the documentation of the software driver.
 fn run_examples((model, option): (&str, &str)) -> Result<()> {
     // The threads of the explorer outlive an example.
-    let options = format!("{OPTIONS} {option} -Zmiri-ignore-leaks");
-    let mut of_driver = miri(&options);
-    of_driver.args(["--doc", "--package", "cuda-sim", "--"]);
+    let mut cargo = miri(&format!("{OPTIONS} {option} -Zmiri-ignore-leaks"));
+    cargo.args(["--doc", "--package", "cuda-sim", "--"]);
     let not_run = NOT_RUN.iter().flat_map(|(_, parts)| *parts);
-    of_driver.args(not_run.flat_map(|part| ["--skip", part]));
-    let mut others = miri(&options);
-    others.args(["--test", "documentation"]);
-    for mut cargo in [of_driver, others] {
-        let done = cargo.status().context("running cargo miri")?;
-        status::check(done, format_args!("an example failed under Miri, {model}"))?;
-    }
-    Ok(())
+    cargo.args(not_run.flat_map(|part| ["--skip", part]));
+    let done = cargo.status().context("running cargo miri")?;
+    status::check(done, format_args!("an example failed under Miri, {model}"))
 }
 
 /// Returns the names of the tests of a binary, with the name of the binary.
