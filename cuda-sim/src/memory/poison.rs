@@ -88,8 +88,12 @@ impl Poisons {
 impl Memory {
     /// Returns a mark of bytes.
     pub(crate) fn mark(&mut self, bytes: Range<u64>, poisoned_on: Option<Place>) -> Mark {
-        let site = || self.sites.is_some().then(Backtrace::force_capture);
-        let origin = poisoned_on.map(|place| Arc::new(Origin { place, site: site() }));
+        // A closure for `then` or `map` would be the place, in a binary without debug information.
+        let mut site = None;
+        if self.sites.is_some() && poisoned_on.is_some() {
+            site = Some(Backtrace::force_capture());
+        }
+        let origin = poisoned_on.map(|place| Arc::new(Origin { place, site }));
         self.poisons.last += 1;
         Mark { bytes, origin, number: self.poisons.last }
     }
