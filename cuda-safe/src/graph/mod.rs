@@ -222,9 +222,9 @@ impl Graph {
     ///
     /// # Safety
     /// `raw` must be a live graph that is not a child of another graph, and no other code may destroy
-    /// or use it. Its edges must form no cycle. Its work must belong to `context`, or to contexts and green contexts that outlive the
-    /// returned object and the executable graphs created from it. The events and modules that it uses
-    /// must outlive them too.
+    /// or use it. Its edges must form no cycle. Its work must belong to `context`, or to contexts and
+    /// green contexts that outlive the returned object and the executable graphs created from it. The
+    /// events and modules that it uses must outlive them too.
     #[inline]
     pub unsafe fn from_raw(raw: CUgraph, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Owned)
