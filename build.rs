@@ -5,6 +5,8 @@
 
 #[path = "tests/common/embed.rs"]
 mod embed;
+#[path = "tests/common/kernels.rs"]
+mod kernels;
 
 #[path = "tests/documentation/extract.rs"]
 mod examples;

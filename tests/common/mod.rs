@@ -5,6 +5,7 @@
 pub(crate) mod c;
 pub(crate) mod child;
 pub(crate) mod fork;
+mod kernels;
 pub(crate) mod lockfree;
 #[cfg(miri)]
 pub(crate) mod miri;
@@ -46,21 +47,12 @@ pub(crate) fn scratch() -> PathBuf {
     folder
 }
 
-/// Returns PTX with a kernel. Under Miri, in which the software driver needs seconds to load all kernels of a file, lines
-/// without text replace the other kernels.
+/// Returns PTX that has a kernel, and under Miri no other one.
 pub(crate) fn alone<'a>(ptx: &'a str, name: &str) -> Cow<'a, str> {
-    const START: &str = ".visible .entry ";
-    if !cfg!(miri) {
-        return ptx.into();
+    match cfg!(miri) {
+        true => kernels::keep(ptx, |its| its == name).into(),
+        false => ptx.into(),
     }
-    let (head, kernels) = ptx.split_once(START).expect("a kernel");
-    let is_it = |kernel: &str| kernel.strip_prefix(name).is_some_and(|its| its.starts_with('('));
-    assert!(kernels.split(START).any(is_it), "a kernel of this name");
-    let kernels = kernels.split(START).map(|kernel| match is_it(kernel) {
-        true => [START, kernel].concat(),
-        false => "\n".repeat(kernel.matches('\n').count()),
-    });
-    (head.to_owned() + &kernels.collect::<String>()).into()
 }
 
 /// Returns the first device of the current driver: a real GPU if there is one, else a device of the

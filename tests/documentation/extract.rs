@@ -62,7 +62,8 @@ fn test(file: &str, line: usize, code: &str) -> String {
     };
     // An empty string stands for kernel code that the documentation does not show. The programs of the guide read it
     // from a file.
-    let kernels = format!("{:?}", kernels(code));
+    let is_named = |kernel: &str| code.contains(&format!("\"{kernel}\""));
+    let kernels = format!("{:?}", crate::kernels::keep(include_str!("kernels.ptx"), is_named));
     let code = code.replace("\"\"", &kernels);
     let read = format!("std::io::Result::Ok({kernels}.to_owned())");
     let code = code.replace("std::fs::read_to_string(\"kernels.ptx\")", &read);
@@ -70,20 +71,6 @@ fn test(file: &str, line: usize, code: &str) -> String {
     format!(
         "{attributes}\nfn line_{line}() {{\ncrate::check(&[{libraries}], || crate::outcome((|| {{\n{code}{end}\n}})()));\n}}"
     )
-}
-
-/// Returns PTX with the kernels that an example names. (Under Miri, the software driver needs seconds to load all of them.)
-fn kernels(code: &str) -> String {
-    let mut parts = include_str!("kernels.ptx").split(".visible .entry ");
-    let mut ptx = parts.next().unwrap_or_default().to_owned();
-    for kernel in parts {
-        let name = kernel.split('(').next().unwrap_or_default();
-        if code.contains(&format!("\"{name}\"")) {
-            ptx += ".visible .entry ";
-            ptx += kernel;
-        }
-    }
-    ptx
 }
 
 fn list(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
