@@ -426,10 +426,11 @@ texts! {
         /// An executable graph that was instantiated from another graph. Both values are numbers of graphs.
         OtherGraph { graph: u64, expected: u64 } =>
             "the executable graph was instantiated from graph {expected}, not from graph {graph}";
-        /// A change of one node of an executable graph that was updated from another graph.
+        /// A change of one node of an executable graph that was updated from another graph, or from its own with other
+        /// nodes or edges.
         UpdatedFromOtherGraph =>
-            "the executable graph was updated from another graph, so it is not known which of its nodes use which \
-             memory: update it as a whole";
+            "the executable graph was updated from another graph, or from its own after its nodes or edges had changed, \
+             so it is not known which of its nodes use which memory: update it as a whole";
         /// A conditional handle of another graph than the one that uses it. Both values are numbers of graphs.
         ConditionalHandleOfOtherGraph { handle: u64, graph: u64 } =>
             "the conditional handle belongs to graph {handle}, and graph {graph} cannot use it: create one with \

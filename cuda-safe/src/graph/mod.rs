@@ -278,8 +278,7 @@ impl Graph {
     /// Returns the raw handle without giving up ownership. Do not destroy it.
     ///
     /// Nodes and edges that other code adds with the handle are unknown to this object: it checks the
-    /// accesses to memory by the edges that it added itself. Other code must not remove nodes that this
-    /// object added or returned.
+    /// accesses to memory by the edges that it added itself. Other code must not remove nodes or edges.
     ///
     /// The nodes expose the handles of events. See [`Event::as_raw`](crate::Event::as_raw).
     #[inline]

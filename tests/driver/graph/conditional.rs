@@ -213,6 +213,35 @@ fn a_change_in_a_body_that_makes_accesses_unordered_is_refused() {
 }
 
 #[test]
+fn nodes_in_bodies_are_not_changed_after_an_update_from_other_edges() {
+    let mut stage = or_skip!(Stage::new());
+    let handle = stage.handle(Some(1));
+    let (graph, data) = (&mut stage.graph, &mut stage.data);
+    let mut nodes = None;
+    let node = graph
+        .add_if(&[], handle, |body| {
+            let first = body.add_fill(&[], &mut *data, 1)?;
+            nodes = Some((first, body.add_fill(&[first.id()], &mut *data, 2)?));
+            Ok(())
+        })
+        .expect("nodes");
+    let (first, second) = nodes.expect("the body was built");
+    let mut executable = graph.instantiate().expect("an executable graph");
+    graph
+        .edit_body(node, 0, |body| {
+            body.remove_dependency(first, second)?;
+            body.add_dependency(second, first)
+        })
+        .expect("no cycle");
+    executable.update(graph).expect("the same shape");
+    executable.launch(&stage.stream).expect("a launch");
+    assert_eq!(elements(&mut executable, data, &stage.stream), [1]);
+    let mut nodes = executable.nodes(graph).expect("its graph");
+    let refused = nodes.set_fill(first, &mut *data, 3);
+    assert!(matches!(invalid(refused), Invalid::UpdatedFromOtherGraph));
+}
+
+#[test]
 fn a_body_conflicts_with_nodes_outside_that_no_edge_orders() {
     let mut stage = or_skip!(Stage::new());
     let handle = stage.handle(Some(1));

@@ -4,7 +4,8 @@ use crate::common::invalid;
 use crate::graph::build::{Log, stage};
 use crate::graph::{ONE, add_scale, elements, launched, own, scale};
 use cuda_safe::graph::UpdateProblem;
-use cuda_safe::{Error, Graph, Invalid};
+use cuda_safe::{Error, ExecutableGraph, Graph, Invalid};
+use std::sync::{Arc, Weak};
 
 #[test]
 fn a_changed_kernel_runs_in_later_launches() {
@@ -137,6 +138,88 @@ fn a_whole_graph_is_updated_from_one_with_the_same_shape() {
     let mut theirs = own(&mut Graph::new(&context).expect("a graph"), &stream, &[0; 3]);
     let refused = nodes.set_fill(fill, &mut theirs, 1);
     assert!(matches!(invalid(refused), Invalid::BufferOfOtherGraph { .. }));
+}
+
+/// Returns a function that calls this one, and what tells whether it exists.
+fn observed(function: impl Fn() + Send + 'static) -> (impl Fn() + Send + 'static, Weak<()>) {
+    let token = Arc::new(());
+    let exists = Arc::downgrade(&token);
+    let observed = move || {
+        let _token = &token;
+        function();
+    };
+    (observed, exists)
+}
+
+#[test]
+fn an_update_after_a_change_of_edges_keeps_what_each_node_uses() {
+    let (_context, stream, mut graph) = or_skip!(stage());
+    let log = Log::default();
+    let (first, exists) = observed(log.append("first"));
+    let a = graph.add_host_function(&[], first).expect("a node");
+    let b = graph.add_host_function(&[a.id()], log.append("second")).expect("a node");
+    let mut executable = graph.instantiate().expect("an executable graph");
+    graph.remove_dependency(a, b).expect("an edge");
+    graph.add_dependency(b, a).expect("no cycle");
+    executable.update(&graph).expect("the same shape");
+    // The node of `a` has the function of `b` now, and loses it.
+    let mut nodes = executable.nodes(&graph).expect("its graph");
+    nodes.set_host_function(a, log.append("third")).expect("a change");
+    graph.set_host_function(a, || {}).expect("a change");
+    executable.release_replaced();
+    assert!(exists.upgrade().is_some(), "the node of b uses it");
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert_eq!(log.take(), ["third", "first"]);
+}
+
+#[test]
+fn an_update_after_a_node_was_replaced_keeps_what_each_node_uses() {
+    let (_context, stream, mut graph) = or_skip!(stage());
+    let log = Log::default();
+    let a = graph.add_host_function(&[], log.append("first")).expect("a node");
+    let (second, exists) = observed(log.append("second"));
+    let b = graph.add_host_function(&[], second).expect("a node");
+    let mut executable = graph.instantiate().expect("an executable graph");
+    graph.remove(a).expect("a node");
+    graph.add_host_function(&[], log.append("third")).expect("a node");
+    executable.update(&graph).expect("the same shape");
+    // The node of `b` has the third function now, and loses it.
+    let mut nodes = executable.nodes(&graph).expect("its graph");
+    nodes.set_host_function(b, log.append("fourth")).expect("a change");
+    graph.set_host_function(b, || {}).expect("a change");
+    executable.release_replaced();
+    assert!(exists.upgrade().is_some(), "the node of a uses it");
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    let mut words = log.take();
+    words.sort_unstable();
+    assert_eq!(words, ["fourth", "second"]);
+}
+
+#[test]
+fn an_update_from_the_own_graph_restores_changes_of_memory_if_its_nodes_are_as_before() {
+    let (context, stream, mut graph) = or_skip!(stage());
+    let mut data = own(&mut graph, &stream, &[0; 3]);
+    let mut other = own(&mut graph, &stream, &[0; 3]);
+    let fill = graph.add_fill(&[], &mut data, 1).expect("a node");
+    let mut executable = graph.instantiate().expect("an executable graph");
+    let mut second = Graph::new(&context).expect("a graph");
+    let mut theirs = own(&mut second, &stream, &[0; 3]);
+    second.add_fill(&[], &mut theirs, 2).expect("a node");
+    let mut change = |executable: &mut ExecutableGraph, graph: &Graph| {
+        executable.nodes(graph).expect("its graph").set_fill(fill, &mut other, 3)
+    };
+    executable.update(&second).expect("the same shape");
+    assert_eq!(invalid(change(&mut executable, &graph)), Invalid::UpdatedFromOtherGraph);
+    executable.update(&graph).expect("the same nodes");
+    change(&mut executable, &graph).expect("a change");
+    let empty = graph.add_empty(&[]).expect("a node");
+    graph.remove(empty).expect("a node");
+    executable.update(&graph).expect("the same shape");
+    assert_eq!(invalid(change(&mut executable, &graph)), Invalid::UpdatedFromOtherGraph);
+    executable.launch(&stream).expect("a launch");
+    assert_eq!(elements(&mut executable, &mut data, &stream), [1; 3]);
 }
 
 mod provoked {

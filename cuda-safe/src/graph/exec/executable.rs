@@ -88,8 +88,8 @@ pub struct ExecutableGraph {
 pub(crate) struct Objects {
     /// The nodes of the graph from which this was instantiated.
     pub(crate) slots: Arc<Slots>,
-    /// The nodes of the other graph from which this was updated as a whole, with the objects that are
-    /// used since then.
+    /// The nodes of the graph from which this was updated as a whole, with the objects that are used since then. `None`
+    /// if they are the nodes above.
     pub(crate) updated: Option<Arc<Slots>>,
     context: Context,
 }

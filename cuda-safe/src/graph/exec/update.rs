@@ -110,9 +110,11 @@ impl ExecutableGraph {
     ///
     /// Objects that are not used any more are released after the earlier launches, in batches of 4 updates.
     ///
-    /// Afterwards [`nodes`](Self::nodes) still takes the graph from which this was instantiated. If `graph` is
-    /// another one, `nodes` cannot change the memory that a node uses until this is updated from its own
-    /// graph again.
+    /// Afterwards [`nodes`](Self::nodes) still takes the graph from which this was instantiated, and its handles name the
+    /// same nodes of this executable graph. But the driver pairs the nodes of `graph` with them by their edges, not by
+    /// their handles. So `nodes` cannot change the memory that a node uses, or a node in a body, if `graph` is another
+    /// graph, was captured or is of other code, or has had nodes or edges added or removed since the instantiation. It
+    /// can again after an update from a graph to which none of this applies.
     ///
     /// # Errors
     /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE` if the graphs differ too much;
@@ -276,11 +278,16 @@ impl ExecutableNodes<'_> {
     /// Returns the handle of a node that exists in the graph and in the executable graph.
     ///
     /// # Errors
-    /// See [`Slots::get`](crate::graph::rules::owners::Slots::get).
+    /// See [`Slots::get`](crate::graph::rules::owners::Slots::get); [`Invalid::UpdatedFromOtherGraph`] for a node in a
+    /// body.
     #[inline]
     fn existing(&self, id: NodeId) -> Result<CUgraphNode> {
-        self.executable.slots().level_of(id).raw(id)?;
-        self.graph.slots().level_of(id).raw(id)
+        let raw = self.graph.slots().level_of(id).raw(id)?;
+        let (is_updated, slots) =
+            (self.executable.objects.updated.is_some(), self.executable.slots());
+        refuse_if!(is_updated && id.graph() != slots.number(), Invalid::UpdatedFromOtherGraph);
+        slots.level_of(id).raw(id)?;
+        Ok(raw)
     }
 
     /// Changes a node. `set` calls the driver.
@@ -447,7 +454,7 @@ impl ExecutableGraph {
         events
     }
 
-    /// Uses the nodes of another graph after the driver has updated all nodes.
+    /// Uses the nodes of a graph after the driver has updated all nodes.
     #[inline]
     pub(crate) fn adopt(&mut self, slots: Arc<Slots>, claims: Vec<Claim>) {
         self.is_owned = !slots.borrows_memory;
@@ -456,7 +463,8 @@ impl ExecutableGraph {
         let mut earlier = slots.all_after();
         let claims = self.claims.iter_mut();
         claims.for_each(|claim| claim.find_earlier(&mut earlier));
-        let updated = match slots.number() == self.graph_number() {
+        // The driver may pair the nodes of a graph whose nodes or edges have changed with others than before.
+        let updated = match slots.has_nodes_of(&self.objects.slots) {
             true => {
                 let before = std::mem::replace(&mut self.objects.slots, slots);
                 self.retire(Replaced::Graph(before));

@@ -53,6 +53,8 @@ pub(crate) struct Slots {
     pub(crate) is_foreign: bool,
     /// Whether an edge may lead to a slot from a later one. Otherwise the edges form no cycle.
     pub(crate) has_edges_back: bool,
+    /// The number of times that nodes or edges were added or removed, in the bodies of conditional nodes too.
+    edits: u64,
     /// Whether the graph or a child graph has allocation or free nodes.
     has_memory_nodes: bool,
     /// The conditional handles and nodes of the graph, if it has any.
@@ -217,6 +219,7 @@ impl Slots {
             borrows_memory: false,
             is_foreign: false,
             has_edges_back: false,
+            edits: 0,
             has_memory_nodes: false,
             conditional: None,
             is_captured: false,
@@ -238,6 +241,7 @@ impl Slots {
         before: EdgesBefore,
     ) -> NodeId {
         self.note(content.by_ref());
+        self.edits += 1;
         let raw = RawNode(raw);
         let node = Some(self.slots.store(raw, content));
         let slots = self.slots.change();
@@ -279,6 +283,7 @@ impl Slots {
         let slot = self.slots.change().get_mut(id.index())?;
         let removed = slot.node.take()?;
         slot.before = EdgesBefore::default();
+        self.edits += 1;
         if let Some(by_handle) = self.by_handle.get_mut() {
             by_handle.remove(&removed.raw);
         }
@@ -394,6 +399,7 @@ impl Slots {
     /// Returns the edges that lead to a node, which exists, to change them.
     #[inline]
     pub(crate) fn before_mut(&mut self, id: NodeId) -> Option<&mut EdgesBefore> {
+        self.edits += 1;
         Some(&mut self.slots.change().get_mut(id.index())?.before)
     }
 
@@ -402,6 +408,13 @@ impl Slots {
     pub(crate) fn before(&self, id: NodeId) -> &[Before] {
         let slot = self.slots.get(id.index());
         slot.map_or(&[], |slot| &slot.before)
+    }
+
+    /// Returns whether these are nodes of the same graph, with the same edges. The answer is no if other code may have
+    /// changed them.
+    #[inline]
+    pub(crate) fn has_nodes_of(&self, other: &Self) -> bool {
+        self.number == other.number && self.edits == other.edits && !self.is_foreign
     }
 
     /// Returns all nodes, in the order of their slots.
@@ -1210,15 +1223,15 @@ impl Slots {
     #[inline]
     pub(crate) fn set_body(&mut self, node: NodeId, index: usize, changed: Arc<Self>) {
         self.include(&changed);
-        if node.graph() == self.number {
-            if let Some(body) = self.body_mut(node, index) {
-                *body = changed;
-            }
-        } else if let Some((outer, place)) = self.body_around(node) {
-            if let Some(body) = self.body_mut(outer, place) {
-                Arc::make_mut(body).set_body(node, index, changed);
-            }
+        let is_own = node.graph() == self.number;
+        let place = if is_own { Some((node, index)) } else { self.body_around(node) };
+        let Some(body) = place.and_then(|(node, index)| self.body_mut(node, index)) else { return };
+        let before = body.edits;
+        match is_own {
+            true => *body = changed,
+            false => Arc::make_mut(body).set_body(node, index, changed),
         }
+        self.edits += body.edits - before;
     }
 
     /// Notes what a body uses for this graph too.
