@@ -253,7 +253,8 @@ impl MemoryPointer {
     /// # Safety
     /// The memory is used only by work that was enqueued before, on the stream of `order`; or on any
     /// stream, if `order` has none. The stream of `order` is ordered after the stream that the memory
-    /// was allocated on.
+    /// was allocated on. Its context has the manager of this memory, or the stream outlives the manager,
+    /// or the order is [transient](Order::transient).
     #[inline]
     pub unsafe fn free_in(mut self, order: Order<'_>) {
         self.finish(Some(order));

@@ -238,6 +238,11 @@ impl<T> PinnedBuffer<T> {
         }
     }
 
+    /// Returns whether the context's manager allocated or pinned the memory.
+    pub(crate) fn is_managed(&self) -> bool {
+        matches!(self.source, Source::Manager(_))
+    }
+
     /// Forgets memory that the manager has released.
     fn forget_managed(&mut self) {
         if let Source::Manager(managed) = std::mem::replace(&mut self.source, Source::Nothing) {
@@ -290,7 +295,7 @@ impl<T> PinnedBuffer<T> {
         match managed.capacity {
             // SAFETY: the block was allocated by this manager and is freed exactly once, here. Safe
             // copies from and to it completed before they returned, and only this stream has used
-            // it by address.
+            // it by address. `MappedBuffer` refuses a stream whose end is not reported to the manager.
             None => unsafe { manager.free_host(managed.block, order) },
             Some(capacity) => {
                 // SAFETY: these are the address and the capacity of the pinned vector, which has at

@@ -123,6 +123,22 @@ fn a_buffer_of_a_manager_is_not_bound_to_a_stream_without_that_manager() {
 }
 
 #[test]
+fn pinned_memory_of_a_manager_is_not_mapped_on_a_stream_without_that_manager() {
+    let (_end, context) = in_child!(with(DriverManager::new));
+    let manager = context.memory_manager().expect("made");
+    let without = manager.expect("the chosen manager").base().context();
+    let stream = without.stream().expect("a stream without a manager");
+    let allocated = PinnedBuffer::<u8>::zeroed(&context, 64).expect("pinned");
+    let registered = PinnedBuffer::register(&context, vec![0_u8; 64]).expect("pinned");
+    for memory in [allocated, registered] {
+        let error = MappedBuffer::new(memory, &stream).expect_err("the memory is of the manager");
+        assert_eq!(error, Invalid::OtherManager.into());
+    }
+    let memory = PinnedBuffer::<u8>::zeroed(without, 64).expect("pinned");
+    MappedBuffer::new(memory, &stream).expect("the memory is of the driver");
+}
+
+#[test]
 fn a_manager_pins_no_empty_vector_and_returns_no_vector_that_it_did_not_pin() {
     let (_end, context) = in_child!(with(DriverManager::new));
     let empty = PinnedBuffer::register(&context, Vec::<u64>::with_capacity(9));

@@ -1,6 +1,6 @@
 //! Pinned host memory that kernels access.
 
-use crate::call::Result;
+use crate::call::{Invalid, Result, refuse_if};
 use crate::memory::PinnedBuffer;
 
 use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut, device_slices};
@@ -50,6 +50,8 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
     ///
     /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the stream belongs to another
     ///   context than the memory ([`PinnedBuffer::context`]).
+    /// - [`Invalid::OtherManager`] if a memory manager allocated or pinned the memory, and the stream belongs to the same
+    ///   context without this manager.
     /// - `CUDA_ERROR_INVALID_VALUE` if the memory is not mapped
     ///   ([`PinnedOptions::mapped`](crate::memory::PinnedOptions::mapped)) and addressing is not unified.
     ///
@@ -84,9 +86,13 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
 
 /// Returns the device address of pinned memory, or 0 if the memory has no bytes.
 fn address_of<T>(memory: &PinnedBuffer<T>, stream: &Stream) -> Result<CUdeviceptr> {
-    same_context("the pinned memory", memory.context(), stream.context())?;
+    let context = stream.context();
+    same_context("the pinned memory", memory.context(), context)?;
+    // A manager that is not notified of the stream's end must not get the memory back in its order.
+    let is_notified = !memory.is_managed() || context.has_manager_of(memory.context());
+    refuse_if!(!is_notified, Invalid::OtherManager);
     match memory.has_memory() {
-        true => stream.context().device_address(memory.as_ptr().cast_mut().cast()),
+        true => context.device_address(memory.as_ptr().cast_mut().cast()),
         false => Ok(0),
     }
 }
