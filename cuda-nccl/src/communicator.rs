@@ -7,6 +7,7 @@ use crate::error::{Invalid, Result};
 use crate::shared::{Owner, Shared, outside_captures};
 use crate::sys::{self, ncclComm, ncclComm_t};
 use crate::unique_id::UniqueId;
+use crate::version::NcclVersion;
 use cuda_safe::{Context, Stream};
 use std::cell::Cell;
 use std::fmt;
@@ -14,6 +15,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
+
+/// The oldest library with which a communicator is created. In older ones, ranks of a process write to the buffers of
+/// each other with the number of elements of the sender, also if the buffers are not registered.
+const OLDEST: NcclVersion = NcclVersion::new(2, 23, 0);
 
 /// One rank of a group of GPUs that work together.
 ///
@@ -89,7 +94,8 @@ impl Communicator {
     /// use [`init_all`](Self::init_all).
     ///
     /// # Errors
-    /// [`Invalid::NotPrimary`]; [`Invalid::Rank`]; [`Error::Timeout`](crate::Error::Timeout); errors of NCCL and the driver.
+    /// [`Invalid::NotPrimary`]; [`Invalid::Rank`]; [`Invalid::OldLibrary`]; [`Error::Timeout`](crate::Error::Timeout);
+    /// errors of NCCL and the driver.
     ///
     /// Raw: [`ncclCommInitRankConfig`](fn@crate::sys::ncclCommInitRankConfig).
     #[doc(alias = "ncclCommInitRankConfig", alias = "ncclCommInitRank")]
@@ -148,6 +154,10 @@ impl Communicator {
         ranks: u32,
         config: &Config,
     ) -> Result<Vec<Self>> {
+        let version = crate::version()?;
+        if version < OLDEST {
+            return Err(Invalid::OldLibrary { version, oldest: OLDEST }.into());
+        }
         let count = int("the number of ranks", ranks)?;
         let mut starting = Vec::new();
         for (stream, rank) in members {

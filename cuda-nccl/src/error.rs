@@ -96,6 +96,9 @@ pub enum Invalid {
     TooLarge { what: &'static str, value: u64 },
     /// Registered memory does not belong to the device of the communicator.
     OtherDevice { memory: u32, communicator: u32 },
+    /// The library is older than NCCL 2.23, in which ranks of a process write to the buffers of each other with the
+    /// number of elements of the sender.
+    OldLibrary { version: NcclVersion, oldest: NcclVersion },
 }
 
 impl Error {
@@ -226,6 +229,11 @@ impl fmt::Display for Invalid {
                 f,
                 "memory of device {memory} cannot be registered with a communicator of device {communicator}"
             ),
+            Self::OldLibrary { version, oldest } => write!(
+                f,
+                "NCCL {version} checks no sizes when ranks of a process write to the buffers of each other; install \
+                 NCCL {oldest} or later, or set CUDA_NCCL_LIBRARY to it"
+            ),
         }
     }
 }
@@ -249,6 +257,7 @@ cuda_sys::debug_text! { enum Invalid {
     NotPrimary { context }, OtherStream { what, its, communicator }, Length { what, len, expected },
     NotDivisible { what, len, ranks }, Rank { what, rank, ranks }, Empty { what }, NoBuffer { what }, Nul { what }, Captured,
     IdBytes { len }, Variable { name, value }, TooLarge { what, value }, OtherDevice { memory, communicator },
+    OldLibrary { version, oldest },
 } }
 
 impl std::error::Error for Invalid {}

@@ -30,7 +30,7 @@
 //! The [guide](guide::several_gpus) explains how to use them together.
 //!
 //! # The library
-//! Nothing is linked at build time, and no feature selects a version. NCCL 2.18 or later is found at run time;
+//! Nothing is linked at build time, and no feature selects a version. NCCL 2.23 or later is found at run time;
 //! [`sys`] lists the places. Without it every call returns [`Error::Load`], which lists what was tried. A function
 //! that an old library does not have returns [`Error::Missing`], with the version that it needs.
 //!
