@@ -134,6 +134,13 @@ fn a_buffer_needs_access_of_the_device_of_its_stream() {
     let rejected = mapping.try_into_buffer::<u8>(&stream).expect_err("it is read-only");
     let mut mapping = rejected.value;
     mapping.set_access(device, MemoryAccess::ReadWrite).expect("access");
+    // The same location by its numbers: CU_MEM_LOCATION_TYPE_DEVICE is 1.
+    let same = MemoryLocation::Other { kind: 1, id: device.ordinal() as i32 };
+    mapping.set_access(same, MemoryAccess::None).expect("no access");
+    let rejected = mapping.try_into_buffer::<u8>(&stream).expect_err("there is no access");
+    assert_eq!(invalid::<()>(Err(rejected.error)), expected);
+    let mut mapping = rejected.value;
+    mapping.set_access(device, MemoryAccess::ReadWrite).expect("access");
     let mut buffer = mapping.into_buffer::<u8>(&stream).expect("a buffer");
     buffer.fill(9).expect("a fill");
     assert_eq!(buffer.slice(..2).expect("a part").to_vec().expect("a copy"), [9; 2]);

@@ -265,6 +265,8 @@ pub(super) struct AccessList(Vec<(MemoryLocation, MemoryAccess)>);
 impl AccessList {
     #[inline]
     pub(super) fn set(&mut self, location: MemoryLocation, access: MemoryAccess) {
+        // A location has one entry, also if the caller names a device by its numbers.
+        let location = MemoryLocation::from_raw(location.raw()).unwrap_or(location);
         match self.0.iter_mut().find(|(its, _)| *its == location) {
             Some((_, its)) => *its = access,
             None => self.0.push((location, access)),
