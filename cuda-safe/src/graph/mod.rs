@@ -410,6 +410,16 @@ impl Graph {
         order
     }
 
+    /// Keeps all memory that the graph owns now, whichever nodes use it.
+    #[inline]
+    fn keep_memory(&mut self) {
+        let orders = self.slots().orders.iter();
+        let memory: Vec<_> = orders.flat_map(|order| order.take_memory()).collect();
+        let slots = self.slots_mut();
+        slots.is_borrowed |= memory.iter().any(|its| its.is_borrowed());
+        slots.common.extend(memory.into_iter().map(Retained::Object));
+    }
+
     /// Returns an error if the graph owns memory or has conditional handles.
     #[inline]
     fn refuse_owned_memory(&self, what: &'static str) -> Result<()> {

@@ -254,6 +254,8 @@ impl GraphRecorder {
     /// `record` gets the stream, which is capturing. [`GraphBuffer::as_raw`](crate::graph::GraphBuffer::as_raw)
     /// returns the addresses to pass to the library.
     ///
+    /// From then on the graph keeps all memory that it owns, also that whose handle is dropped.
+    ///
     /// In contrast to [`Graph::assume_owned`], which is a promise about the whole graph, the promise of
     /// this function is about the captured work only. The graph is launched by safe code afterwards, if
     /// it could be before.
@@ -317,6 +319,8 @@ impl GraphRecorder {
         })?;
         record(capture.stream())?;
         let (mut graph, last) = capture.end_with_nodes()?;
+        // It is not known which of it the captured work uses.
+        graph.keep_memory();
         if !borrowed_memory {
             // SAFETY: the caller promises this for the captured work, and the rest of the graph did not
             // use memory that it does not own.

@@ -208,6 +208,29 @@ fn the_work_of_a_library_is_captured_once_and_launched_by_safe_code() {
 }
 
 #[test]
+fn memory_that_only_captured_work_uses_lives_as_long_as_the_graph() {
+    with_recorder(|context, stream, mut recorder| {
+        let data = recorder.zeroed::<i32>(4).expect("memory");
+        let address = data.as_raw();
+        let record = |stream: &Stream| {
+            // SAFETY: the buffer has four elements, and only this graph uses it.
+            context.with_current(|_| unsafe { library::set(stream.as_raw(), address, 7, 4) })?
+        };
+        // SAFETY: the graph owns the elements.
+        let captured = unsafe { recorder.capture(MODE, record) };
+        captured.expect("captured");
+        let executable = executable(recorder);
+        let data = data.into_buffer().expect_err("the executable graph uses it");
+        executable.launch(stream).expect("a safe launch");
+        stream.synchronize().expect("a wait");
+        drop(executable);
+        stream.synchronize().expect("a wait");
+        let data = data.into_buffer().expect("no graph uses it");
+        assert_eq!(data.to_vec().expect("a copy"), [7; 4]);
+    });
+}
+
+#[test]
 fn a_graph_that_borrows_memory_still_does_after_a_capture_by_a_recorder() {
     with_recorder(|_, stream, _| {
         let mut buffer = DeviceBuffer::<i32>::zeroed(stream, 4).expect("memory");

@@ -125,7 +125,7 @@ impl RetainedObjects {
 
 // SAFETY: the driver locks executable graphs: several threads may launch one at the same time, and change
 // it beside launches (measured). It is not destroyed while it is borrowed. Retired objects, which may not
-// be `Sync`, are reached only through a mutable borrow.
+// be `Sync`, are reached only through a mutable borrow, but for the panics of host functions, which have locks.
 unsafe impl Send for ExecutableGraph {}
 // SAFETY: see `Send`.
 unsafe impl Sync for ExecutableGraph {}

@@ -116,15 +116,14 @@ impl Graph {
                 let order = self.memory_order();
                 order.add(Earlier::Event(written));
                 let len = buffer.len();
-                Ok(GraphBuffer {
-                    memory: Arc::new(GraphMemory {
-                        number: new_buffer_number(),
-                        order,
-                        allocation: buffer.into_allocation(),
-                    }),
-                    len,
-                    elements: PhantomData,
-                })
+                let memory = Arc::new(GraphMemory {
+                    number: new_buffer_number(),
+                    order,
+                    allocation: buffer.into_allocation(),
+                });
+                let weak = Arc::downgrade(&memory);
+                memory.order.add_memory(weak);
+                Ok(GraphBuffer { memory, len, elements: PhantomData })
             }
             Err(error) => Err(Rejected::new(error, buffer)),
         }

@@ -41,13 +41,11 @@ impl Graph {
     ///
     /// This cannot fail: unlike device memory, a pinned buffer has no earlier work that launches must wait for.
     pub fn own_pinned<T: Send + 'static>(&mut self, buffer: PinnedBuffer<T>) -> GraphPinned<T> {
-        GraphPinned {
-            memory: Arc::new(HostMemory {
-                number: new_buffer_number(),
-                order: self.memory_order(),
-                buffer,
-            }),
-        }
+        let order = self.memory_order();
+        let memory = Arc::new(HostMemory { number: new_buffer_number(), order, buffer });
+        let weak = Arc::downgrade(&memory);
+        memory.order.add_memory(weak);
+        GraphPinned { memory }
     }
 }
 

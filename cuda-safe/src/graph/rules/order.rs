@@ -6,13 +6,13 @@
 //! the launches of an earlier executable graph.
 
 use crate::call::{Invalid, Result};
-use crate::capture_state::Operation;
+use crate::capture_state::{Operation, Retain};
 use crate::event::Event;
 use crate::stream::Stream;
 use crate::sync::{Mutex, lock};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// The order of the work on the memory of one graph.
 pub(crate) struct MemoryOrder {
@@ -21,6 +21,8 @@ pub(crate) struct MemoryOrder {
     is_claimed: AtomicBool,
     /// The work that launches must come after.
     earlier: Mutex<EarlierWork>,
+    /// The buffers that the graph owns, until it keeps them.
+    memory: Mutex<Vec<Weak<dyn Retain>>>,
 }
 
 /// The right to launch work on the memory of a graph. One executable graph has it at a time.
@@ -35,7 +37,12 @@ pub(crate) struct Claim {
 impl MemoryOrder {
     #[inline]
     pub(crate) fn new(graph: u64) -> Arc<Self> {
-        Arc::new(Self { graph, is_claimed: AtomicBool::new(false), earlier: Mutex::default() })
+        Arc::new(Self {
+            graph,
+            is_claimed: AtomicBool::new(false),
+            earlier: Mutex::default(),
+            memory: Mutex::default(),
+        })
     }
 
     #[inline]
@@ -49,6 +56,23 @@ impl MemoryOrder {
         // Dropped without the lock, because it may be the last clone, whose owner may use the graph.
         let replaced = lock(&self.earlier).add(earlier);
         drop(replaced);
+    }
+
+    /// Adds a buffer that the graph owns.
+    #[inline]
+    pub(crate) fn add_memory(&self, buffer: Weak<dyn Retain>) {
+        let mut memory = lock(&self.memory);
+        if memory.len() == memory.capacity() {
+            memory.retain(|its| its.strong_count() > 0);
+        }
+        memory.push(buffer);
+    }
+
+    /// Takes the buffers that the graph owns, for a graph that keeps them.
+    #[inline]
+    pub(crate) fn take_memory(&self) -> Vec<Arc<dyn Retain>> {
+        let memory = std::mem::take(&mut *lock(&self.memory));
+        memory.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Claims the memory for an executable graph.
