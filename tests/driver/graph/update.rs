@@ -4,7 +4,8 @@ use crate::common::invalid;
 use crate::graph::build::{Log, stage};
 use crate::graph::{ONE, add_scale, elements, launched, own, scale};
 use cuda_safe::graph::UpdateProblem;
-use cuda_safe::{Error, ExecutableGraph, Graph, Invalid};
+use cuda_safe::graph::{Node, kind};
+use cuda_safe::{Context, Error, ExecutableGraph, Graph, Invalid, PinnedBuffer, Stream};
 use std::sync::{Arc, Weak};
 
 #[test]
@@ -197,6 +198,98 @@ fn an_update_after_a_node_was_replaced_keeps_what_each_node_uses() {
     assert_eq!(words, ["fourth", "second"]);
 }
 
+/// Adds host functions that append words, without edges.
+fn functions<const N: usize>(
+    graph: &mut Graph,
+    log: &Log,
+    words: [&'static str; N],
+) -> [Node<kind::HostFunction>; N] {
+    words.map(|word| graph.add_host_function(&[], log.append(word)).expect("a node"))
+}
+
+/// Adds edges, in this order.
+fn connect(graph: &mut Graph, edges: &[(Node<kind::HostFunction>, Node<kind::HostFunction>)]) {
+    for (from, to) in edges {
+        graph.add_dependency(*from, *to).expect("an edge");
+    }
+}
+
+/// Asserts that each node of the executable graph still has the work of its handle: exchanges the function of each
+/// node, one after the other.
+fn assert_paired<const N: usize>(
+    executable: &mut ExecutableGraph,
+    graph: &Graph,
+    (log, stream): (&Log, &Stream),
+    nodes: [Node<kind::HostFunction>; N],
+    mut words: [&'static str; N],
+) {
+    let sorted = |mut words: Vec<&'static str>| {
+        words.sort_unstable();
+        words
+    };
+    for (index, node) in nodes.into_iter().enumerate() {
+        let mut nodes = executable.nodes(graph).expect("its graph");
+        nodes.set_host_function(node, log.append("new")).expect("a change");
+        words[index] = "new";
+        executable.launch(stream).expect("a launch");
+        stream.synchronize().expect("a wait");
+        assert_eq!(sorted(log.take()), sorted(words.to_vec()), "node {index}");
+    }
+}
+
+#[test]
+fn an_update_from_the_own_graph_pairs_each_node_with_itself() {
+    let (context, stream, _) = or_skip!(stage());
+    let log = Log::default();
+    let words = ["a", "b", "c", "d"];
+    type Build = fn(&mut Graph, [Node<kind::HostFunction>; 4]);
+    let builds: [Build; 4] = [
+        // Each node was the end of an edge for a while.
+        |graph, [a, b, c, d]| {
+            connect(graph, &[(a, b), (c, d), (a, d)]);
+            for (from, to) in [(a, b), (a, d), (c, d)] {
+                graph.remove_dependency(from, to).expect("an edge");
+            }
+        },
+        |graph, [a, b, c, d]| connect(graph, &[(c, d), (b, d), (a, c), (a, b)]),
+        |graph, [a, b, c, d]| connect(graph, &[(d, b), (d, a), (d, c)]),
+        // A node in the place of another one.
+        |graph, [a, b, c, d]| {
+            let first = graph.add_empty(&[]).expect("a node");
+            connect(graph, &[(c, a), (d, b)]);
+            graph.add_dependency(first, d).expect("an edge");
+            graph.remove(first).expect("a node");
+            graph.add_empty(&[b.id()]).expect("a node");
+            graph.add_empty(&[a.id()]).expect("a node");
+        },
+    ];
+    for build in builds {
+        let mut graph = Graph::new(&context).expect("a graph");
+        let nodes = functions(&mut graph, &log, words);
+        build(&mut graph, nodes);
+        let mut executable = graph.instantiate().expect("an executable graph");
+        executable.update(&graph).expect("the same nodes");
+        assert_paired(&mut executable, &graph, (&log, &stream), nodes, words);
+    }
+}
+
+#[test]
+fn an_update_from_another_order_is_undone_by_one_from_the_own_graph() {
+    let (context, stream, mut graph) = or_skip!(stage());
+    let log = Log::default();
+    let words = ["a", "b", "c", "d"];
+    let nodes = functions(&mut graph, &log, words);
+    let [a, b, c, d] = nodes;
+    connect(&mut graph, &[(a, b), (c, d)]);
+    let mut executable = graph.instantiate().expect("an executable graph");
+    let mut other = Graph::new(&context).expect("a graph");
+    let [d, c, b, a] = functions(&mut other, &log, ["D", "C", "B", "A"]);
+    connect(&mut other, &[(c, d), (a, b)]);
+    executable.update(&other).expect("the same shape");
+    executable.update(&graph).expect("the same nodes");
+    assert_paired(&mut executable, &graph, (&log, &stream), nodes, words);
+}
+
 #[test]
 fn an_update_from_the_own_graph_restores_changes_of_memory_if_its_nodes_are_as_before() {
     let (context, stream, mut graph) = or_skip!(stage());
@@ -226,6 +319,73 @@ mod provoked {
     //! Updates that the driver refuses.
 
     use super::*;
+
+    /// A graph of three host functions, or of one that is an event record instead, in a chain.
+    fn chain(
+        context: &Context,
+        words: &[&'static str; 3],
+        log: &Log,
+        other: Option<usize>,
+    ) -> Graph {
+        let mut graph = Graph::new(context).expect("a graph");
+        let event = context.event().expect("an event");
+        let mut before = Vec::new();
+        for (index, word) in words.iter().enumerate() {
+            let node = match other == Some(index) {
+                true => graph.add_event_record(&before, &event).expect("a node").id(),
+                false => graph.add_host_function(&before, log.append(word)).expect("a node").id(),
+            };
+            before = vec![node];
+        }
+        graph
+    }
+
+    #[test]
+    fn a_refused_change_of_several_nodes_changes_none() {
+        let (context, stream, mut parent) = or_skip!(stage());
+        let log = Log::default();
+        let (old, new) = (["a", "b", "c"], ["A", "B", "C"]);
+        let graph = chain(&context, &old, &log, None);
+        let mut whole = graph.instantiate().expect("an executable graph");
+        let node = parent.add_child(&[], &mut chain(&context, &old, &log, None)).expect("a node");
+        let mut around = parent.instantiate().expect("an executable graph");
+        for place in 0..3 {
+            let other = chain(&context, &new, &log, Some(place));
+            let error = whole.try_update(&other).expect_err("a node has another type");
+            assert_eq!(error.problem, Some(UpdateProblem::NodeType));
+            let mut nodes = around.nodes(&parent).expect("its graph");
+            nodes.set_child(node, &other).expect_err("a node has another type");
+            drop(other);
+            for executable in [&whole, &around] {
+                executable.launch(&stream).expect("a launch");
+                stream.synchronize().expect("a wait");
+                assert_eq!(log.take(), old, "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_update_whose_copy_cannot_be_changed_changes_no_other_node() {
+        let (context, stream, mut graph) = or_skip!(stage());
+        let log = Log::default();
+        let pinned = PinnedBuffer::<i32>::zeroed(&context, 3).expect("pinned");
+        let pinned = graph.own_pinned(pinned);
+        let mut data = own(&mut graph, &stream, &[0; 3]);
+        let first = graph.add_host_function(&[], log.append("a")).expect("a node");
+        let copy = graph.add_copy(&[first.id()], &mut data, &pinned).expect("a node");
+        graph.add_host_function(&[copy.id()], log.append("b")).expect("a node");
+        let mut executable = graph.instantiate().expect("an executable graph");
+        let mut other = Graph::new(&context).expect("a graph");
+        let (mut to, from) = (own(&mut other, &stream, &[0; 3]), own(&mut other, &stream, &[1; 3]));
+        let first = other.add_host_function(&[], log.append("A")).expect("a node");
+        let copy = other.add_copy(&[first.id()], &mut to, &from).expect("a node");
+        other.add_host_function(&[copy.id()], log.append("B")).expect("a node");
+        executable.update(&other).expect_err("the memory is of another kind");
+        drop((other, to, from));
+        executable.launch(&stream).expect("a launch");
+        stream.synchronize().expect("a wait");
+        assert_eq!(log.take(), ["a", "b"]);
+    }
 
     #[test]
     fn an_update_from_another_shape_is_explained_and_changes_nothing() {
