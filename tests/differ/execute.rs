@@ -68,6 +68,9 @@ pub(crate) struct World<'a> {
     primary: u64,
     /// The calls of host functions before this program.
     host_calls: u64,
+    /// Whether a call destroyed an object by the name of another one, whose value it has. Whether a driver gives a new
+    /// object the value of an earlier one is not defined.
+    has_reused: bool,
 }
 
 /// The types of memory in copies.
@@ -87,6 +90,7 @@ impl<'a> World<'a> {
             names: HashMap::new(),
             primary: primary(),
             host_calls,
+            has_reused: false,
         };
         its.add("context0", "context", its.primary, 0);
         its.add("pool0", "pool", pool as u64, 0);
@@ -316,12 +320,31 @@ impl<'a> World<'a> {
                     let name = tokens.next().copied().unwrap_or_default();
                     let ended =
                         |its: &&mut Object| its.name == name || its.green.as_deref() == Some(name);
+                    let was_alive = self.object(name).is_none_or(|its| its.is_alive);
                     self.objects.iter_mut().filter(ended).for_each(|its| its.is_alive = false);
+                    if !was_alive {
+                        self.end_reused(name);
+                    }
                 }
                 Kind::Host => {}
                 _ => drop(tokens.next()),
             }
         }
+    }
+
+    /// Notes that a call destroyed an object by the name of one that was destroyed before, if a new object has its value.
+    fn end_reused(&mut self, name: &str) {
+        let Some(&Object { class, value, .. }) = self.object(name) else { return };
+        let is_it = |its: &&mut Object| its.is_alive && its.class == class && its.value == value;
+        for object in self.objects.iter_mut().filter(is_it) {
+            object.is_alive = false;
+            self.has_reused = true;
+        }
+    }
+
+    /// Returns whether a call destroyed an object by the name of another one since the last question.
+    pub(crate) fn take_reused(&mut self) -> bool {
+        std::mem::take(&mut self.has_reused)
     }
 
     /// Names the memory at an address.

@@ -91,6 +91,9 @@ pub(crate) fn work() -> i32 {
                 let result = results.recv().expect("the thread answers");
                 say(&format!("{line} -> {result}"));
                 if is_software {
+                    if world.lock().expect("no panic").take_reused() {
+                        say("misuse of the value of a destroyed object");
+                    }
                     let all = cuda_sim::misuses();
                     all.iter().skip(misuses).for_each(|misuse| say(&format!("misuse {misuse}")));
                     misuses = all.len();
