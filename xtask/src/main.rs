@@ -58,8 +58,7 @@ usage: cargo xtask COMMAND
   growth [--check]                         write bench/GROWTH.md, the instructions of calls of the software driver by
                                            number of live objects (needs valgrind); --check: only fail if a call
                                            needs more than twice the instructions with many objects
-  build-cost [ROUNDS | --check]            measure the CPU time of clean builds and the sizes of the crates and of
-                                           cudarc; --check: fail if cuda-safe takes too long, compared with cudarc
+  build-cost [ROUNDS]                      measure the CPU time of clean builds and the sizes of the crates and of cudarc
   msrv [--if-available]                    check that the oldest supported compiler builds the crates;
                                            --if-available: succeed if that compiler cannot be installed
   layers [--check]                         check that imports between the modules of a crate go down the layers of

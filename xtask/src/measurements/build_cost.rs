@@ -1,24 +1,16 @@
-//! `cargo xtask build-cost [ROUNDS | --check]`: measures the CPU time of clean builds of `cuda-sys`, `cuda-safe` and
-//! cudarc, in alternation, and the size of a small program with each of them.
-//!
-//! With `--check`, only the release builds are measured, and the command fails if `cuda-safe` takes more CPU time than
-//! [`MOST`] allows, as a multiple of cudarc's in the same run. Other load of the machine only adds time, so the command
-//! measures up to three times.
+//! `cargo xtask build-cost [ROUNDS]`: measures the CPU time of clean builds of `cuda-sys`, `cuda-safe` and cudarc, in
+//! alternation, and the size of a small program with each of them.
 
 use crate::install::sources;
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 const CUDARC: &str = r#"cudarc = { version = "=0.19.10", default-features = false, features = ["std", "driver", "dynamic-loading", "cuda-13040"] }"#;
-
-/// The most that the release builds may take, in multiples of cudarc's. The same sources took 1.6 times as long on one
-/// machine and 1.9 times on another.
-const MOST: [(&str, f64); 2] = [("cuda-safe", 2.1), ("cuda-safe-core", 1.4)];
 
 /// A program that counts the GPUs.
 struct Program {
@@ -31,11 +23,10 @@ struct Program {
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let is_check = matches!(args, [flag] if flag == "--check");
     let rounds: u32 = match args {
-        _ if is_check || args.is_empty() => 3,
+        [] => 3,
         [rounds] => rounds.parse().context("the number of rounds")?,
-        _ => bail!("build-cost takes at most one argument, the number of rounds, or --check"),
+        _ => bail!("build-cost takes at most one argument, the number of rounds"),
     };
     ensure!(rounds != 0, "the number of rounds must be at least 1");
     let mut programs = programs();
@@ -46,32 +37,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}");
         for program in &mut programs {
-            if !is_check {
-                let debug = program.build(&[])?;
-                program.debug.push(debug);
-            }
+            let debug = program.build(&[])?;
+            program.debug.push(debug);
             let release = program.build(&["--release"])?;
             program.release.push(release);
         }
-        if is_check && is_within(&programs) {
-            return Ok(());
-        }
     }
-    ensure!(!is_check, "a clean build takes too long");
     print(&mut programs)
-}
-
-/// Compares the last release builds with [`MOST`].
-fn is_within(programs: &[Program]) -> bool {
-    let times: BTreeMap<_, _> = programs
-        .iter()
-        .map(|its| (its.name, its.release.last().map_or(f64::NAN, Duration::as_secs_f64)))
-        .collect();
-    let ratios = MOST.map(|(name, most)| (name, times[name] / times["cudarc"], most));
-    for (name, ratio, most) in ratios {
-        println!("{name}: {ratio:.2} times cudarc's CPU time, at most {most}");
-    }
-    ratios.iter().all(|(_, ratio, most)| ratio <= most)
 }
 
 fn programs() -> Vec<Program> {
