@@ -21,7 +21,8 @@ usage: cargo xtask COMMAND
                                            of cuda-safe from the pinned headers, or from those in DIR; --check: only compare
   symbols                                  print every bound function as CSV: symbol,base,since
   coverage [--check]                       write COVERAGE.md; --check: only compare
-  header-check [VERSION ...]               compare cuda-sys with the pinned headers (default: all versions)
+  header-check [--sample | VERSION ...]    compare cuda-sys with the pinned headers (default: all versions); --sample: with
+                                           the newest and the oldest
   drivers                                  download real libcuda.so files from Debian into target/drivers
   compilers                                download NVRTC and nvJitLink from PyPI into target/compilers, for tests/nvrtc
   explore [SCENARIO] [--schedules N] [--seed S] [--trace] [--list]
