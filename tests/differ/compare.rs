@@ -41,11 +41,12 @@ pub(crate) fn compare(real: &Program, software: &Program) -> Comparison {
     for (index, line) in real.lines.iter().filter(|line| !is_misuse(line)).enumerate() {
         let other = others.next().map_or("nothing", String::as_str);
         result.calls += 1;
-        let mut has_misuse = false;
+        let (call, results) = split(line);
+        // Calls with pinned memory of a destroyed context are skipped, but not in the oldest transcripts.
+        let mut has_misuse = split(other).1 == "skipped";
         while others.next_if(|line| is_misuse(line)).is_some() {
             has_misuse = true;
         }
-        let (call, results) = split(line);
         // The driver may accept a misuse, refuse it, or crash.
         if has_misuse && (line != other || results.starts_with('0')) {
             result.has_misuse = true;

@@ -145,7 +145,10 @@ impl<'a> World<'a> {
         }
         let (name, offset) = token.split_once('+').unwrap_or((token, "0"));
         let offset: u64 = offset.parse().expect("an offset");
-        let object = self.object(name).filter(|object| !object.is_undefined)?;
+        // The driver has freed the pinned memory of a destroyed context, and may write where it was.
+        let is_freed = |object: &&Object| object.class == "pinned" && self.has_ended(object);
+        let object =
+            self.object(name).filter(|object| !object.is_undefined && !is_freed(object))?;
         Some(object.value.wrapping_add(offset))
     }
 
