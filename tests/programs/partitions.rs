@@ -57,7 +57,7 @@ pub(super) const PARTITIONS: Operations = &[
     ("green context in use", |s| {
         let green = s.get::<GreenContext>()?;
         green.with_current(|current| {
-            let stream = current.per_thread_stream();
+            let stream = current.legacy_stream();
             stream.is_complete()
         })??;
         Ok(())
@@ -186,7 +186,7 @@ pub(super) const PARTITIONS: Operations = &[
     ("a current green context", |s| {
         let current = s.get::<GreenContext>()?.make_current()?;
         let _ = (current.green_context().sm_count(), current.legacy_stream().as_raw());
-        let _ = current.per_thread_stream().green_context().is_some();
+        let _ = current.legacy_stream().green_context().is_some();
         Ok(current.end()?)
     }),
     ("split a partition at once", |s| {

@@ -522,9 +522,8 @@ impl Stream {
 impl DefaultStream<'_> {
     /// Returns the green context of this default stream, or `None` for a stream of an ordinary context.
     ///
-    /// This function makes no driver call: for the legacy stream, the result of `cuStreamGetGreenCtx`
-    /// depends on the current context, and for the per-thread stream the call is documented to fail
-    /// while a green context is current.
+    /// This function makes no driver call: the result of `cuStreamGetGreenCtx` for a default stream depends on
+    /// the current context.
     #[inline]
     pub fn green_context(&self) -> Option<GreenContext> {
         GreenContext::of_partition(self.partition()?)

@@ -178,20 +178,14 @@ impl CurrentGreenContext {
     /// The driver also uses it for stream 0 while the green context is current. Its work runs on the
     /// SMs of the green context.
     ///
+    /// A green context has no per-thread default stream. While one is current, every call with
+    /// `CU_STREAM_PER_THREAD` fails with `CUDA_ERROR_INVALID_HANDLE` (measured with driver 580).
+    ///
     /// Since CUDA 12.4.
     #[doc(alias = "CU_STREAM_LEGACY")]
     #[inline]
     pub fn legacy_stream(&self) -> DefaultStream<'_> {
         self.guard.legacy_stream().of_green(&self.partition)
-    }
-
-    /// Returns the per-thread default stream of the green context (`CU_STREAM_PER_THREAD`).
-    ///
-    /// Since CUDA 12.4.
-    #[doc(alias = "CU_STREAM_PER_THREAD")]
-    #[inline]
-    pub fn per_thread_stream(&self) -> DefaultStream<'_> {
-        self.guard.per_thread_stream().of_green(&self.partition)
     }
 
     /// Ends the guard and reports whether the context stack was as expected. See

@@ -365,20 +365,18 @@ impl World {
         self.stream(0)
     }
 
-    /// Returns this thread's default stream of a context, and creates it at its first use.
+    /// Returns this thread's default stream of a context, and creates it at its first use. Measured: a green context has
+    /// none.
     pub(super) fn per_thread_stream(&mut self, context: usize) -> Answer<usize> {
+        let is_view = matches!(self.context(context)?.kind, ContextKind::View(_));
+        fail_if(is_view, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let key = (thread::id(), context);
         let known = self.objects.per_thread.get(&key).copied();
         if let Some(known) = known.filter(|known| self.objects.streams.get(*known).is_some()) {
             return Ok(known);
         }
-        let owner = self.owner_of(context)?;
-        let green = match self.context(context)?.kind {
-            ContextKind::View(green) => Some(green),
-            ContextKind::Primary | ContextKind::Created => None,
-        };
         let id = self.new_id();
-        let made = self.add_stream(Stream { is_default: true, ..Stream::new(owner, green, id) });
+        let made = self.add_stream(Stream { is_default: true, ..Stream::new(context, None, id) });
         self.objects.per_thread.insert(key, made);
         Ok(made)
     }

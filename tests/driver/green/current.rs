@@ -8,10 +8,10 @@ use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
 use cuda_safe::stream::{MemoryOperation, WaitCondition};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUdevResource, CUdevResourceType, CUevent, CUgreenCtx,
-    CUresult, CUstream, CUstream_flags, cuCtxFromGreenCtx, cuGreenCtxDestroy,
+    CUresult, CUstream, CUstream_flags, cuCtxFromGreenCtx, cuEventRecord, cuGreenCtxDestroy,
     cuGreenCtxGetDevResource, cuGreenCtxGetId, cuGreenCtxRecordEvent, cuGreenCtxStreamCreate,
     cuGreenCtxWaitEvent, cuLaunchKernel, cuStreamCreate, cuStreamCreateWithPriority,
-    cuStreamDestroy_v2, cuStreamGetGreenCtx,
+    cuStreamDestroy_v2, cuStreamGetGreenCtx, cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
 };
 use cuda_safe::{Context, CudaVersion, DeviceBuffer, Invalid, Stream};
 use std::collections::BTreeSet;
@@ -147,41 +147,26 @@ fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
 }
 
 #[test]
-fn the_default_streams_of_a_partition_report_it() {
+fn the_legacy_stream_of_a_partition_reports_it() {
     let (_alone, [one, other]) = or_skip!(two());
     let context = one.context();
     let [ours, theirs] = common::events(context);
     let stream = context.stream().expect("a stream");
     let used = one.with_current(|current| {
-        for default in [current.legacy_stream(), current.per_thread_stream()] {
-            assert_eq!(default.green_context().as_ref(), Some(&one));
-            assert_eq!(default.context(), context);
-            ours.record(&stream).expect("a record");
-            let is_per_thread = default.as_raw() == CU_STREAM_PER_THREAD;
-            match default.wait_event(&ours) {
-                // Measured with driver 580: a green context has no per-thread default stream.
-                Err(error) if !common::is_software() && is_per_thread => {
-                    eprintln!("note: the per-thread default stream: {error}");
-                    assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_HANDLE));
-                    continue;
-                }
-                wait => wait.expect("a wait"),
-            }
-            default.record_event(&theirs).expect("a record");
-            stream.wait_event(&theirs).expect("a wait");
-            stream.synchronize().expect("a wait");
-            default.synchronize().expect("a wait");
-            assert!(default.is_complete().expect("a query"));
-        }
+        let default = current.legacy_stream();
+        assert_eq!(default.green_context().as_ref(), Some(&one));
+        assert_eq!(default.context(), context);
+        ours.record(&stream).expect("a record");
+        default.wait_event(&ours).expect("a wait");
+        default.record_event(&theirs).expect("a record");
+        stream.wait_event(&theirs).expect("a wait");
+        stream.synchronize().expect("a wait");
+        default.synchronize().expect("a wait");
+        assert!(default.is_complete().expect("a query"));
         for stream in [null_mut(), CU_STREAM_LEGACY] {
             assert_eq!(green_of(stream), Ok(one.as_raw()));
         }
-        match green_of(CU_STREAM_PER_THREAD) {
-            Ok(green) => assert!(!common::is_software() && green == one.as_raw()),
-            // This code is documented by NVIDIA.
-            Err(code) => assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE),
-        }
-        // `current` still returns the default streams of its own partition while another partition is
+        // `current` still returns the default stream of its own partition while another partition is
         // current.
         let within = other.with_current(|_| {
             let outer = current.legacy_stream();
@@ -197,6 +182,32 @@ fn the_default_streams_of_a_partition_report_it() {
             assert_eq!(default.green_context(), None);
             assert_eq!(green_of(default.as_raw()), Ok(null_mut()));
         }
+    });
+    used.expect("a guard");
+}
+
+#[test]
+fn a_partition_has_no_per_thread_stream() {
+    let (_alone, [one, _]) = or_skip!(two());
+    let context = one.context();
+    let event = context.event().expect("an event");
+    let used = context.with_current(|current| {
+        current.per_thread_stream().record_event(&event).expect("a record");
+        current.per_thread_stream().synchronize().expect("a wait");
+    });
+    used.expect("a guard");
+    let stream = CU_STREAM_PER_THREAD;
+    let (fails, event) = (CUresult::CUDA_ERROR_INVALID_HANDLE, event.as_raw());
+    let used = one.with_current(|_| {
+        assert_eq!(green_of(stream), Err(fails));
+        // SAFETY: a default stream always exists.
+        assert_eq!(unsafe { cuStreamQuery(stream) }, fails);
+        // SAFETY: as above.
+        assert_eq!(unsafe { cuStreamSynchronize(stream) }, fails);
+        // SAFETY: as above, and the event is alive.
+        assert_eq!(unsafe { cuEventRecord(event, stream) }, fails);
+        // SAFETY: as above.
+        assert_eq!(unsafe { cuStreamWaitEvent(stream, event, 0) }, fails);
     });
     used.expect("a guard");
 }

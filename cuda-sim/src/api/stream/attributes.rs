@@ -3,7 +3,6 @@
 use crate::api::launch::attribute::bytes as attribute_bytes;
 use crate::api::prelude::*;
 use crate::api::stream::HIGHEST_PRIORITY;
-use crate::state::objects::ContextKind;
 use cuda_sys::{
     CUaccessProperty, CUlaunchAttributeID as Id, CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap,
     CUstream_flags, CUstreamAttrID, CUstreamAttrValue, CUsynchronizationPolicy, CudaVersion,
@@ -153,23 +152,9 @@ pub(crate) fn device(world: &mut World, stream: CUstream) -> Answer<CUdevice> {
     Ok(CUdevice::try_from(number).unwrap_or(0))
 }
 
-/// Unverified (from documentation): while a green context is current, the context of the per-thread
-/// default stream cannot be queried.
-fn refuse_per_thread(world: &World, stream: CUstream) -> Answer {
-    let is_view = |current| {
-        let its = world.context(current);
-        its.is_ok_and(|its| matches!(its.kind, ContextKind::View(_)))
-    };
-    if stream == cuda_sys::CU_STREAM_PER_THREAD && world.current().is_ok_and(is_view) {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
-    Ok(())
-}
-
 /// For a stream of a green context, returns the view of the green context (measured). Unverified (from
 /// documentation): from CUDA 12.5 to 12.9 such a stream has no context.
 pub(crate) fn context(world: &mut World, stream: CUstream) -> Answer<CUcontext> {
-    refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
     world.recording(stream)?;
     let its = world.objects.streams.get(stream);
@@ -183,7 +168,6 @@ pub(crate) fn context(world: &mut World, stream: CUstream) -> Answer<CUcontext> 
 }
 
 pub(crate) fn green(world: &mut World, stream: CUstream) -> Answer<CUgreenCtx> {
-    refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
     world.recording(stream)?;
     let its = world.objects.streams.get(stream).and_then(|its| its.green);
