@@ -23,7 +23,7 @@ use test::{TestDescAndFn, TestFn};
 const FOLDER: &str = "CUDA_TESTS_MIRI";
 
 /// A test that runs for longer is stopped, as one that Miri is too slow for.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(600);
 
 static NAME: OnceLock<String> = OnceLock::new();
 static IS_SKIPPED: AtomicBool = AtomicBool::new(false);
