@@ -97,6 +97,18 @@ impl Memory {
         below.is_some_and(|(start, its)| (address - start).saturating_add(len) <= its.size as u64)
     }
 
+    /// Returns whether `len` bytes start in an allocation and end after it, so that a captured fill cannot be
+    /// instantiated. Memory of an allocation node is part of a larger range: the H200 accepts 4 MiB and refuses 32 MiB.
+    pub(crate) fn exceeds(&self, address: u64, len: u64) -> bool {
+        if self.is_reserved(address, 1) {
+            return len >= 32 << 20 && !self.is_reserved(address, len);
+        }
+        let memory = self.containing(address);
+        memory.is_some_and(|(start, its)| {
+            (address - start).saturating_add(len) > its.bytes.len() as u64
+        })
+    }
+
     /// Returns whether memory is allocated at the address after all work that was enqueued so far.
     pub(crate) fn will_be_live(&self, address: u64) -> bool {
         let kind = self.device.get(&address).map(|its| its.kind);

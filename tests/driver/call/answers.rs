@@ -4,14 +4,16 @@ use crate::call::raw::succeeds;
 use crate::common::{self, child};
 use crate::module::kernels::launch_fault;
 use core::ffi::c_void;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::device::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::sys::{
     self, CUresult, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventRecord,
-    cuEventSynchronize, cuFuncGetModule, cuFuncGetName, cuKernelGetName, cuLaunchHostFunc,
-    cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFreeAsync,
-    cuMemHostAlloc, cuModuleGetFunction, cuStreamCreate, cuStreamDestroy_v2,
+    cuEventSynchronize, cuFuncGetModule, cuFuncGetName, cuGraphExecDestroy,
+    cuGraphInstantiateWithFlags, cuKernelGetName, cuLaunchHostFunc, cuMemAlloc_v2, cuMemAllocAsync,
+    cuMemAllocHost_v2, cuMemAllocManaged, cuMemFreeAsync, cuMemHostAlloc, cuMemsetD8Async,
+    cuModuleGetFunction, cuStreamCreate, cuStreamDestroy_v2,
 };
-use cuda_safe::{Context, ContextFlags, EventOptions};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, EventOptions};
 use std::ptr::{null, null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +48,31 @@ fn allocations_of_no_bytes_write_the_address_0() {
         succeeds(unsafe { cuMemHostAlloc(second, 0, 0) });
         assert_eq!(pinned, [null_mut(); 2]);
     });
+}
+
+#[test]
+fn a_captured_fill_that_exceeds_its_memory_is_refused_when_the_graph_is_instantiated() {
+    let context = or_skip!(common::context_since(13, 0));
+    let _current = context.make_current().expect("current");
+    let stream = context.stream().expect("a stream");
+    let buffer = DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory");
+    for (count, expected) in [(1, CUresult::CUDA_SUCCESS), (2, INVALID), (1 << 20, INVALID)] {
+        let captured: cuda_safe::Result<_> = stream.capture(CaptureMode::default(), |_| {
+            // SAFETY: the graph is not launched, and the buffer is alive.
+            succeeds(unsafe { cuMemsetD8Async(buffer.as_raw() + 63, 1, count, stream.as_raw()) });
+            Ok(())
+        });
+        let graph = captured.expect("a capture");
+        let mut executable = null_mut();
+        let place = &raw mut executable;
+        // SAFETY: the graph is alive, and the pointer refers to a local variable.
+        let code = unsafe { cuGraphInstantiateWithFlags(place, graph.as_raw(), 0) };
+        assert_eq!(code, expected, "{count} bytes");
+        if code.is_success() {
+            // SAFETY: nothing uses the executable graph.
+            succeeds(unsafe { cuGraphExecDestroy(executable) });
+        }
+    }
 }
 
 #[test]

@@ -17,6 +17,9 @@ use std::ptr::null_mut;
 const NOTHING: &str =
     ".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }";
 
+/// The same with a parameter.
+const WITH_PARAMETER: &CStr = c".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry nothing(.param .u32 one) { ret; }";
+
 /// The objects of the primary context.
 struct Its {
     stream: CUstream,
@@ -92,7 +95,7 @@ macro_rules! call {
     };
 }
 
-const CALLS: [Call; 63] = [
+const CALLS: [Call; 65] = [
     call!("cuStreamQuery", Nothing, |its| sys::cuStreamQuery(its.stream)),
     call!("cuStreamSynchronize", Nothing, |its| sys::cuStreamSynchronize(its.stream)),
     call!("cuStreamWaitEvent", Nothing, |its| sys::cuStreamWaitEvent(its.stream, its.event, 0)),
@@ -201,14 +204,15 @@ const CALLS: [Call; 63] = [
         let (function, flags) = (its.function, 0);
         sys::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&mut 0, function, 32, 0, flags)
     }),
-    call!("cuLibraryLoadData", Nothing, |its| library(its).1),
+    ("cuLibraryLoadData", Needs::Nothing, |its| library(&its.text).1),
     call!("cuLibraryGetKernel", Nothing, |its| {
-        sys::cuLibraryGetKernel(&mut null_mut(), library(its).0, c"nothing".as_ptr())
+        sys::cuLibraryGetKernel(&mut null_mut(), library(&its.text).0, c"nothing".as_ptr())
     }),
     call!("cuKernelGetFunction", AContext, |its| {
-        let (mut kernel, mut function) = (null_mut(), null_mut());
-        let _ = sys::cuLibraryGetKernel(&raw mut kernel, library(its).0, c"nothing".as_ptr());
-        sys::cuKernelGetFunction(&raw mut function, kernel)
+        sys::cuKernelGetFunction(&mut null_mut(), kernel_of(library(&its.text).0))
+    }),
+    call!("cuKernelGetParamInfo", AContext, |_its| {
+        sys::cuKernelGetParamInfo(kernel_of(library(WITH_PARAMETER).0), 0, &mut 0, &mut 0)
     }),
     call!("cuStreamBeginCapture", Nothing, |its| {
         let code = begin(its.stream);
@@ -226,6 +230,21 @@ const CALLS: [Call; 63] = [
     }),
     call!("cuGraphLaunch", Nothing, |its| sys::cuGraphLaunch(its.executable, its.stream)),
     call!("cuGraphExecDestroy", Nothing, |its| sys::cuGraphExecDestroy(its.spare().executable)),
+    call!("cuGraphMemsetNodeSetParams", Nothing, |its| {
+        let (mut graph, mut node, mut context) = (null_mut(), null_mut(), null_mut());
+        let fill = sys::CUDA_MEMSET_NODE_PARAMS {
+            dst: its.memory,
+            elementSize: 1,
+            width: 64,
+            height: 1,
+            ..Default::default()
+        };
+        let _ = sys::cuStreamGetCtx(its.stream, &raw mut context);
+        let _ = sys::cuGraphCreate(&raw mut graph, 0);
+        let (from, none) = (&raw const fill, null_mut());
+        let _ = sys::cuGraphAddMemsetNode(&raw mut node, graph, none, 0, from, context);
+        sys::cuGraphMemsetNodeSetParams(node, from)
+    }),
     call!("cuGraphDestroy", Nothing, |its| {
         let _ = begin(its.stream);
         sys::cuGraphDestroy(end(its.stream).0)
@@ -257,8 +276,8 @@ unsafe fn launch(function: CUfunction, stream: CUstream) -> CUresult {
     unsafe { sys::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut()) }
 }
 
-unsafe fn library(its: &Its) -> (sys::CUlibrary, CUresult) {
-    let (mut library, text) = (null_mut(), its.text.as_ptr().cast());
+fn library(text: &CStr) -> (sys::CUlibrary, CUresult) {
+    let (mut library, text) = (null_mut(), text.as_ptr().cast());
     let (to, none, of_none) = (&raw mut library, null_mut(), null_mut());
     let (no, of_no) = (null_mut(), null_mut());
     // SAFETY: the text ends with a NUL, and there are no options.

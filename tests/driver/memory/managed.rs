@@ -4,6 +4,10 @@ use crate::common;
 use crate::module::kernels::Scale;
 use cuda_safe::device::attribute;
 use cuda_safe::memory::{Advice, ManagedBuffer, MemoryLocation};
+use cuda_safe::sys::{
+    CUmem_advise, CUmemLocation, CUmemLocation_st__bindgen_ty_1 as Number, CUmemLocationType,
+    CUresult, cuMemAdvise_v2,
+};
 use cuda_safe::{Context, DeviceBuffer, Invalid, Stream};
 use std::sync::Arc;
 
@@ -98,6 +102,45 @@ fn advice_applies_until_it_is_unset() {
     let info = range.info().expect("known");
     assert!(!info.read_mostly, "{info:?}");
     assert_eq!((info.preferred_location, info.accessed_by), (None, vec![]));
+}
+
+/// Advice that needs no location ignores its number, but not its type.
+#[test]
+fn advice_is_refused_by_the_type_and_the_number_of_its_location() {
+    const UNKNOWN: i32 = 64;
+    let (context, stream, _) = or_skip!(moving());
+    or_skip!(common::since(13, 0));
+    // The memory fills whole pages, which no other test uses.
+    let buffer = ManagedBuffer::<u8>::zeroed(&stream, 2 << 20).expect("memory");
+    let (address, size) = (buffer.as_raw(), buffer.size_bytes());
+    let accepts = |kind, id, advice| {
+        let location =
+            CUmemLocation { type_: CUmemLocationType(kind), __bindgen_anon_1: Number { id } };
+        // SAFETY: the memory is alive, and the driver checks the location and the advice.
+        let code = unsafe { cuMemAdvise_v2(address, size, CUmem_advise(advice), location) };
+        let refused = code == CUresult::CUDA_ERROR_INVALID_VALUE;
+        assert!(code.is_success() || refused, "{code}: location {kind} {id}, advice {advice}");
+        code.is_success()
+    };
+    // For types from CU_MEM_LOCATION_TYPE_INVALID on: the advice from CU_MEM_ADVISE_SET_READ_MOSTLY on that is
+    // accepted for the number 0, and for an unknown number.
+    let expected: [[&[u32]; 2]; 6] = [
+        [&[], &[]],
+        [&[1, 2, 3, 4, 5, 6], &[1, 2, 4]],
+        [&[1, 2, 3, 4, 5, 6], &[1, 2, 3, 4, 5, 6]],
+        [&[1, 2, 3, 4], &[1, 2, 4]],
+        [&[1, 2, 3, 4], &[1, 2, 3, 4]],
+        [&[], &[]],
+    ];
+    let used = context.with_current(|_| {
+        for (kind, expected) in (0..).zip(expected) {
+            let seen = [0, UNKNOWN].map(|id| {
+                (1..=6).filter(|advice| accepts(kind, id, *advice)).collect::<Vec<u32>>()
+            });
+            assert_eq!(seen, expected, "type {kind}");
+        }
+    });
+    used.expect("a guard");
 }
 
 #[test]

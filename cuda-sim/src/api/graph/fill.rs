@@ -74,7 +74,7 @@ pub(crate) fn set_params(
     node: CUgraphNode,
     params: &CUDA_MEMSET_NODE_PARAMS,
 ) -> Answer {
-    world.current().map_err(|_| INVALID)?;
+    world.none_or_alive()?;
     let context = pointer(fill_of(world.node(node.addr())?)?.context);
     let made = make(world, params, context)?;
     set(world, node.addr(), made)

@@ -168,7 +168,23 @@ fn device((kind, id): Place) -> CUdevice {
     }
 }
 
+/// Measured: unlike the older function and a prefetch, fails with `CUDA_ERROR_INVALID_VALUE` for an unknown device.
 pub(crate) fn advise(
+    world: &mut World,
+    address: CUdeviceptr,
+    size: usize,
+    advice: CUmem_advise,
+    location: CUmemLocation,
+) -> Answer {
+    // SAFETY: both members of the union are integers.
+    let is_known = world.device(unsafe { location.__bindgen_anon_1.id }).is_ok();
+    advise_at(world, address, size, advice, location).map_err(|code| match code {
+        CUresult::CUDA_ERROR_INVALID_DEVICE if !is_known => INVALID,
+        code => code,
+    })
+}
+
+fn advise_at(
     world: &mut World,
     address: CUdeviceptr,
     size: usize,
@@ -181,17 +197,15 @@ pub(crate) fn advise(
         advice,
         CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY | CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY
     );
-    let is_preference = matches!(
-        advice,
-        CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION
-            | CUmem_advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION
-    );
+    let is_preference = advice == CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
     let place = match names_a_processor || is_preference {
         true => Some(place_of_one(world, location)?),
         false => None,
     };
-    // Measured: advice that needs no location is refused too, if the type of the location is unknown.
-    fail_if(location.type_ > CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, INVALID)?;
+    // Measured: other advice ignores the number of the location, but not its type.
+    let is_known = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
+        ..=CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    fail_if(!is_known.contains(&location.type_), INVALID)?;
     let is_processor = matches!(
         location.type_,
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
@@ -239,7 +253,7 @@ pub(crate) fn advise_device(
     advice: CUmem_advise,
     device: CUdevice,
 ) -> Answer {
-    advise(world, address, size, advice, location(device))
+    advise_at(world, address, size, advice, location(device))
 }
 
 pub(crate) fn prefetch(

@@ -403,6 +403,8 @@ pub(crate) fn kernel_param(
     offset: Out<usize>,
     size: Out<usize>,
 ) -> Answer {
+    // Measured. The other queries of kernels need no context.
+    world.current()?;
     param(world, kernel.cast(), index, offset, size)
 }
 

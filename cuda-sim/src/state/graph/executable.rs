@@ -188,9 +188,10 @@ impl World {
             self.check_node(&node.kind, &node.needs, "instantiated").map_err(stale)?;
             self.check_mapped_node(&node.kind).map_err(stale)?;
             if let Kind::Fill(fill) = &node.kind {
-                // Measured for 2^40 elements, which a capture accepts.
-                let len = fill.width.saturating_mul(fill.element) as u64;
-                fail_if(len > self.settings.profile.gpu.memory, INVALID).map_err(stale)?;
+                // Measured: a capture accepts a fill that exceeds the memory.
+                let mut rows = fill.rows();
+                let exceeds = rows.any(|(at, len)| self.objects.memory.exceeds(at, len as u64));
+                fail_if(exceeds, INVALID).map_err(stale)?;
             }
             if is_body || is_device_launch {
                 self.check_body_node(node).map_err(|outcome| (INVALID, outcome, *handle))?;
